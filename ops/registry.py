@@ -1,0 +1,269 @@
+"""The registry: one TensorFlow op, one plain Python function.
+
+An op's signature *is* its OpDef. Tensor inputs are positional, in OpDef order (a list input is one
+parameter that receives a list); attributes are keyword-only and carry TensorFlow's names::
+
+    @op("Sum")
+    def reduce_sum(x, axis: Static, *, keep_dims=False):
+        ...
+
+``Static`` marks an input that must be known while tracing (an axis, a shape, a permutation); it arrives
+as a numpy array. What an op does beyond its value is declared beside it, never in a list elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+from tf2jax_lite.errors import RegistrationError
+
+__all__ = ["Op", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]
+
+
+class _StaticMarker:
+    """Tag inside ``Annotated`` that marks an input as static."""
+
+    def __repr__(self) -> str:
+        return "Static"
+
+
+_STATIC = _StaticMarker()
+Static = Annotated[Any, _STATIC]
+"""Annotation of an op input whose value must be known while tracing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """A registered op: the function and what its signature and decorator say about it.
+
+    Attributes:
+      name: the TensorFlow op name.
+      fn: the function; called as ``fn(*inputs, **attributes)``.
+      inputs: names of the tensor inputs, in OpDef order.
+      static: names of the inputs that must be known while tracing.
+      attrs: names of the attributes that the function takes.
+      required_attrs: those of ``attrs`` that have no default.
+      varargs: whether the function takes any number of inputs (``*inputs``).
+      host: the numpy twin, called in place of ``fn`` when every input is a static numpy value, so that shape
+        arithmetic never enters the trace. Same signature as ``fn``.
+      needs_key: whether ``fn`` takes ``key=``, a JAX PRNG key that is the node's own.
+      needs_context: whether ``fn`` takes the lowering context as its first argument (control flow, calls).
+      reads: variable inputs whose handle is replaced by the variable's current value.
+      writes: variable inputs for which ``fn`` returns a new value, before its other results and in this order.
+      dynamic_shape: whether the shape of a result depends on values. ``fn`` then takes ``bound=``, an int or None:
+        inputs are numpy arrays wherever they are known, and a bound asks for padded results inside a trace.
+      options: config options that ``fn`` takes as keywords; it gets the values captured at conversion.
+      effect: whether the node must run although nothing uses its results (assertions, printing).
+      source: where it was registered, as ``file:line``.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    inputs: tuple[str, ...]
+    static: frozenset[str]
+    attrs: frozenset[str]
+    required_attrs: frozenset[str]
+    varargs: bool
+    host: Callable[..., Any] | None
+    needs_key: bool
+    needs_context: bool
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    effect: bool
+    dynamic_shape: bool
+    options: tuple[str, ...]
+    source: str
+
+    @property
+    def effectful(self) -> bool:
+        """Whether running the node changes something besides its results."""
+        return self.effect or bool(self.writes)
+
+
+_registry: dict[str, Op] = {}
+_lock = threading.Lock()
+_overrides: contextvars.ContextVar[Mapping[str, Op]] = contextvars.ContextVar("op_overrides", default={})  # noqa: B039
+
+
+def _is_static(annotation: Any) -> bool:
+    return annotation is Static or annotation == "Static" or _STATIC in getattr(annotation, "__metadata__", ())
+
+
+def _describe(
+    name: str,
+    fn: Callable[..., Any],
+    *,
+    host: Callable[..., Any] | None,
+    needs_key: bool,
+    needs_context: bool,
+    reads: tuple[str, ...],
+    writes: tuple[str, ...],
+    effect: bool,
+    dynamic_shape: bool,
+    options: tuple[str, ...],
+) -> Op:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(f"op {name!r}: the signature of {fn!r} cannot be read ({error}).") from error
+    inputs: list[str] = []
+    static: set[str] = set()
+    attrs: set[str] = set()
+    required: set[str] = set()
+    varargs = False
+    supplied = {*options, *(["key"] if needs_key else []), *(["bound"] if dynamic_shape else [])}
+    for index, parameter in enumerate(parameters):
+        if needs_context and index == 0:
+            continue
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            inputs.append(parameter.name)
+            if _is_static(parameter.annotation):
+                static.add(parameter.name)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            varargs = True
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            if parameter.name in supplied:
+                continue
+            attrs.add(parameter.name)
+            if parameter.default is parameter.empty:
+                required.add(parameter.name)
+        else:
+            raise RegistrationError(
+                f"op {name!r} ({source}): '**{parameter.name}' would swallow attributes that nobody handles; "
+                "name each attribute as a keyword-only parameter."
+            )
+    for variable in (*reads, *writes):
+        if variable not in inputs:
+            raise RegistrationError(f"op {name!r} ({source}): reads or writes {variable!r}, which is not an input.")
+    return Op(
+        name=name,
+        fn=fn,
+        inputs=tuple(inputs),
+        static=frozenset(static),
+        attrs=frozenset(attrs),
+        required_attrs=frozenset(required),
+        varargs=varargs,
+        host=host,
+        needs_key=needs_key,
+        needs_context=needs_context,
+        reads=reads,
+        writes=writes,
+        effect=effect,
+        dynamic_shape=dynamic_shape,
+        options=options,
+        source=source,
+    )
+
+
+def op(
+    *names: str,
+    host: Callable[..., Any] | None = None,
+    needs_key: bool = False,
+    needs_context: bool = False,
+    reads: tuple[str, ...] = (),
+    writes: tuple[str, ...] = (),
+    effect: bool = False,
+    dynamic_shape: bool = False,
+    options: tuple[str, ...] = (),
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers the decorated function as the implementation of TensorFlow ops.
+
+    Args:
+      *names: the op names; several where TensorFlow has several names for one signature.
+      host: see `Op.host`.
+      needs_key: see `Op.needs_key`.
+      needs_context: see `Op.needs_context`.
+      reads: see `Op.reads`.
+      writes: see `Op.writes`.
+      effect: see `Op.effect`.
+      dynamic_shape: see `Op.dynamic_shape`.
+      options: see `Op.options`.
+
+    Returns:
+      A decorator that returns its function unchanged.
+
+    Raises:
+      RegistrationError: a name is taken (the message says where), or the signature is not an OpDef's.
+    """
+    if not names:
+        raise RegistrationError("@op needs at least one op name.")
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            entry = _describe(
+                name,
+                fn,
+                host=host,
+                needs_key=needs_key,
+                needs_context=needs_context,
+                reads=reads,
+                writes=writes,
+                effect=effect,
+                dynamic_shape=dynamic_shape,
+                options=options,
+            )
+            with _lock:
+                if name in _registry:
+                    raise RegistrationError(
+                        f"op {name!r} is already registered at {_registry[name].source}; the second registration is "
+                        f"at {entry.source}. Use tf2jax_lite.override_op to replace it for a scope."
+                    )
+                _registry[name] = entry
+        return fn
+
+    return register
+
+
+register_op = op
+"""Public name of `op`, for users who add ops of their own."""
+
+
+@contextlib.contextmanager
+def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[None]:
+    """Replaces or adds an op for conversions made inside the ``with`` block.
+
+    Args:
+      name: the op name.
+      fn: the function, with the signature that `op` asks for.
+      **options: the options of `op`.
+
+    Raises:
+      RegistrationError: the signature is not an OpDef's.
+    """
+    defaults: dict[str, Any] = {
+        "host": None,
+        "needs_key": False,
+        "needs_context": False,
+        "reads": (),
+        "writes": (),
+        "effect": False,
+        "dynamic_shape": False,
+        "options": (),
+    }
+    unknown = set(options) - set(defaults)
+    if unknown:
+        raise RegistrationError(f"op {name!r}: unknown option {sorted(unknown)}; options are {sorted(defaults)}.")
+    entry = _describe(name, fn, **{**defaults, **options})
+    token = _overrides.set({**_overrides.get(), name: entry})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+def lookup(name: str) -> Op | None:
+    """Returns the op registered under ``name`` (an override in force first), or None."""
+    return _overrides.get().get(name) or _registry.get(name)
+
+
+def known_ops() -> dict[str, Op]:
+    """Returns every registered op by name, sorted, overrides in force included."""
+    return dict(sorted({**_registry, **_overrides.get()}.items()))

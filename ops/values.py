@@ -1,0 +1,115 @@
+"""What flows between ops while tracing: static numpy values, traced arrays, and handles."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import OpError
+
+__all__ = [
+    "VariableHandle",
+    "as_array",
+    "canonical",
+    "dims",
+    "dims_array",
+    "is_static",
+    "is_string",
+    "is_symbolic",
+    "known",
+    "normalize_axes",
+    "normalize_axis",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableHandle:
+    """What a resource tensor is here: the name of a variable. The value lives in the trace's state."""
+
+    name: str
+    dtype: np.dtype | None = None
+    shape: tuple[int | None, ...] | None = None
+
+
+def canonical(dtype: Any) -> np.dtype:
+    """Returns the dtype that JAX gives ``dtype``: the same with x64, its 32-bit sibling without."""
+    return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+
+
+def is_static(value: Any) -> bool:
+    """Whether a value is known while tracing: numpy arrays and numpy scalars are."""
+    return isinstance(value, (np.ndarray, np.generic))
+
+
+def is_string(value: Any) -> bool:
+    """Whether a value holds string data (an object array of bytes)."""
+    return isinstance(value, np.ndarray) and value.dtype == object and any(isinstance(v, bytes) for v in value.flat)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a static value holds symbolic dimensions (an object array of dimension expressions and ints)."""
+    return isinstance(value, np.ndarray) and value.dtype == object and not is_string(value)
+
+
+def dims_array(shape: Any, dtype: Any = np.int32) -> np.ndarray:
+    """Returns a shape as a static vector: integers of ``dtype``, or objects if a dimension is symbolic."""
+    shape = tuple(shape)
+    if all(isinstance(d, (int, np.integer)) for d in shape):
+        return np.array(shape, dtype)
+    out = np.empty(len(shape), dtype=object)
+    out[:] = shape
+    return out
+
+
+def dims(value: Any) -> tuple[Any, ...]:
+    """Returns a static vector (or scalar) of dimensions as a tuple of Python ints and dimension expressions."""
+    return tuple(int(d) if isinstance(d, (int, np.integer)) else d for d in np.asarray(value).reshape(-1))
+
+
+def known(value: Any) -> np.ndarray | None:
+    """Returns a value as numpy if it is known now (static, or a concrete array outside ``jit``), else None."""
+    if is_static(value):
+        return np.asarray(value)
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+        return np.asarray(value)
+    return None
+
+
+def as_array(value: Any) -> Any:
+    """Returns a value as something that ``jax.lax`` takes: canonical dtype, symbolic dimensions made arrays.
+
+    Traced values and handles come back as they are; numpy values stay numpy.
+
+    Raises:
+      OpError: the value is string data, which JAX cannot hold.
+    """
+    if not is_static(value):
+        return value
+    if value.dtype == object:
+        if is_string(value) or value.size == 0:
+            raise OpError("string data reaches a computation that JAX would have to trace; JAX has no string arrays")
+        flat = [jnp.asarray(v, canonical(np.int64)) for v in value.reshape(-1)]
+        return jnp.stack(flat).reshape(value.shape) if value.ndim else flat[0]
+    dtype = canonical(value.dtype)
+    return np.asarray(value) if dtype == value.dtype else np.asarray(value).astype(dtype)
+
+
+def normalize_axis(axis: Any, rank: int) -> int:
+    """Returns ``axis`` as an int in ``[0, rank)``.
+
+    Raises:
+      OpError: it is out of range.
+    """
+    axis = int(axis)
+    if not -rank <= axis < rank:
+        raise OpError(f"axis {axis} is out of range for a tensor of rank {rank}")
+    return axis % rank if rank else 0
+
+
+def normalize_axes(axes: Any, rank: int) -> tuple[int, ...]:
+    """Returns ``axes`` (a static scalar or vector) as ints in ``[0, rank)``, in the given order."""
+    return tuple(normalize_axis(axis, rank) for axis in np.asarray(axes).reshape(-1))

@@ -1,0 +1,120 @@
+"""Conversion options. Names and defaults are tf2jax's where it has the option.
+
+Options are read once, at conversion, and captured in what the conversion returns: a jitted function never
+changes its behaviour behind its cache. ``update_config`` sets the default of the whole process;
+``override_config`` holds for a ``with`` block in the current thread (or task) alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from .errors import ConfigError
+
+__all__ = ["Config", "current_config", "get_config", "override_config", "update_config"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All options and their defaults.
+
+    Attributes:
+      strict_shape_check: refuse arguments whose shape does not fit the one converted for.
+      strict_dtype_check: refuse arguments whose dtype is not the one converted for.
+      force_const_float32_to_bfloat16: read float32 constants of the graph as bfloat16.
+      force_const_float64_to_bfloat16: read float64 constants of the graph as bfloat16.
+      convert_custom_gradient: honour ``tf.custom_gradient``; otherwise differentiate the forward code.
+      infer_relu_from_jax2tf: read ``max(x, 0)`` as a relu in graphs that jax2tf wrote, so that the gradient at 0 is 0.
+      infer_cumulative_reduction_from_jax2tf: read windowed reductions that jax2tf wrote for cumulative ones as such.
+      raise_on_prevent_gradient: differentiating through ``PreventGradient`` is an error.
+      resize_bilinear_precision: matmul precision inside bilinear resizing: "default", "high" or "highest".
+      enable_checkify_for_asserts: turn ``Assert`` nodes into ``jax.experimental.checkify`` checks.
+      xlacallmodule_strict_checks: refuse to run a serialized module on a platform it was not lowered for.
+      disable_assert_in_tensor_list_get_item: do not compare the element dtype of a tensor list with the node's.
+      skip_variables_evaluation_inside_tf_tracing: inside the tracing of another tf.function, give params as
+        ``jax.ShapeDtypeStruct`` without reading the variables.
+      dynamic_shape_bound: inside ``jit``, the size to pad to for results whose size depends on data; 0 refuses them.
+    """
+
+    strict_shape_check: bool = True
+    strict_dtype_check: bool = False
+    force_const_float32_to_bfloat16: bool = False
+    force_const_float64_to_bfloat16: bool = False
+    convert_custom_gradient: bool = True
+    infer_relu_from_jax2tf: bool = True
+    infer_cumulative_reduction_from_jax2tf: bool = True
+    raise_on_prevent_gradient: bool = True
+    resize_bilinear_precision: str = "highest"
+    enable_checkify_for_asserts: bool = False
+    xlacallmodule_strict_checks: bool = True
+    disable_assert_in_tensor_list_get_item: bool = False
+    skip_variables_evaluation_inside_tf_tracing: bool = False
+    dynamic_shape_bound: int = 0
+
+
+_TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
+_CHOICES = {"resize_bilinear_precision": ("default", "high", "highest")}
+_lock = threading.Lock()
+_defaults = Config()
+_overrides: contextvars.ContextVar[tuple[tuple[str, Any], ...]] = contextvars.ContextVar("config", default=())
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name not in _TYPES:
+        raise ConfigError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
+    expected = _TYPES[name]
+    if type(value) is not expected:
+        raise ConfigError(f"config option {name!r} takes {expected.__name__}, got {value!r}.")
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise ConfigError(f"config option {name!r} is one of {', '.join(_CHOICES[name])}, got {value!r}.")
+    if expected is int and value < 0:
+        raise ConfigError(f"config option {name!r} is not negative, got {value!r}.")
+    return value
+
+
+def current_config() -> Config:
+    """Returns the options in force here, as one frozen value."""
+    overrides = dict(_overrides.get())
+    return dataclasses.replace(_defaults, **overrides) if overrides else _defaults
+
+
+def get_config(name: str) -> bool | str | int:
+    """Returns the value in force of one option.
+
+    Raises:
+      ConfigError: there is no such option.
+    """
+    if name not in _TYPES:
+        _checked(name, None)
+    return getattr(current_config(), name)
+
+
+def update_config(name: str, value: Any) -> None:
+    """Sets the process-wide default of one option.
+
+    Raises:
+      ConfigError: there is no such option, or the value has the wrong type.
+    """
+    global _defaults
+    value = _checked(name, value)
+    with _lock:
+        _defaults = dataclasses.replace(_defaults, **{name: value})
+
+
+@contextlib.contextmanager
+def override_config(name: str, value: Any) -> Iterator[None]:
+    """Sets one option inside a ``with`` block, for the current thread or task only.
+
+    Raises:
+      ConfigError: there is no such option, or the value has the wrong type.
+    """
+    token = _overrides.set((*_overrides.get(), (name, _checked(name, value))))
+    try:
+        yield
+    finally:
+        _overrides.reset(token)

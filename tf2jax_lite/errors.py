@@ -1,0 +1,114 @@
+"""Every error that this library raises for bad input. All derive from `Tf2JaxError`.
+
+Where the peer library raised a builtin exception (``ValueError`` mostly), ours derives from it too, so that
+existing ``except`` clauses go on working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "ConfigError",
+    "DtypeMismatchError",
+    "InputError",
+    "InvalidModelError",
+    "LoweringError",
+    "MissingInputError",
+    "MissingKeyError",
+    "MissingParamError",
+    "OpError",
+    "RegistrationError",
+    "ShapeMismatchError",
+    "StaticInputError",
+    "Tf2JaxError",
+    "UnsupportedAttributeError",
+    "UnsupportedError",
+    "UnsupportedOpsError",
+]
+
+
+class Tf2JaxError(Exception):
+    """Base class of every error raised on purpose by tf2jax_lite."""
+
+
+class RegistrationError(Tf2JaxError, ValueError):
+    """An op could not be registered: its name is taken, or its signature cannot be read as an OpDef."""
+
+
+class OpError(Tf2JaxError, ValueError):
+    """An op cannot be computed for these inputs or attributes. Raised by ops; the lowering adds the node's name."""
+
+
+class ConfigError(Tf2JaxError, ValueError):
+    """An unknown config option, or a value of the wrong type for it."""
+
+
+class InvalidModelError(Tf2JaxError, ValueError):
+    """A file or proto that is missing, damaged, or not what it says it is."""
+
+
+class InputError(Tf2JaxError, ValueError):
+    """Arguments of a converted function do not fit its signature."""
+
+
+class MissingInputError(InputError):
+    """A tensor argument was not given."""
+
+
+class MissingParamError(InputError):
+    """A variable is absent from ``params``."""
+
+
+class MissingKeyError(InputError):
+    """The function draws random numbers and was called without ``rng``."""
+
+
+class ShapeMismatchError(InputError):
+    """An argument's shape is not the one the function was converted for."""
+
+
+class DtypeMismatchError(InputError):
+    """An argument's dtype is not the one the function was converted for."""
+
+
+class UnsupportedError(Tf2JaxError, ValueError):
+    """TensorFlow can express this and the converter cannot; the message says what to do."""
+
+
+class UnsupportedAttributeError(UnsupportedError):
+    """A node carries an attribute that its op's implementation does not handle."""
+
+
+class UnsupportedOpsError(UnsupportedError):
+    """The graph has ops without an implementation. All of them are listed at once.
+
+    Attributes:
+      ops: the distinct op names, sorted.
+      nodes: for each node ``(op, node name, function name)``.
+    """
+
+    def __init__(self, message: str, ops: Sequence[str] = (), nodes: Sequence[tuple[str, str, str]] = ()):
+        super().__init__(message)
+        self.ops = tuple(ops)
+        self.nodes = tuple(nodes)
+
+
+class LoweringError(Tf2JaxError, ValueError):
+    """A node could not be evaluated.
+
+    Attributes:
+      node: the node's name.
+      op: the node's op.
+      path: names of the functions and call nodes that lead to it, outermost first.
+    """
+
+    def __init__(self, message: str, *, node: str = "", op: str = "", path: Sequence[str] = ()):
+        super().__init__(message)
+        self.node = node
+        self.op = op
+        self.path = tuple(path)
+
+
+class StaticInputError(LoweringError):
+    """An input that must be known while tracing was a traced value."""

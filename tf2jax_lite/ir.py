@@ -1,0 +1,187 @@
+"""The intermediate representation: frozen, printable, and free of both TensorFlow and JAX.
+
+A `Graph` is a main `Function` and a library of functions. A `Function` is a list of `Node`s in topological
+order. Attributes are Python values: int, float, bool, str, `numpy.dtype` (or `OpaqueType`), shape tuples with
+None for unknown dimensions (a shape of unknown rank is None), numpy arrays, `FunctionRef`s, and lists of these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "Argument",
+    "Capture",
+    "DType",
+    "Function",
+    "FunctionRef",
+    "Graph",
+    "Node",
+    "OpaqueType",
+    "RESOURCE",
+    "STRING",
+    "TensorRef",
+    "VARIANT",
+    "Variable",
+]
+
+Shape = tuple[int | None, ...] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class OpaqueType:
+    """A TensorFlow type that no numpy dtype holds: resource, variant or string."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+RESOURCE = OpaqueType("resource")
+VARIANT = OpaqueType("variant")
+STRING = OpaqueType("string")
+
+DType = np.dtype | OpaqueType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorRef:
+    """Output number ``index`` of the node (or argument) called ``node``."""
+
+    node: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.index}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FunctionRef:
+    """A function-valued attribute: the name of a function in the graph's library."""
+
+    name: str
+    attrs: Mapping[str, Any] = MappingProxyType({})
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Node:
+    """One operation.
+
+    Attributes:
+      name: unique within its function.
+      op: TensorFlow op name.
+      inputs: data inputs, flat.
+      groups: for each OpDef input argument the number of tensors it holds, or None for a single tensor.
+      control: names of nodes that must have run before.
+      attrs: attributes as Python values, OpDef defaults filled in.
+      implied: names of attributes that the inputs already determine (input types, list lengths).
+      input_types: for each OpDef input argument the type attribute that its tensors share, or "".
+      output_dtypes: dtypes of the outputs, flat.
+      output_shapes: recorded shapes of the outputs, or None where TensorFlow recorded none.
+      location: Python source line that made the node, if recorded.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[TensorRef, ...]
+    groups: tuple[int | None, ...]
+    control: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    implied: frozenset[str] = frozenset()
+    input_types: tuple[str, ...] = ()
+    output_dtypes: tuple[DType, ...] = ()
+    output_shapes: tuple[Shape, ...] | None = None
+    location: str | None = None
+
+    def __str__(self) -> str:
+        shown = {k: v for k, v in self.attrs.items() if k not in self.implied and not k.startswith("_")}
+        attrs = ", ".join(f"{k}={_short(v)}" for k, v in sorted(shown.items()))
+        inputs = ", ".join([*map(str, self.inputs), *(f"^{c}" for c in self.control)])
+        outputs = ", ".join(str(d) for d in self.output_dtypes)
+        return f"{self.name} = {self.op}({inputs}){{{attrs}}} -> ({outputs})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}" if value.size > 8 else repr(value.tolist())
+    if isinstance(value, FunctionRef):
+        return f"@{value.name}"
+    return str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """A formal argument of a function."""
+
+    name: str
+    dtype: DType
+    shape: Shape = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """A TensorFlow variable: its unique name, and what is known about its value.
+
+    ``value`` is None where the value lives elsewhere (a variable that the graph creates itself).
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: Shape
+    trainable: bool = False
+    value: Any = dataclasses.field(default=None, compare=False, repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Capture:
+    """What the main function closes over: argument number ``index`` is this variable, constant or opaque thing."""
+
+    index: int
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Function:
+    """A function body: arguments, nodes in topological order, results."""
+
+    name: str
+    args: tuple[Argument, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[TensorRef, ...]
+    output_names: tuple[str, ...] = ()
+    control_outputs: tuple[str, ...] = ()
+    attrs: Mapping[str, Any] = MappingProxyType({})
+
+    def __str__(self) -> str:
+        args = ", ".join(f"{a.name}: {a.dtype}{'' if a.shape is None else list(a.shape)}" for a in self.args)
+        lines = [f"func {self.name}({args}):", *(f"  {node}" for node in self.nodes)]
+        returned = [*map(str, self.outputs), *(f"^{c}" for c in self.control_outputs)]
+        return "\n".join([*lines, f"  return {', '.join(returned)}"])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graph:
+    """A main function, the functions it calls (directly or not), and what it captures."""
+
+    main: Function
+    functions: Mapping[str, Function]
+    captures: tuple[Capture, ...] = ()
+    gradients: Mapping[str, Any] = MappingProxyType({})
+
+    def walk(self) -> Iterator[tuple[Function, Node]]:
+        """Yields every node with its function, the main function first."""
+        for function in (self.main, *self.functions.values()):
+            for node in function.nodes:
+                yield function, node
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, (self.main, *self.functions.values())))

@@ -1,0 +1,1 @@
+"""TensorFlow in, ir out: the only part of the library that imports TensorFlow."""

@@ -1,0 +1,258 @@
+"""GraphDef and FunctionDef protos as ir functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tf2jax_lite import ir
+from tf2jax_lite.errors import InvalidModelError
+
+from . import attributes, dtypes, op_defs
+
+
+def load_library(library: Any) -> dict[str, ir.Function]:
+    """Returns every function of a FunctionDefLibrary by name.
+
+    Raises:
+      InvalidModelError: a function refers to something that is not there, or its nodes form a cycle.
+    """
+    signatures = {proto.signature.name: proto.signature for proto in library.function}
+    return {proto.signature.name: load_function(proto, signatures) for proto in library.function}
+
+
+def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
+    """Returns a FunctionDef as an ir function.
+
+    Args:
+      proto: the FunctionDef.
+      signatures: signatures of the library's functions by name, for nodes that call a function by its name.
+    """
+    signature = proto.signature
+    args = []
+    for index, arg in enumerate(signature.input_arg):
+        shape: ir.Shape = None
+        recorded = proto.arg_attr[index].attr.get("_output_shapes") if index in proto.arg_attr else None
+        if recorded is not None and recorded.list.shape:
+            shape = attributes.shape_of(recorded.list.shape[0])
+        args.append(ir.Argument(arg.name, dtypes.from_tf(arg.type), shape))
+    builder = _Builder(signature.name, proto.node_def, signatures, {arg.name for arg in args})
+    outputs = []
+    for arg in signature.output_arg:
+        if arg.name not in proto.ret:
+            raise InvalidModelError(f"function {signature.name!r}: result {arg.name!r} is not returned.")
+        outputs.append(builder.function_ref(proto.ret[arg.name]))
+    return ir.Function(
+        name=signature.name,
+        args=tuple(args),
+        nodes=builder.nodes(),
+        outputs=tuple(outputs),
+        output_names=tuple(arg.name for arg in signature.output_arg),
+        control_outputs=tuple(builder.check_node(name) for name in proto.control_ret.values()),
+        attrs={name: attributes.value_of(value) for name, value in proto.attr.items()},
+    )
+
+
+def load_main(
+    graph_def: Any,
+    name: str,
+    args: Sequence[ir.Argument],
+    outputs: Iterable[str],
+    control_outputs: Iterable[str] = (),
+    output_names: Sequence[str] = (),
+) -> ir.Function:
+    """Returns the top level of a GraphDef as a function of the nodes named in ``args``.
+
+    Args:
+      graph_def: the GraphDef.
+      name: the function's name, for messages.
+      args: the nodes that become arguments (usually placeholders).
+      outputs: tensor names, as ``node`` or ``node:index``.
+      control_outputs: names of nodes that must run although nothing reads them.
+      output_names: names for the outputs.
+    """
+    signatures = {proto.signature.name: proto.signature for proto in graph_def.library.function}
+    builder = _Builder(name, graph_def.node, signatures, {arg.name for arg in args}, graph_style=True)
+    outputs = tuple(outputs)
+    return ir.Function(
+        name=name,
+        args=tuple(args),
+        nodes=builder.nodes(),
+        outputs=tuple(builder.graph_ref(output) for output in outputs),
+        output_names=tuple(output_names) or outputs,
+        control_outputs=tuple(builder.check_node(node) for node in control_outputs),
+    )
+
+
+class _Builder:
+    """Reads the NodeDefs of one function."""
+
+    def __init__(
+        self, name: str, protos: Any, signatures: Mapping[str, Any], args: set[str], *, graph_style: bool = False
+    ):
+        self._name = name
+        self._signatures = signatures
+        self._args = args
+        self._graph_style = graph_style
+        self._protos: dict[str, Any] = {}
+        for proto in protos:
+            if proto.name in self._protos:
+                raise InvalidModelError(f"function {name!r}: two nodes are called {proto.name!r}.")
+            self._protos[proto.name] = proto
+        self._attrs: dict[str, dict[str, Any]] = {}
+        self._offsets: dict[str, dict[str, int]] = {}
+
+    def nodes(self) -> tuple[ir.Node, ...]:
+        parsed = {name: self._node(proto) for name, proto in self._protos.items() if name not in self._args}
+        return _topological_order(self._name, parsed)
+
+    def check_node(self, name: str) -> str:
+        if name not in self._protos and name not in self._args:
+            raise InvalidModelError(f"function {self._name!r}: there is no node {name!r}.")
+        return name
+
+    def graph_ref(self, text: str) -> ir.TensorRef:
+        """Reads ``node`` or ``node:index``."""
+        node, _, index = text.partition(":")
+        if index and not index.isdecimal():
+            raise InvalidModelError(f"function {self._name!r}: {text!r} is not a tensor name.")
+        return ir.TensorRef(self.check_node(node), int(index or 0))
+
+    def function_ref(self, text: str) -> ir.TensorRef:
+        """Reads ``argument``, ``argument:index`` or ``node:output:index``."""
+        node, *rest = text.split(":")
+        self.check_node(node)
+        if not rest:
+            return ir.TensorRef(node, 0)
+        if not rest[-1].isdecimal():
+            rest.append("0")
+        index = int(rest[-1])
+        if len(rest) == 1 or node in self._args:
+            return ir.TensorRef(node, index)
+        offsets = self._output_offsets(node)
+        if rest[0] not in offsets:
+            raise InvalidModelError(
+                f"function {self._name!r}: node {node!r} has no output {rest[0]!r} (it has {sorted(offsets)})."
+            )
+        return ir.TensorRef(node, offsets[rest[0]] + index)
+
+    def _definition(self, proto: Any) -> op_defs.Definition | None:
+        return op_defs.definition(proto.op)
+
+    def _node_attrs(self, name: str) -> dict[str, Any]:
+        if name not in self._attrs:
+            proto = self._protos[name]
+            definition = self._definition(proto)
+            attrs = dict(definition.defaults) if definition else {}
+            try:
+                attrs.update((key, attributes.value_of(value)) for key, value in proto.attr.items())
+            except InvalidModelError as error:
+                raise InvalidModelError(f"node {name!r} in {self._name!r}: {error}") from error
+            self._attrs[name] = attrs
+        return self._attrs[name]
+
+    def _output_offsets(self, name: str) -> dict[str, int]:
+        if name not in self._offsets:
+            proto = self._protos[name]
+            definition = self._definition(proto)
+            offsets: dict[str, int] = {}
+            if definition is not None:
+                total = 0
+                for arg in definition.outputs:
+                    offsets[arg.name] = total
+                    total += len(arg.types(self._node_attrs(name), f"node {name!r}"))
+            elif proto.op in self._signatures:
+                offsets = {arg.name: i for i, arg in enumerate(self._signatures[proto.op].output_arg)}
+            self._offsets[name] = offsets
+        return self._offsets[name]
+
+    def _node(self, proto: Any) -> ir.Node:
+        where = f"node {proto.name!r} ({proto.op}) in {self._name!r}"
+        data: list[ir.TensorRef] = []
+        control: list[str] = []
+        read = self.graph_ref if self._graph_style else self.function_ref
+        for text in proto.input:
+            if text.startswith("^"):
+                control.append(self.check_node(text[1:]))
+            else:
+                data.append(read(text))
+        attrs = self._node_attrs(proto.name)
+        definition = self._definition(proto)
+        if definition is None:
+            return self._foreign_node(proto, tuple(data), tuple(control), attrs)
+        groups = tuple(len(arg.types(attrs, where)) if arg.is_list else None for arg in definition.inputs)
+        expected = sum(1 if group is None else group for group in groups)
+        if expected != len(data):
+            raise InvalidModelError(f"{where}: expected {expected} inputs, found {len(data)}.")
+        recorded = attrs.get("_output_shapes")
+        return ir.Node(
+            name=proto.name,
+            op=proto.op,
+            inputs=tuple(data),
+            groups=groups,
+            control=tuple(control),
+            attrs=attrs,
+            implied=definition.implied,
+            input_types=definition.input_types,
+            output_dtypes=tuple(dtype for arg in definition.outputs for dtype in arg.types(attrs, where)),
+            output_shapes=tuple(recorded) if recorded else None,
+        )
+
+    def _foreign_node(
+        self, proto: Any, data: tuple[ir.TensorRef, ...], control: tuple[str, ...], attrs: dict[str, Any]
+    ) -> ir.Node:
+        """A node whose op is a library function (an old way to call one), or is unknown to this TensorFlow."""
+        signature = self._signatures.get(proto.op)
+        if signature is None:
+            return ir.Node(proto.name, proto.op, data, (None,) * len(data), control, attrs)
+        return ir.Node(
+            name=proto.name,
+            op="StatefulPartitionedCall",
+            inputs=data,
+            groups=(len(data),),
+            control=control,
+            attrs={"f": ir.FunctionRef(proto.op), **{k: v for k, v in attrs.items() if k.startswith("_")}},
+            implied=frozenset({"Tin"}),
+            output_dtypes=tuple(dtypes.from_tf(arg.type) for arg in signature.output_arg),
+        )
+
+
+def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, ...]:
+    """Orders nodes so that each stands after what it needs; ties keep the order of the proto.
+
+    A TF1 loop is a cycle through a NextIteration node into a Merge; that one back edge is not an ordering.
+    """
+    needs = {
+        node.name: [
+            source
+            for source in dict.fromkeys([*(ref.node for ref in node.inputs), *node.control])
+            if source in nodes and not (node.op in _MERGES and nodes[source].op in _BACK_EDGES)
+        ]
+        for node in nodes.values()
+    }
+    ordered: list[ir.Node] = []
+    state: dict[str, int] = {}
+    for root in nodes:
+        stack = [root]
+        while stack:
+            current = stack[-1]
+            if state.get(current) == 2:
+                stack.pop()
+                continue
+            if state.get(current) == 1:
+                state[current] = 2
+                ordered.append(nodes[current])
+                stack.pop()
+                continue
+            state[current] = 1
+            for source in reversed(needs[current]):
+                if state.get(source) == 1:
+                    raise InvalidModelError(f"function {name!r}: nodes {source!r} and {current!r} are on a cycle.")
+                if source not in state:
+                    stack.append(source)
+    return tuple(ordered)
+
+
+# The two structural facts of control flow v1 that the order of nodes depends on.
+_MERGES = frozenset({"Merge", "RefMerge"})
+_BACK_EDGES = frozenset({"NextIteration", "RefNextIteration"})

@@ -1,0 +1,82 @@
+"""What an OpDef says that the ir needs: argument groups, output dtypes, attribute defaults, implied attributes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tensorflow.python.framework import op_def_registry
+
+from tf2jax_lite import ir
+from tf2jax_lite.errors import InvalidModelError
+
+from . import attributes, dtypes
+
+
+@dataclasses.dataclass(frozen=True)
+class Arg:
+    """One argument of an OpDef: a tensor, or a list whose length or types an attribute gives."""
+
+    name: str
+    dtype: ir.DType | None
+    type_attr: str
+    number_attr: str
+    type_list_attr: str
+
+    @property
+    def is_list(self) -> bool:
+        return bool(self.number_attr or self.type_list_attr)
+
+    def types(self, attrs: Mapping[str, Any], where: str) -> list[ir.DType]:
+        """Returns the dtypes of the tensors that this argument stands for, given a node's attributes."""
+        try:
+            if self.type_list_attr:
+                return list(attrs[self.type_list_attr] or ())
+            dtype = attrs[self.type_attr] if self.type_attr else self.dtype
+            return [dtype] * (attrs[self.number_attr] if self.number_attr else 1)
+        except KeyError as error:
+            raise InvalidModelError(f"{where}: attribute {error} is missing.") from error
+        except TypeError as error:
+            raise InvalidModelError(f"{where}: an attribute that sizes {self.name!r} is of the wrong kind.") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Definition:
+    """An OpDef, read once."""
+
+    name: str
+    inputs: tuple[Arg, ...]
+    outputs: tuple[Arg, ...]
+    defaults: Mapping[str, Any]
+    implied: frozenset[str]
+    input_types: tuple[str, ...]
+    stateful: bool
+
+
+def _arg(proto: Any) -> Arg:
+    dtype = dtypes.from_tf(proto.type) if proto.type else None
+    return Arg(proto.name, dtype, proto.type_attr, proto.number_attr, proto.type_list_attr)
+
+
+@functools.cache
+def definition(op: str) -> Definition | None:
+    """Returns the definition of an op that this TensorFlow knows, or None."""
+    proto = op_def_registry.get(op)
+    if proto is None:
+        return None
+    inputs = tuple(map(_arg, proto.input_arg))
+    implied = {name for arg in inputs for name in (arg.type_attr, arg.number_attr, arg.type_list_attr) if name}
+    return Definition(
+        name=op,
+        inputs=inputs,
+        outputs=tuple(map(_arg, proto.output_arg)),
+        defaults=MappingProxyType(
+            {a.name: attributes.value_of(a.default_value) for a in proto.attr if a.HasField("default_value")}
+        ),
+        implied=frozenset(implied),
+        input_types=tuple(arg.type_attr for arg in inputs),
+        stateful=proto.is_stateful,
+    )

@@ -1,0 +1,94 @@
+"""If and Case: a branch picked while tracing, or lax.cond and lax.switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite import ir
+from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops import values
+from tf2jax_lite.ops.registry import op
+
+from .joins import merge_branches
+from .trace import Context
+
+__all__: list[str] = []
+
+
+@op("If", "StatelessIf", needs_context=True)
+def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRef, else_branch: ir.FunctionRef) -> Any:
+    """Runs one of two functions. See tf.raw_ops.If."""
+    found = values.known(cond)
+    if found is not None:
+        truth = bool(found.size) if found.ndim else (bool(found != b"") if found.dtype == object else bool(found))
+        return _run(ctx, then_branch if truth else else_branch, input)
+    if cond.ndim:  # TensorFlow: a non-scalar is true if it has elements
+        return _run(ctx, then_branch if cond.size else else_branch, input)
+    truth = cond if cond.dtype == jnp.bool_ else lax.ne(cond, jnp.zeros((), cond.dtype))
+    return select_branch(ctx, truth.astype(np.int32), [else_branch, then_branch], input)
+
+
+@op("Case", "StatelessCase", needs_context=True)
+def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
+    """Runs the function with the given index; any index out of range runs the last one. See tf.raw_ops.Case."""
+    found = values.known(branch_index)
+    last = len(branches) - 1
+    if found is not None:
+        index = int(found)
+        return _run(ctx, branches[index if 0 <= index <= last else last], input)
+    inside = (branch_index >= 0) & (branch_index <= last)
+    return select_branch(ctx, jnp.where(inside, branch_index, last).astype(np.int32), branches, input)
+
+
+def _run(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:
+    return ctx.trace.call(ctx.trace.program.function(ref.name), args, ctx.frame.enter(ctx.step))
+
+
+def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args: Sequence[Any]) -> list[Any]:
+    """Traces every branch under ``lax.switch``; what branches assign to variables comes back as results."""
+    trace = ctx.trace
+    functions = [trace.program.function(ref.name) for ref in refs]
+    written = sorted({name for function in functions for name in written_variables(ctx, function, args)})
+    before = dict(trace.state)
+    frame = ctx.frame.enter(ctx.step)
+
+    def runner(function: ir.Function) -> Callable[[], list[Any]]:
+        def run() -> list[Any]:
+            trace.state = dict(before)
+            try:
+                results = trace.call(function, args, frame)
+                # A variable that only some branches create has no value in the others: it starts as zeros there.
+                return [*results, *(trace.state.get(name) for name in written)]
+            finally:
+                trace.state = before
+
+        return run
+
+    try:
+        results = merge_branches(index, [runner(f) for f in functions], [f.name for f in functions])
+    finally:
+        trace.state = before
+    count = len(results) - len(written)
+    trace.state.update(zip(written, results[count:], strict=True))
+    return results[:count]
+
+
+def written_variables(ctx: Context, function: ir.Function, args: Sequence[Any]) -> list[str]:
+    """Returns the names of the variables that a call of ``function`` with ``args`` assigns to."""
+    names = []
+    for kind, which in ctx.trace.program.effects(function).writes:
+        if kind == "name":
+            names.append(str(which))
+            continue
+        handle = args[int(which)]
+        if not isinstance(handle, values.VariableHandle):
+            raise OpError(f"function {function.name!r} assigns to argument {which}, which is not a variable")
+        names.append(handle.name)
+    return sorted(set(names))
+
+

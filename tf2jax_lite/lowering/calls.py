@@ -1,0 +1,19 @@
+"""Nodes that call a function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tf2jax_lite import ir
+from tf2jax_lite.ops.registry import op
+
+from .trace import Context
+
+__all__: list[str] = []
+
+
+@op("PartitionedCall", "StatefulPartitionedCall", needs_context=True)
+def partitioned_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]:
+    """Calls ``f``. See tf.raw_ops.PartitionedCall."""
+    function = ctx.trace.program.function(f.name)
+    return ctx.trace.call(function, args, ctx.frame.enter(ctx.step))

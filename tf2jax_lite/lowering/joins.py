@@ -1,0 +1,148 @@
+"""Where two traces of values meet: the results of branches, and what a loop carries around."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops import values
+from tf2jax_lite.ops.tensor_list import TensorList, align_lists
+
+__all__ = ["as_traced", "is_carried", "merge_branches", "signature"]
+
+
+def is_carried(value: Any) -> bool:
+    """Whether a value is data (arrays, tensor lists), rather than a symbol such as a variable's handle."""
+    return isinstance(value, (jax.Array, np.ndarray, np.generic)) or _is_pytree_handle(value)
+
+
+def _is_pytree_handle(value: Any) -> bool:
+    return isinstance(value, TensorList) or bool(getattr(value, "is_pytree_handle", False))
+
+
+def as_traced(value: Any) -> Any:
+    """Returns data in the form that JAX control flow takes: every leaf an array of canonical dtype, strongly typed."""
+    if _is_pytree_handle(value):
+        return jax.tree.map(as_traced, value)
+    value = values.as_array(value)
+    if isinstance(value, jax.Array) and value.weak_type:
+        return lax.convert_element_type(value, value.dtype)
+    return jnp.asarray(value)
+
+
+def signature(value: Any) -> Any:
+    """Returns what must agree for two values to meet: structure, shapes and dtypes."""
+    leaves, treedef = jax.tree.flatten(value)
+    return treedef, tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+
+
+def merge_branches(index: Any, branches: Sequence[Callable[[], list[Any]]], names: Sequence[str]) -> list[Any]:
+    """Runs ``branches[index]`` under ``lax.switch`` and returns its results.
+
+    Results that are the same symbol or the same static value in every branch stay so. Tensor lists are brought to
+    one capacity; a result that a branch does not have (None) becomes zeros.
+
+    Raises:
+      OpError: results differ in shape or dtype between branches.
+    """
+    traced = [_trace_branch(branch) for branch in branches]
+    plan: list[tuple[str, Any]] = []
+    for position in range(len(traced[0].shapes)):
+        column = [branch.shapes[position] for branch in traced]
+        static = [branch.statics[position] for branch in traced]
+        plan.append(_plan_result(position, column, static, names))
+
+    def wrap(branch: _TracedBranch) -> Callable[[], list[Any]]:
+        def run() -> list[Any]:
+            out = []
+            for (kind, template), value in zip(plan, branch.evaluate(), strict=True):
+                if kind == "data":
+                    if value is None:
+                        value = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), template)
+                    elif isinstance(template, TensorList):
+                        value = align_lists(value, template)
+                    out.append(as_traced(value))
+            return out
+
+        return run
+
+    # With one branch there is nothing to choose.
+    results = iter(lax.switch(index, [wrap(b) for b in traced]) if len(traced) > 1 else wrap(traced[0])())
+    return [next(results) if kind == "data" else template for kind, template in plan]
+
+
+@dataclasses.dataclass(frozen=True)
+class _TracedBranch:
+    """A branch traced once, so that nested branches cost no more than their sum."""
+
+    jaxpr: Any
+    tree: Any
+    shapes: list[Any]
+    statics: list[Any]
+
+    def evaluate(self) -> list[Any]:
+        data = iter(jax.tree.unflatten(self.tree, jax.extend.core.jaxpr_as_fun(self.jaxpr)()))
+        return [next(data) if is_data else value for is_data, value in zip(self.is_data, self.shapes, strict=True)]
+
+    @property
+    def is_data(self) -> list[bool]:
+        return [isinstance(v, jax.ShapeDtypeStruct) or _is_pytree_handle(v) for v in self.shapes]
+
+
+def _trace_branch(branch: Callable[[], list[Any]]) -> _TracedBranch:
+    results: list[Any] = []
+
+    def record() -> list[Any]:
+        results.extend(branch())
+        return [as_traced(v) for v in results if is_carried(v)]
+
+    jaxpr, avals = jax.make_jaxpr(record, return_shape=True)()
+    remaining = iter(avals)
+    return _TracedBranch(
+        jaxpr=jaxpr,
+        tree=jax.tree.structure(avals),
+        shapes=[next(remaining) if is_carried(v) else v for v in results],
+        statics=[v if values.is_static(v) else None for v in results],
+    )
+
+
+def _plan_result(position: int, column: list[Any], static: list[Any], names: Sequence[str]) -> tuple[str, Any]:
+    first = column[0]
+    if all(v is not None for v in static) and all(_same(static[0], v) for v in static[1:]):
+        return "same", static[0]
+    present = [v for v in column if v is not None]
+    if not present:
+        return "same", None
+    if not isinstance(present[0], jax.ShapeDtypeStruct) and not _is_pytree_handle(present[0]):
+        if all(v == first for v in column):
+            return "same", first
+        raise OpError(f"result {position} is a different variable or resource in different branches ({column})")
+    if isinstance(present[0], TensorList):
+        template = present[0]
+        for other in present[1:]:
+            template = align_lists(template, other, template_only=True)
+        return "data", template
+    reference = signature(present[0])
+    for name, value in zip(names, column, strict=True):
+        if value is not None and signature(value) != reference:
+            raise OpError(
+                f"result {position} has another shape or dtype in branch {name!r} ({_show(value)}) than in "
+                f"{names[0]!r} ({_show(present[0])}); JAX needs them equal unless the predicate is known while tracing"
+            )
+    return "data", present[0]
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and np.shape(a) == np.shape(b) and bool(np.all(a == b))
+
+
+def _show(value: Any) -> str:
+    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(value))

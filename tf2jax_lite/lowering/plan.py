@@ -1,0 +1,161 @@
+"""A function made ready to run: inputs are slots, attributes are keywords, dead values are dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.config import Config
+from tf2jax_lite.errors import UnsupportedAttributeError
+from tf2jax_lite.ops import registry
+
+__all__ = ["Plan", "Step", "make_plan"]
+
+# Attributes that steer kernels, placement or shape inference and cannot change a result.
+INERT = frozenset(
+    {
+        "T",
+        "N",
+        "allow_bfloat16_output_tensor",
+        "config",
+        "config_proto",
+        "container",
+        "cudnn_frontend",
+        "data_format_hint",
+        "debug_name",
+        "executor_type",
+        "lower_using_switch_merge",
+        "output_shapes",
+        "parallel_iterations",
+        "read_only_resources",
+        "shared_name",
+        "swap_memory",
+        "use_cudnn_on_gpu",
+        "use_inter_op_parallelism",
+        "use_locking",
+        "validate_indices",
+        "validate_shape",
+        "xla_must_compile",
+    }
+)
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """One node made ready to run."""
+
+    node: ir.Node
+    op: registry.Op
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    static: tuple[bool, ...]  # for each input group
+    kwargs: Mapping[str, Any]
+    functions: Mapping[str, Any]  # attributes that name functions, to be made callables
+    release: tuple[int, ...]
+    stable_id: int
+    dtypes: tuple[np.dtype | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """A function's steps; slots 0 to n-1 hold its n arguments."""
+
+    function: ir.Function
+    steps: tuple[Step, ...]
+    size: int
+    outputs: tuple[int, ...]
+
+
+def stable_id(name: str) -> int:
+    """Returns a 32-bit number for a name: the same in every process and whatever else the graph holds."""
+    return zlib.crc32(name.encode("utf-8", "surrogateescape"))
+
+
+def make_plan(
+    function: ir.Function,
+    nodes: Sequence[ir.Node],
+    config: Config,
+    ops: Mapping[str, registry.Op],
+    outputs: Sequence[ir.TensorRef] | None = None,
+) -> Plan:
+    """Prepares ``nodes`` of ``function``; ``ops`` must hold every op.
+
+    Raises:
+      UnsupportedAttributeError: a node carries an attribute that its op does not handle.
+    """
+    slots: dict[ir.TensorRef, int] = {ir.TensorRef(arg.name): i for i, arg in enumerate(function.args)}
+    steps: list[Step] = []
+    for node in nodes:
+        entry = ops[node.op]
+        inputs = tuple(slots[ref] for ref in node.inputs)
+        start = len(slots)
+        for index in range(len(node.output_dtypes)):
+            slots[ir.TensorRef(node.name, index)] = start + index
+        kwargs, functions = node_kwargs(node, entry, function.name)
+        kwargs.update((name, getattr(config, name)) for name in entry.options)
+        if entry.dynamic_shape:
+            kwargs["bound"] = config.dynamic_shape_bound or None
+        names = entry.inputs
+        steps.append(
+            Step(
+                node=node,
+                op=entry,
+                inputs=inputs,
+                outputs=tuple(range(start, start + len(node.output_dtypes))),
+                static=tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups))),
+                kwargs=kwargs,
+                functions=functions,
+                release=(),
+                stable_id=stable_id(node.name),
+                dtypes=tuple(d if isinstance(d, np.dtype) else None for d in node.output_dtypes),
+            )
+        )
+    results = tuple(slots[ref] for ref in (function.outputs if outputs is None else outputs))
+    keep = set(results)
+    for step in reversed(steps):
+        used = {*step.inputs, *step.outputs} - keep
+        step.release = tuple(used)
+        keep |= used
+    return Plan(function, tuple(steps), len(slots), results)
+
+
+def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the keywords that a node's attributes become: plain values, and references to functions.
+
+    Raises:
+      UnsupportedAttributeError: an attribute is not handled, or one that the op needs is missing.
+    """
+    kwargs: dict[str, Any] = {}
+    functions: dict[str, Any] = {}
+    for name, value in node.attrs.items():
+        if name in entry.attrs:
+            is_function = isinstance(value, ir.FunctionRef) or (
+                isinstance(value, list) and bool(value) and isinstance(value[0], ir.FunctionRef)
+            )
+            if is_function and not entry.needs_context:
+                functions[name] = value
+            else:
+                kwargs[name] = value
+        elif not (name.startswith("_") or name in INERT or name in node.implied or _is_type(value)):
+            raise UnsupportedAttributeError(
+                f"node {node.name!r} ({node.op}) in {where!r}: attribute {name}={value!r} is not handled by the "
+                f"implementation at {entry.source}. Register one that takes it (tf2jax_lite.override_op)."
+            )
+    missing = entry.required_attrs - kwargs.keys() - functions.keys()
+    if missing:
+        raise UnsupportedAttributeError(
+            f"node {node.name!r} ({node.op}) in {where!r}: the graph does not give attribute(s) {sorted(missing)}."
+        )
+    return kwargs, functions
+
+
+def _is_type(value: Any) -> bool:
+    # Types decide results only where no input shows them; a test holds each op's signature to that.
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_type, value))
+    return value is None or isinstance(value, (np.dtype, ir.OpaqueType))

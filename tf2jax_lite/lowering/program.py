@@ -1,0 +1,146 @@
+"""A graph checked and ready to trace: one per conversion, shared by every call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from tf2jax_lite import ir
+from tf2jax_lite.config import Config
+from tf2jax_lite.errors import InvalidModelError, UnsupportedOpsError
+from tf2jax_lite.ops import registry
+from tf2jax_lite.passes.effects import Effects, Summaries, function_refs
+from tf2jax_lite.passes.prune import live_nodes
+
+from .plan import Plan, make_plan
+
+__all__ = ["Program"]
+
+
+class Program:
+    """The functions of a graph, pruned, checked, and prepared once each.
+
+    Args:
+      graph: the graph.
+      config: the options in force at conversion.
+
+    Raises:
+      UnsupportedOpsError: the graph uses ops without an implementation; all are listed, inner functions included.
+      UnsupportedAttributeError: a node carries an attribute that its op does not handle.
+      InvalidModelError: a function that is called is not in the library, or functions call each other in a circle.
+    """
+
+    def __init__(self, graph: ir.Graph, config: Config):
+        self.graph = graph
+        self.config = config
+        self._ops = registry.known_ops()  # what is registered or overridden now holds for the program's life
+        self._effects = Summaries(graph.functions, self._ops)
+        self._lock = threading.RLock()
+        self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None], Plan] = {}
+        self._live: dict[str, tuple[ir.Node, ...]] = {}
+        self.random_nodes: tuple[str, ...] = ()
+        self._check()
+
+    def function(self, name: str) -> ir.Function:
+        """Returns a library function.
+
+        Raises:
+          InvalidModelError: there is none of that name.
+        """
+        try:
+            return self.graph.functions[name]
+        except KeyError:
+            raise InvalidModelError(f"the graph calls function {name!r}, which its library does not hold.") from None
+
+    def plan(self, function: ir.Function) -> Plan:
+        """Returns the prepared form of a whole function."""
+        return self._plan(function, None)
+
+    def slice(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
+        """Returns the prepared form of just what some outputs of a function need; effects are left out."""
+        return self._plan(function, tuple(outputs))
+
+    def effects(self, function: ir.Function) -> Effects:
+        """Returns the effect summary of a function."""
+        return self._effects.of_function(function)
+
+    def _plan(self, function: ir.Function, outputs: tuple[ir.TensorRef, ...] | None) -> Plan:
+        found = self._plans.get((function.name, outputs))
+        if found is None:
+            with self._lock:
+                nodes = self._nodes(function) if outputs is None else live_nodes(function, lambda _: False, outputs)
+                found = make_plan(function, nodes, self.config, self._ops, outputs)
+                self._plans[(function.name, outputs)] = found
+        return found
+
+    def _nodes(self, function: ir.Function) -> tuple[ir.Node, ...]:
+        if function.name not in self._live:
+            self._live[function.name] = live_nodes(function, self._effects.effectful)
+        return self._live[function.name]
+
+    def _check(self) -> None:
+        unsupported: list[tuple[str, str, str]] = []
+        random: list[str] = []
+        order: list[ir.Function] = []
+        callees: dict[str, list[str]] = {}
+        stack = [self.graph.main, *self._gradient_functions()]
+        seen = {function.name for function in stack}
+        while stack:
+            function = stack.pop()
+            order.append(function)
+            callees[function.name] = []
+            for node in self._nodes(function):
+                entry = self._ops.get(node.op)
+                if entry is None:
+                    unsupported.append((node.op, node.name, function.name))
+                elif entry.needs_key:
+                    random.append(node.name if function is self.graph.main else f"{function.name}/{node.name}")
+                for ref in function_refs(node):
+                    callees[function.name].append(ref.name)
+                    if ref.name not in seen:
+                        seen.add(ref.name)
+                        stack.append(self.function(ref.name))
+        if unsupported:
+            raise unsupported_error(unsupported)
+        _refuse_recursion(callees)
+        self.random_nodes = tuple(random)
+        for function in order:
+            self.plan(function)
+
+    def _gradient_functions(self) -> list[ir.Function]:
+        return [gradient.function for gradient in self.graph.gradients.values()]
+
+
+def unsupported_error(nodes: list[tuple[str, str, str]]) -> UnsupportedOpsError:
+    """Returns the error that lists ``(op, node, function)`` entries."""
+    ops = sorted({op for op, _, _ in nodes})
+    lines = [f"  {op}: node {node!r} in function {function!r}" for op, node, function in sorted(nodes)]
+    return UnsupportedOpsError(
+        f"{len(ops)} op(s) of this graph have no implementation: {', '.join(ops)}\n"
+        + "\n".join(lines)
+        + "\nAdd one with @tf2jax_lite.register_op(name) (see the README), or cut the graph before these nodes.",
+        ops,
+        nodes,
+    )
+
+
+def _refuse_recursion(callees: dict[str, list[str]]) -> None:
+    state: dict[str, int] = {}
+    for root in callees:
+        stack = [(root, iter(callees[root]))]
+        if root in state:
+            continue
+        state[root] = 1
+        while stack:
+            name, remaining = stack[-1]
+            child = next(remaining, None)
+            if child is None:
+                state[name] = 2
+                stack.pop()
+            elif state.get(child) == 1:
+                raise InvalidModelError(
+                    f"function {child!r} calls itself (through {name!r}); recursion cannot be traced into JAX."
+                )
+            elif child not in state:
+                state[child] = 1
+                stack.append((child, iter(callees[child])))

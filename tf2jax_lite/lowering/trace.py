@@ -1,0 +1,284 @@
+"""One call of a converted function: variable values, PRNG keys, and the evaluator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError, StaticInputError, Tf2JaxError
+from tf2jax_lite.ops import values
+
+from .plan import Plan, Step
+from .program import Program
+
+__all__ = ["Frame", "NotStatic", "Trace"]
+
+
+class NotStatic(Exception):
+    """Raised inside `Trace.run_on_host` where a value is not known while tracing; never leaves the lowering."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """Where in the call tree evaluation stands: names for messages, and the key that its nodes fold into.
+
+    ``key`` is a function so that graphs without random nodes never touch it.
+    """
+
+    path: tuple[str, ...]
+    key: Callable[[], Any]
+
+    def enter(self, step: Step, counter: Any = None) -> Frame:
+        """Returns the frame of a function that ``step`` calls, in iteration ``counter`` if it is a loop."""
+        outer = self.key
+
+        def key() -> Any:
+            inner = jax.random.fold_in(outer(), step.stable_id)
+            return inner if counter is None else jax.random.fold_in(inner, counter)
+
+        return Frame((*self.path, step.node.name), key)
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What an op that needs the lowering gets as its first argument."""
+
+    trace: Trace
+    frame: Frame
+    step: Step
+
+
+class Trace:
+    """The state of one call: current values of variables, and the evaluator over plans.
+
+    Args:
+      program: what to run.
+      state: variable name to current value; changed in place by assignments.
+      key: the typed PRNG key given by the caller, or None.
+      loose: whether arguments came with other dtypes than TensorFlow recorded, so that operands are promoted to
+        a common dtype and recorded dtypes are not enforced.
+    """
+
+    def __init__(self, program: Program, state: dict[str, Any], key: Any, *, loose: bool = False):
+        self.program = program
+        self.state = state
+        self.loose = loose
+        self._key = key
+
+    def root_frame(self) -> Frame:
+        """Returns the frame of the main function."""
+        return Frame((), self._root_key)
+
+    def _root_key(self) -> Any:
+        if self._key is None:
+            raise missing_key(self.program.random_nodes)
+        return self._key
+
+    def call(self, function: ir.Function, args: Sequence[Any], frame: Frame) -> list[Any]:
+        """Evaluates a function."""
+        return self.run(self.program.plan(function), args, frame)
+
+    def run(self, plan: Plan, args: Sequence[Any], frame: Frame) -> list[Any]:
+        """Evaluates a plan: bind the arguments, apply each step, drop values nobody needs any more."""
+        env: list[Any] = [None] * plan.size
+        env[: len(args)] = args
+        for step in plan.steps:
+            results = self._apply(step, [env[i] for i in step.inputs], frame)
+            for slot, value in zip(step.outputs, results, strict=True):
+                env[slot] = value
+            for slot in step.release:
+                env[slot] = None
+        return [env[slot] for slot in plan.outputs]
+
+    def run_on_host(self, plan: Plan, args: Sequence[Any]) -> list[Any]:
+        """Evaluates a plan in numpy alone.
+
+        Raises:
+          NotStatic: a step has no numpy twin, or an input is not static.
+        """
+        env: list[Any] = [None] * plan.size
+        env[: len(args)] = args
+        for step in plan.steps:
+            inputs = [env[i] for i in step.inputs]
+            if step.op.host is None or not all(map(values.is_static, inputs)):
+                raise NotStatic(step.node.name)
+            results = flatten_results(step.op.host(*_grouped(step, inputs), **step.kwargs))
+            for slot, value in zip(step.outputs, results, strict=True):
+                env[slot] = value
+        results = [env[slot] for slot in plan.outputs]
+        if not all(map(values.is_static, results)):
+            raise NotStatic(plan.function.name)
+        return results
+
+    def _apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
+        try:
+            if step.op.host is not None and all(map(values.is_static, inputs)):
+                results = flatten_results(step.op.host(*_grouped(step, inputs), **step.kwargs))
+            else:
+                with jax.named_scope(step.node.name):
+                    results = self._evaluate(step, inputs, frame)
+        except (LoweringError, MissingKeyError, MissingParamError):
+            raise
+        except Tf2JaxError as error:
+            raise located(error, step, frame) from error
+        except Exception as error:
+            if getattr(error, "_tf2jax_lite_control", False):
+                raise
+            raise located(error, step, frame) from error
+        if len(results) != len(step.outputs):
+            raise located(f"{len(results)} results where {len(step.outputs)} are declared", step, frame)
+        if not self.loose:
+            for index, (expected, value) in enumerate(zip(step.dtypes, results, strict=True)):
+                actual = getattr(value, "dtype", None)
+                if expected is None or actual is None or actual == expected or isinstance(value, values.VariableHandle):
+                    continue
+                if actual != object and values.canonical(expected) != values.canonical(actual):
+                    raise located(
+                        f"result {index} has dtype {actual} where TensorFlow recorded {expected}", step, frame
+                    )
+        return results
+
+    def _evaluate(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
+        op = step.op
+        args = _grouped(step, inputs)
+        if op.needs_context:
+            return flatten_results(op.fn(Context(self, frame, step), *args, **step.kwargs))
+        for index, arg in enumerate(args):
+            if step.static[index]:
+                args[index] = _static_input(arg, step, index, frame)
+            elif index < len(op.inputs) and op.inputs[index] in op.reads:
+                args[index] = self.read(arg, step, frame)
+            elif op.dynamic_shape:
+                args[index] = _map(_known_or_traced, arg)
+            else:
+                args[index] = _map(values.as_array, arg)
+        if self.loose:
+            args = _promoted(step, args)
+        kwargs = dict(step.kwargs)
+        for name, ref in step.functions.items():
+            kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
+        if op.needs_key:
+            kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id)
+        results = flatten_results(op.fn(*args, **kwargs))
+        if op.writes:
+            self._write(step, args, inputs, results)
+            results = results[len(op.writes) :]
+        return results
+
+    def read(self, handle: Any, step: Step, frame: Frame) -> Any:
+        """Returns the current value of the variable that ``handle`` names."""
+        if not isinstance(handle, values.VariableHandle):
+            raise located(f"expected a variable's handle, got {type(handle).__name__}", step, frame)
+        try:
+            return values.as_array(self.state[handle.name])
+        except KeyError:
+            raise MissingParamError(
+                f"variable {handle.name!r} is read before it has a value (node {step.node.name!r}, {step.node.op}); "
+                "is it missing from params?"
+            ) from None
+
+    def _write(self, step: Step, args: list[Any], inputs: list[Any], results: list[Any]) -> None:
+        for name, value in zip(step.op.writes, results, strict=False):
+            handle = inputs[sum(1 if g is None else g for g in step.node.groups[: step.op.inputs.index(name)])]
+            self.state[handle.name] = value
+
+    def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
+        """Returns a library function as a Python callable of its arguments, giving its list of results."""
+        function = self.program.function(ref.name)
+        return lambda *args: [values.as_array(v) for v in self.call(function, args, frame)]
+
+
+def missing_key(nodes: Sequence[str]) -> MissingKeyError:
+    """Returns the error for a function that draws random numbers and got no key."""
+    shown = ", ".join(nodes[:10]) + (", ..." if len(nodes) > 10 else "")
+    return MissingKeyError(
+        f"PRNG key required: {len(nodes)} node(s) draw random numbers ({shown}). Call with rng=jax.random.key(seed)."
+    )
+
+
+def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError:
+    """Returns an error that says at which node a problem arose."""
+    node = step.node
+    where = f"node {node.name!r} ({node.op})"
+    if frame.path:
+        where += f" in {' > '.join(frame.path)}"
+    if node.location:
+        where += f", {node.location}"
+    text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
+    return LoweringError(f"{where}: {text}", node=node.name, op=node.op, path=frame.path)
+
+
+def flatten_results(results: Any) -> list[Any]:
+    """Returns an op's results as a flat list: a value, a tuple of values, or lists of values inside one."""
+    if isinstance(results, (list, tuple)):
+        flat: list[Any] = []
+        for item in results:
+            flat.extend(item) if isinstance(item, (list, tuple)) else flat.append(item)
+        return flat
+    return [] if results is None else [results]
+
+
+def _grouped(step: Step, inputs: list[Any]) -> list[Any]:
+    groups = step.node.groups
+    if len(groups) == len(inputs) and not any(group is not None for group in groups):
+        return list(inputs)
+    args: list[Any] = []
+    position = 0
+    for group in groups:
+        if group is None:
+            args.append(inputs[position])
+            position += 1
+        else:
+            args.append(list(inputs[position : position + group]))
+            position += group
+    return args
+
+
+def _map(fn: Callable[[Any], Any], arg: Any) -> Any:
+    return [fn(item) for item in arg] if isinstance(arg, list) else fn(arg)
+
+
+def _known_or_traced(value: Any) -> Any:
+    found = values.known(value)
+    return value if found is None else found
+
+
+def _static_input(arg: Any, step: Step, index: int, frame: Frame) -> Any:
+    def convert(value: Any) -> Any:
+        found = values.known(value)
+        if found is not None:
+            return found
+        if not isinstance(value, jax.Array):
+            return value
+        name = step.op.inputs[index]
+        message = (
+            f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it is "
+            f"computed from traced values ({value}). Outside jax.jit it may be any array; inside, pass what it depends "
+            "on as a static argument (jax.jit(..., static_argnums=...)), or convert with fixed shapes."
+        )
+        raise StaticInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
+
+    return _map(convert, arg)
+
+
+def _promoted(step: Step, args: list[Any]) -> list[Any]:
+    """Brings inputs that share a type attribute to one dtype, the way JAX promotes."""
+    by_type: dict[str, list[int]] = {}
+    for index, name in enumerate(step.node.input_types[: len(args)]):
+        if name and not step.static[index]:
+            by_type.setdefault(name, []).append(index)
+    for indices in by_type.values():
+        items = [v for i in indices for v in (args[i] if isinstance(args[i], list) else [args[i]])]
+        dtypes = {v.dtype for v in items if isinstance(v, (jax.Array, np.ndarray))}
+        if len(dtypes) < 2:
+            continue
+        common = jnp.result_type(*dtypes)
+        for i in indices:
+            args[i] = _map(lambda v: v.astype(common) if isinstance(v, (jax.Array, np.ndarray)) else v, args[i])
+    return args

@@ -1,0 +1,122 @@
+"""Effect summaries: which variables a function reads and writes, through every call, branch and loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from tf2jax_lite import ir
+from tf2jax_lite.ops import registry
+
+__all__ = ["Effects", "Summaries", "Target", "function_refs"]
+
+Target = tuple[str, int | str]
+"""A variable as its function sees it: ("arg", position) or ("name", the name of a variable the graph made)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effects:
+    """What running a function does besides returning values."""
+
+    writes: frozenset[Target] = frozenset()
+    effect: bool = False
+    needs_key: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.writes) or self.effect
+
+
+def function_refs(node: ir.Node) -> list[ir.FunctionRef]:
+    """Returns the functions that a node's attributes name."""
+    refs: list[ir.FunctionRef] = []
+    for name, value in node.attrs.items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, ir.FunctionRef):
+            refs.append(value)
+        elif isinstance(value, list):
+            refs.extend(item for item in value if isinstance(item, ir.FunctionRef))
+    return refs
+
+
+class Summaries:
+    """Effect summaries of a graph's functions, each computed once."""
+
+    def __init__(self, functions: Mapping[str, ir.Function], ops: Mapping[str, registry.Op]):
+        self._ops = ops
+        self._functions = functions
+        self._done: dict[str, Effects] = {}
+        self._open: set[str] = set()
+
+    def of_function(self, function: ir.Function) -> Effects:
+        """Returns the effects of one call of ``function``."""
+        if function.name in self._done:
+            return self._done[function.name]
+        if function.name in self._open:  # a recursive function: what the outer visit finds covers this one
+            return Effects()
+        self._open.add(function.name)
+        result = self._summarize(function)
+        self._open.discard(function.name)
+        self._done[function.name] = result
+        return result
+
+    def of_name(self, name: str) -> Effects:
+        """Returns the effects of the library function ``name`` (none if there is no such function)."""
+        function = self._functions.get(name)
+        return Effects() if function is None else self.of_function(function)
+
+    def effectful(self, node: ir.Node) -> bool:
+        """Whether running a node changes something besides its results."""
+        entry = self._ops.get(node.op)
+        if entry is not None and entry.effectful:
+            return True
+        return any(self.of_name(ref.name) for ref in function_refs(node))
+
+    def _summarize(self, function: ir.Function) -> Effects:
+        nodes = {node.name: node for node in function.nodes}
+        positions = {arg.name: index for index, arg in enumerate(function.args)}
+        writes: set[Target] = set()
+        effect = needs_key = False
+
+        def resolve(ref: ir.TensorRef) -> Target | None:
+            while ref.node not in positions:
+                node = nodes[ref.node]
+                if not node.inputs:
+                    return ("name", handle_name(node))
+                if len(node.inputs) == 1:
+                    ref = node.inputs[0]
+                elif len(node.inputs) == len(node.output_dtypes):
+                    ref = node.inputs[ref.index]
+                else:
+                    return None
+            return ("arg", positions[ref.node])
+
+        for node in function.nodes:
+            entry = self._ops.get(node.op)
+            if entry is not None:
+                effect = effect or entry.effect
+                needs_key = needs_key or entry.needs_key
+                for name in entry.writes:
+                    target = resolve(node.inputs[entry.inputs.index(name)])
+                    if target is not None:
+                        writes.add(target)
+            for ref in function_refs(node):
+                inner = self.of_name(ref.name)
+                effect = effect or inner.effect
+                needs_key = needs_key or inner.needs_key
+                callee = self._functions.get(ref.name)
+                # Branches and calls pass their last inputs to the callee: a predicate or index comes first.
+                offset = len(node.inputs) - len(callee.args) if callee is not None else 0
+                for kind, which in inner.writes:
+                    target = (kind, which)
+                    if kind == "arg":
+                        position = int(which) + offset
+                        target = resolve(node.inputs[position]) if 0 <= position < len(node.inputs) else None
+                    if target is not None:
+                        writes.add(target)
+        return Effects(frozenset(writes), effect, needs_key)
+
+
+def handle_name(node: ir.Node) -> str:
+    """Returns the name of the variable that a handle-making node stands for."""
+    return node.attrs.get("shared_name") or node.name
