@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,7 @@ class FunctionRef:
     """A function-valued attribute: the name of a function in the graph's library."""
 
     name: str
-    attrs: Mapping[str, Any] = MappingProxyType({})
+    attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -159,7 +158,7 @@ class Function:
     outputs: tuple[TensorRef, ...]
     output_names: tuple[str, ...] = ()
     control_outputs: tuple[str, ...] = ()
-    attrs: Mapping[str, Any] = MappingProxyType({})
+    attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         args = ", ".join(f"{a.name}: {a.dtype}{'' if a.shape is None else list(a.shape)}" for a in self.args)
@@ -175,7 +174,6 @@ class Graph:
     main: Function
     functions: Mapping[str, Function]
     captures: tuple[Capture, ...] = ()
-    gradients: Mapping[str, Any] = MappingProxyType({})
 
     def walk(self) -> Iterator[tuple[Function, Node]]:
         """Yields every node with its function, the main function first."""

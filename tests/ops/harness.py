@@ -1,0 +1,347 @@
+"""One harness for every op: TensorFlow is the oracle, the converted op must agree with it in every way it can be used."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_def_library, op_def_registry
+
+from tf2jax_lite.ops import registry
+
+# Relative and absolute tolerance by result dtype; integers, booleans and the like must be equal.
+TOLERANCE = {
+    "float64": (1e-10, 1e-12),
+    "complex128": (1e-10, 1e-12),
+    "float32": (1e-5, 1e-6),
+    "complex64": (1e-5, 1e-6),
+    "float16": (5e-3, 1e-3),
+    "bfloat16": (2e-2, 1e-2),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+    """One op on one set of inputs.
+
+    Attributes:
+      op: TensorFlow op name.
+      inputs: in OpDef order: numpy arrays, or a list of them for a list input.
+      attrs: attributes with the OpDef's names, as ``tf.raw_ops`` takes their values.
+      name: shown in the test's id.
+      rtol, atol: tolerances instead of the dtype's.
+      grad: compare gradients with TensorFlow's, where TensorFlow has one for the op.
+      grad_rtol, grad_atol: tolerances of gradients, instead of ten times those of values.
+      jit: also run under ``jax.jit`` (off for results whose shape depends on values).
+      vmap: also run under ``jax.vmap``, against a loop.
+      baked: names of inputs that are constants of the graph although the op does not need them static.
+      symbolic: a shape with symbolic dimensions for each traced input, such as ``("b, 3", "b")``: the op is exported
+        with them and run on the inputs.
+      compare: compares (expected, actual), both lists of numpy arrays, instead of element by element
+        (for results that are only determined up to sign or order).
+      error: what the converted op's error must contain; then TensorFlow is not asked.
+    """
+
+    op: str
+    inputs: tuple[Any, ...] = ()
+    attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    name: str = ""
+    rtol: float | None = None
+    atol: float | None = None
+    grad: bool = True
+    grad_rtol: float | None = None
+    grad_atol: float | None = None
+    jit: bool = True
+    vmap: bool = True
+    baked: tuple[str, ...] = ()
+    symbolic: tuple[str, ...] = ()
+    compare: Callable[[list[np.ndarray], list[np.ndarray]], None] | None = None
+    error: str = ""
+
+    def using(self, **changes: Any) -> Case:
+        """Returns the case with other settings."""
+        return dataclasses.replace(self, **changes)
+
+    def __str__(self) -> str:
+        if self.name:
+            return f"{self.op}-{self.name}"
+        parts = []
+        for value in self.inputs[:2]:
+            if isinstance(value, list):
+                parts.append(f"{len(value)}x")
+            else:
+                parts.append(f"{value.dtype}{'x'.join(map(str, value.shape)) or '()'}")
+        parts += [f"{k}={v.name if isinstance(v, tf.DType) else v}" for k, v in self.attrs.items()]
+        return "-".join([self.op, *parts])[:120]
+
+
+def case(op: str, *inputs: Any, **attrs: Any) -> Case:
+    """Returns a case from inputs (anything ``np.asarray`` takes; lists of arrays stay lists) and attributes."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, list) and value and isinstance(value[0], (np.ndarray, np.generic)):
+            return [np.asarray(v) for v in value]
+        return value if isinstance(value, list) and not value else np.asarray(value)
+
+    return Case(op, tuple(map(convert, inputs)), attrs)
+
+
+def check(case: Case) -> None:
+    """Compares the converted op with TensorFlow: values, dtypes and shapes; eager, jit, vmap; gradients; export."""
+    with jax.enable_x64(True):
+        _check(case)
+
+
+def _check(case: Case) -> None:
+    subject = _Subject(case)
+    traced = subject.traced_arrays
+    if case.error:
+        try:
+            subject.converted(*traced)
+        except Exception as error:  # the type is ours, the text is the case's
+            assert type(error).__module__.startswith("tf2jax_lite"), repr(error)
+            assert case.error in str(error), str(error)
+            return
+        raise AssertionError(f"no error, though one with {case.error!r} is expected")
+    expected = subject.tensorflow(*traced)
+    compare(case, expected, subject.converted(*traced), "eager")
+    function = subject.converted
+    if case.jit:
+        function = jax.jit(subject.converted)
+        compare(case, expected, function(*traced), "jit")
+    if case.grad and case.jit:
+        _check_gradient(case, subject)
+    if case.vmap and case.jit and traced:
+        _check_vmap(case, function, traced)
+    if case.symbolic:
+        _check_export(case, subject, expected)
+
+
+def compare(case: Case, expected: list[Any], actual: list[Any], how: str, scale: float = 1.0) -> None:
+    """Fails unless two lists of results have equal dtypes and shapes, and values equal within tolerance."""
+    assert len(expected) == len(actual), f"{how}: {len(actual)} results, TensorFlow has {len(expected)}"
+    expected = [np.asarray(e) for e in expected]
+    actual = [np.asarray(a) for a in actual]
+    for index, (e, a) in enumerate(zip(expected, actual, strict=True)):
+        if e.dtype == object:
+            continue
+        assert a.dtype == e.dtype, f"{how}: result {index} has dtype {a.dtype}, TensorFlow {e.dtype}"
+        assert a.shape == e.shape, f"{how}: result {index} has shape {a.shape}, TensorFlow {e.shape}"
+    if case.compare is not None:
+        case.compare(expected, actual)
+        return
+    for index, (e, a) in enumerate(zip(expected, actual, strict=True)):
+        _close(case, e, a, f"{how}, result {index}", scale)
+
+
+def _close(case: Case, expected: np.ndarray, actual: np.ndarray, what: str, scale: float = 1.0) -> None:
+    if expected.dtype.name not in TOLERANCE:
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
+        return
+    rtol, atol = TOLERANCE[expected.dtype.name]
+    rtol = case.rtol if case.rtol is not None else rtol
+    atol = case.atol if case.atol is not None else atol
+    wide = np.complex128 if np.issubdtype(expected.dtype, np.complexfloating) else np.float64
+    np.testing.assert_allclose(
+        actual.astype(wide), expected.astype(wide), rtol=rtol * scale, atol=atol * scale, err_msg=what
+    )
+
+
+class _Subject:
+    """A case as a TensorFlow function and as a converted one, both of the inputs that are traced."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        self.entry = registry.lookup(case.op)
+        assert self.entry is not None, f"{case.op} is not registered"
+        op_def = op_def_registry.get(case.op)
+        self._names = [arg.name for arg in op_def.input_arg]
+        implied = {n for a in op_def.input_arg for n in (a.type_attr, a.number_attr, a.type_list_attr)}
+        self._defaults = {
+            a.name: _attr_value(a.default_value)
+            for a in op_def.attr
+            if a.HasField("default_value") and a.name not in implied
+        }
+        assert len(self._names) == len(case.inputs), f"{case.op} takes {self._names}"
+        self._is_list = [isinstance(v, list) for v in case.inputs]
+        baked = {*self.entry.static, *case.baked}
+        # Registered names may differ from the OpDef's: position counts.
+        own = self.entry.inputs
+        self._baked = [
+            (i < len(own) and own[i] in baked) or self._names[i] in case.baked or _has_strings(v)
+            for i, v in enumerate(case.inputs)
+        ]
+        self.traced_arrays: list[np.ndarray] = []
+        for value, is_baked in zip(case.inputs, self._baked, strict=True):
+            if not is_baked:
+                self.traced_arrays.extend(value if isinstance(value, list) else [value])
+        self.function = tf.function(self._call_op, autograph=False)
+        self.converted = self._convert()
+
+    def _assemble(self, traced: tuple[Any, ...], bake: Callable[[Any], Any]) -> list[Any]:
+        remaining = iter(traced)
+        inputs = []
+        for value, is_baked in zip(self.case.inputs, self._baked, strict=True):
+            if is_baked:
+                inputs.append([bake(v) for v in value] if isinstance(value, list) else bake(value))
+            elif isinstance(value, list):
+                inputs.append([next(remaining) for _ in value])
+            else:
+                inputs.append(next(remaining))
+        return inputs
+
+    def _call_op(self, *traced: Any) -> list[Any]:
+        inputs = self._assemble(traced, tf.constant)
+        named = dict(zip(self._names, inputs, strict=True))
+        result = op_def_library.apply_op(self.case.op, **named, **{**self._defaults, **self.case.attrs})
+        return [] if isinstance(result, tf.Operation) or result is None else tf.nest.flatten(result)
+
+    def tensorflow(self, *traced: Any) -> list[np.ndarray]:
+        return [t.numpy() for t in self.function(*map(tf.constant, traced))]
+
+    def _convert(self) -> Callable[..., list[Any]]:
+        from tf2jax_lite.loading import attributes, op_defs  # noqa: PLC0415
+        from tf2jax_lite.lowering.trace import flatten_results  # noqa: PLC0415
+        from tf2jax_lite.ops import values  # noqa: PLC0415
+
+        del attributes
+        definition = op_defs.definition(self.case.op)
+        attrs = dict(definition.defaults)
+        for name, value in self.case.attrs.items():
+            attrs[name] = _plain(value)
+        kwargs = {name: value for name, value in attrs.items() if name in self.entry.attrs}
+        entry = self.entry
+
+        def function(*traced: Any) -> list[Any]:
+            inputs = self._assemble(tuple(traced), np.asarray)
+            flat = [v for item in inputs for v in (item if isinstance(item, list) else [item])]
+            if entry.host is not None and all(self._baked):
+                return flatten_results(entry.host(*inputs, **kwargs))
+            del flat
+            ready = []
+            for i, item in enumerate(inputs):
+                if i < len(entry.inputs) and entry.inputs[i] in entry.static:
+                    ready.append(item)
+                elif entry.dynamic_shape:
+                    convert = lambda v: v if values.known(v) is None else values.known(v)  # noqa: E731
+                    ready.append([convert(v) for v in item] if isinstance(item, list) else convert(item))
+                elif isinstance(item, list):
+                    ready.append([v if isinstance(v, np.ndarray) else jnp.asarray(v) for v in item])
+                else:
+                    ready.append(item if isinstance(item, np.ndarray) else jnp.asarray(item))
+            extra = {"bound": None} if entry.dynamic_shape else {}
+            return [jnp.asarray(v) for v in flatten_results(entry.fn(*ready, **kwargs, **extra))]
+
+        return function
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tf.DType):
+        from tf2jax_lite.loading import dtypes  # noqa: PLC0415
+
+        return dtypes.from_tf(value)
+    if isinstance(value, tf.TensorShape):
+        return None if value.rank is None else tuple(value.as_list())
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return np.dtype(value)
+    return value
+
+
+def _attr_value(proto: Any) -> Any:
+    kind = proto.WhichOneof("value")
+    value = getattr(proto, kind)
+    if kind == "type":
+        return tf.dtypes.as_dtype(value)
+    if kind == "list":
+        lists = [getattr(value, f) for f in ("s", "i", "f", "b", "shape") if getattr(value, f)]
+        return list(lists[0]) if lists else [tf.dtypes.as_dtype(t) for t in value.type]
+    return value
+
+
+def _has_strings(value: Any) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return any(v.dtype.kind in "SUO" for v in items)
+
+
+def _is_inexact(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _check_gradient(case: Case, subject: _Subject) -> None:
+    traced = subject.traced_arrays
+    wanted = [i for i, v in enumerate(traced) if _is_inexact(v) and v.dtype.name in TOLERANCE]
+    if not wanted:
+        return
+    tensors = [tf.constant(v) for v in traced]
+    rng = np.random.default_rng(0)
+    try:
+        with tf.GradientTape() as tape:
+            tape.watch([tensors[i] for i in wanted])
+            results = subject.function(*tensors)
+        inexact = [i for i, r in enumerate(results) if r.dtype.is_floating or r.dtype.is_complex]
+        upstream = [np.asarray(rng.uniform(0.5, 1.5, r.shape), r.dtype.as_numpy_dtype) for r in results]
+        upstream = [upstream[i] for i in inexact]
+        expected = tape.gradient(
+            [results[i] for i in inexact], [tensors[i] for i in wanted], list(map(tf.constant, upstream))
+        )
+    except (LookupError, TypeError, ValueError, NotImplementedError, tf.errors.OpError):
+        return  # TensorFlow has no gradient here: nothing to compare with
+    if not inexact:
+        return
+    if all(g is None for g in expected):
+        return
+
+    def function(*variables: Any) -> list[Any]:
+        args: list[Any] = list(traced)
+        for i, value in zip(wanted, variables, strict=True):
+            args[i] = value
+        outputs = subject.converted(*args)
+        return [outputs[i] for i in inexact]
+
+    def backward(variables: Any, cotangents: Any) -> Any:
+        _, pull = jax.vjp(function, *variables)
+        return pull(cotangents)
+
+    # JAX's cotangents are linear in the tangents; TensorFlow's complex gradients are their conjugates.
+    actual = jax.jit(backward)([jnp.asarray(traced[i]) for i in wanted], [jnp.conj(jnp.asarray(u)) for u in upstream])
+    loose = case.using(
+        rtol=case.grad_rtol if case.grad_rtol is not None else case.rtol,
+        atol=case.grad_atol if case.grad_atol is not None else case.atol,
+    )
+    for index, (e, a) in enumerate(zip(expected, actual, strict=True)):
+        if e is None:
+            np.testing.assert_array_equal(np.asarray(a).astype(np.complex128), 0, err_msg=f"gradient {index}")
+            continue
+        e = tf.convert_to_tensor(e).numpy()
+        a = np.asarray(jnp.conj(a))
+        assert a.dtype == e.dtype, f"gradient {index} has dtype {a.dtype}, TensorFlow {e.dtype}"
+        assert a.shape == e.shape, f"gradient {index} has shape {a.shape}, TensorFlow {e.shape}"
+        _close(loose, e, a, f"gradient {index}", 1.0 if case.grad_rtol is not None else 10.0)
+
+
+def _check_vmap(case: Case, function: Callable[..., Any], traced: list[np.ndarray]) -> None:
+    # Halving keeps values inside nearly every domain (probabilities, positive definite matrices); indices stay.
+    other = [(v * np.asarray(0.5, v.dtype)) if _is_inexact(v) else v for v in traced]
+    stacked = [jnp.stack([jnp.asarray(a), jnp.asarray(b)]) for a, b in zip(traced, other, strict=True)]
+    batched = jax.jit(jax.vmap(function))(*stacked)
+    for row, args in enumerate((traced, other)):
+        compare(
+            case, [np.asarray(v) for v in function(*args)], [np.asarray(v)[row] for v in batched], f"vmap row {row}", 10.0
+        )
+
+
+def _check_export(case: Case, subject: _Subject, expected: list[np.ndarray]) -> None:
+    scope = jax.export.SymbolicScope()
+    specs = [
+        jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape, scope=scope), value.dtype)
+        for shape, value in zip(case.symbolic, subject.traced_arrays, strict=True)
+    ]
+    exported = jax.export.export(jax.jit(subject.converted))(*specs)
+    compare(case, expected, exported.call(*subject.traced_arrays), "export")
