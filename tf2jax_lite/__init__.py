@@ -1,5 +1,64 @@
-"""Convert TensorFlow functions and SavedModels to JAX."""
+"""Convert TensorFlow functions and SavedModels to JAX.
+
+Importing this package does not import TensorFlow; the converter does, when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from .config import get_config, override_config, update_config
+from .errors import MissingInputError, Tf2JaxError
+from .ops.registry import override_op, register_op
+from .params import Variable, VariableName, merge_params, split_params
 
-__all__ = ["get_config", "override_config", "update_config"]
+if TYPE_CHECKING:
+    from .api import (
+        convert,
+        convert_from_restored,
+        convert_functional,
+        convert_functional_from_restored,
+        convert_graph_def,
+        convert_saved_model,
+    )
+    from .function import AnnotatedFunction
+
+_LAZY = {
+    "AnnotatedFunction": ".function",
+    "convert": ".api",
+    "convert_from_restored": ".api",
+    "convert_functional": ".api",
+    "convert_functional_from_restored": ".api",
+    "convert_graph_def": ".api",
+    "convert_saved_model": ".api",
+}
+
+__all__ = [
+    "AnnotatedFunction",
+    "MissingInputError",
+    "Tf2JaxError",
+    "Variable",
+    "VariableName",
+    "convert",
+    "convert_from_restored",
+    "convert_functional",
+    "convert_functional_from_restored",
+    "convert_graph_def",
+    "convert_saved_model",
+    "get_config",
+    "merge_params",
+    "override_config",
+    "override_op",
+    "register_op",
+    "split_params",
+    "update_config",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -2,8 +2,8 @@
 
 from . import branches as _branches
 from . import calls as _calls
-from . import gradients as _gradients
 from . import loops as _loops
+from . import variables as _variables
 from .program import Program
 from .trace import Trace
 

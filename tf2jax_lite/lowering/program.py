@@ -83,7 +83,7 @@ class Program:
         random: list[str] = []
         order: list[ir.Function] = []
         callees: dict[str, list[str]] = {}
-        stack = [self.graph.main, *self._gradient_functions()]
+        stack = [self.graph.main]
         seen = {function.name for function in stack}
         while stack:
             function = stack.pop()
@@ -106,9 +106,6 @@ class Program:
         self.random_nodes = tuple(random)
         for function in order:
             self.plan(function)
-
-    def _gradient_functions(self) -> list[ir.Function]:
-        return [gradient.function for gradient in self.graph.gradients.values()]
 
 
 def unsupported_error(nodes: list[tuple[str, str, str]]) -> UnsupportedOpsError:

@@ -1,0 +1,189 @@
+"""The converter's front door: TensorFlow functions, models and files in, pure JAX functions out."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import ir
+from .config import current_config
+from .errors import InputError, UnsupportedError
+from .function import AnnotatedFunction, ConvertedFunction
+from .loading import concrete as concrete_loading
+from .loading import frozen, saved_model, tracing
+from .lowering import Program
+from .passes import constants
+
+__all__ = [
+    "convert",
+    "convert_from_restored",
+    "convert_functional",
+    "convert_functional_from_restored",
+    "convert_graph_def",
+    "convert_saved_model",
+]
+
+
+def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
+    """Converts a TensorFlow function to a pure JAX function and its params.
+
+    Args:
+      tf_func: a ``tf.function``, a ``ConcreteFunction``, a Keras model or layer, a ``tf.Module`` with ``__call__``, or a
+        plain callable.
+      *args: positional arguments to trace it with: ``tf.TensorSpec``s, arrays or tensors (only their shape and dtype
+        count), Python values (baked in as literals), or nested structures of these. A ConcreteFunction needs none.
+      **kwargs: keyword arguments to trace it with.
+
+    Returns:
+      ``(jax_fn, params)``. ``jax_fn(params, *args, rng=None, **kwargs)`` returns ``(results, updated params)``; it is
+      pure, and works under ``jax.jit``, ``grad``, ``vmap`` and ``jax.export``. ``params`` is a flat dict from variable
+      name to array.
+
+    Raises:
+      UnsupportedOpsError: the graph has ops without an implementation; all are listed.
+      UnsupportedError: something else in it has no counterpart in JAX.
+      InputError: TensorFlow cannot trace it with these arguments.
+    """
+    loaded = tracing.trace(tf_func, args, kwargs)
+    converted = _converted(loaded)
+    return _with_params(converted, loaded), converted.params()
+
+
+def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> AnnotatedFunction:
+    """Converts a TensorFlow function without variables: ``jax_fn(*args, rng=None, **kwargs)`` returns its results.
+
+    Args:
+      tf_func: as for `convert`.
+      *args: as for `convert`.
+      **kwargs: as for `convert`.
+
+    Raises:
+      UnsupportedError: as for `convert`, or the function reads variables.
+    """
+    loaded = tracing.trace(tf_func, args, kwargs)
+    return _without_params(_converted(loaded), loaded)
+
+
+def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
+    """Converts a function of a restored SavedModel (``tf.saved_model.load(path).f``); see `convert`.
+
+    Raises:
+      InputError: it was saved with several signatures, so that one has to be chosen.
+    """
+    loaded = tracing.trace_restored(tf_func)
+    converted = _converted(loaded)
+    return _with_params(converted, loaded), converted.params()
+
+
+def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
+    """Converts a function without variables of a restored SavedModel; see `convert_functional`."""
+    loaded = tracing.trace_restored(tf_func)
+    return _without_params(_converted(loaded), loaded)
+
+
+def convert_saved_model(
+    path: str | os.PathLike[str], signature: str = "serving_default", tags: Sequence[str] | str | None = None
+) -> tuple[AnnotatedFunction, dict[str, Any]]:
+    """Converts one signature of a SavedModel directory; see `convert`.
+
+    Args:
+      path: the directory that holds ``saved_model.pb``.
+      signature: the signature's name.
+      tags: which of the MetaGraphs to load; needed only if there are several.
+
+    Raises:
+      InvalidModelError: the directory holds no readable SavedModel, or not that signature or those tags.
+    """
+    restored = saved_model.load(path, tags)
+    function = saved_model.signature(restored, signature, path)
+    loaded = concrete_loading.load_concrete(function, name=signature)
+    converted = _converted(loaded)
+    return _with_params(converted, loaded), converted.params()
+
+
+def convert_graph_def(
+    graph_def: Any, inputs: Sequence[str] | str, outputs: Sequence[str] | str, *, constants_as_params: bool = True
+) -> tuple[AnnotatedFunction, dict[str, Any]]:
+    """Converts a frozen GraphDef.
+
+    Args:
+      graph_def: a GraphDef proto, its serialized bytes, or a path to a ``.pb`` file.
+      inputs: tensor names (``"x:0"`` or ``"x"``) that become arguments, in order; they need not be placeholders.
+      outputs: tensor names that are returned, in order; one name alone (not in a list) gives one bare result.
+      constants_as_params: make floating constants with more than one element params, named after their nodes.
+
+    Raises:
+      InvalidModelError: the proto is damaged, or names a node that is not there.
+    """
+    loaded = frozen.load_frozen(graph_def, inputs, outputs, constants_as_params=constants_as_params)
+    converted = _converted(loaded)
+    return _with_params(converted, loaded), converted.params()
+
+
+def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
+    config = current_config()
+    graph, changed = constants.narrow_constants(loaded.graph, config)
+    return ConvertedFunction(Program(graph, config), loaded.interface, config, loose=changed)
+
+
+def _parameters(interface_signature: inspect.Signature, *, params: bool) -> inspect.Signature:
+    """Adds ``params`` in front and ``rng`` behind."""
+    kinds = inspect.Parameter
+    ours = [kinds("params", kinds.POSITIONAL_ONLY)] if params else []
+    own = list(interface_signature.parameters.values())
+    tail = [p for p in own if p.kind is p.VAR_KEYWORD]
+    head = [p for p in own if p.kind is not p.VAR_KEYWORD]
+    if any(p.name == "rng" for p in own):
+        return inspect.Signature([*ours, *own])
+    return inspect.Signature([*ours, *head, kinds("rng", kinds.KEYWORD_ONLY, default=None), *tail])
+
+
+def _with_params(converted: ConvertedFunction, loaded: concrete_loading.Loaded) -> AnnotatedFunction:
+    def jax_func(params: Any, *args: Any, rng: Any = None, **kwargs: Any) -> Any:
+        if not hasattr(params, "items"):
+            raise InputError(
+                f"{converted.interface.name}: the first argument is params, a dict from variable name to array; "
+                f"got {type(params).__name__}."
+            )
+        return converted.call(params, args, kwargs, rng)
+
+    return _annotated(jax_func, converted, loaded, params=True)
+
+
+def _without_params(converted: ConvertedFunction, loaded: concrete_loading.Loaded) -> AnnotatedFunction:
+    if converted.variables:
+        names = sorted(converted.variables)
+        raise UnsupportedError(
+            f"{converted.interface.name} uses {len(names)} variable(s) ({', '.join(names[:5])}"
+            f"{', ...' if len(names) > 5 else ''}); convert it with convert(), which returns them as params."
+        )
+
+    def jax_func(*args: Any, rng: Any = None, **kwargs: Any) -> Any:
+        return converted.call({}, args, kwargs, rng)[0]
+
+    return _annotated(jax_func, converted, loaded, params=False)
+
+
+def _annotated(
+    fn: Any, converted: ConvertedFunction, loaded: concrete_loading.Loaded, *, params: bool
+) -> AnnotatedFunction:
+    interface = converted.interface
+    fn.__name__ = fn.__qualname__ = interface.name
+    fn.__signature__ = _parameters(interface.signature, params=params)
+    random = converted.program.random_nodes
+    lines = [f"{interface.name}, converted from TensorFlow. {interface.expected()}"]
+    if random:
+        lines.append(f"Draws random numbers in {len(random)} node(s): call with rng=jax.random.key(seed).")
+    if params:
+        lines.append("Returns (results, updated params).")
+    fn.__doc__ = "\n\n".join(lines)
+    fn.converted = converted
+    return AnnotatedFunction(fn, loaded.structured_inputs, loaded.structured_outputs, interface.signature)
+
+
+def graph_of(fn: AnnotatedFunction) -> ir.Graph:
+    """Returns the ir graph behind a converted function."""
+    converted: ConvertedFunction = fn.fn.converted  # type: ignore[attr-defined]
+    return converted.program.graph

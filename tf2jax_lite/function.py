@@ -1,0 +1,146 @@
+"""A loaded graph as a pure JAX function of params and arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import ir
+from .config import Config
+from .errors import InputError, MissingParamError
+from .lowering import Program, Trace
+from .ops import values
+from .params import VariableName
+from .signature import Interface
+
+__all__ = ["AnnotatedFunction", "ConvertedFunction"]
+
+
+class AnnotatedFunction:
+    """A converted function with its signature: callable, and what it takes and gives can be looked at.
+
+    Attributes:
+      fn: the pure function itself.
+      structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves, as TensorFlow describes them.
+      structured_outputs: the results' structure with ``tf.TensorSpec`` leaves.
+      signature: the ``inspect.Signature`` by which arguments bind, without ``params`` and ``rng``.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        structured_inputs: Any,
+        structured_outputs: Any,
+        signature: inspect.Signature,
+    ):
+        self.fn = fn
+        self.structured_inputs = structured_inputs
+        self.structured_outputs = structured_outputs
+        self.signature = signature
+        self.__signature__ = inspect.signature(fn)
+        self.__name__ = getattr(fn, "__name__", "converted_function")
+        self.__qualname__ = self.__name__
+        self.__doc__ = getattr(fn, "__doc__", None)
+        self.__wrapped__ = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function."""
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"AnnotatedFunction({self.__name__}{self.signature})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ConvertedFunction:
+    """A checked program with its interface: everything a call needs, fixed at conversion."""
+
+    program: Program
+    interface: Interface
+    config: Config
+    loose: bool = False
+
+    @property
+    def variables(self) -> dict[str, ir.Variable]:
+        """The captured variables by name."""
+        found = (c.value for c in self.program.graph.captures if isinstance(c.value, ir.Variable))
+        return {v.name: v for v in found}
+
+    def params(self) -> dict[str, Any]:
+        """Returns the variables' values at conversion, as params."""
+        out: dict[str, Any] = {}
+        for name, variable in self.variables.items():
+            value = variable.value
+            if value is None:
+                shape = tuple(d or 0 for d in variable.shape or ())
+                value = jax.ShapeDtypeStruct(shape, variable.dtype)
+            out[VariableName(name, variable.trainable)] = value
+        return out
+
+    def call(
+        self, params: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], rng: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Runs the function once and returns results and updated params."""
+        bound = self.interface.bind(args, kwargs, self.config)
+        state = dict(params)
+        self._check_params(state)
+        trace = Trace(self.program, state, _typed_key(rng), loose=self.loose or bound.loose)
+        inputs = list(bound.flat)
+        for capture in self.program.graph.captures:
+            inputs.append(_captured(capture.value))
+        flat = trace.call(self.program.graph.main, inputs, trace.root_frame())
+        return self.interface.results([_result(v) for v in flat]), dict(trace.state)
+
+    def _check_params(self, state: Mapping[str, Any]) -> None:
+        missing = [name for name in self.variables if name not in state]
+        if missing:
+            shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+            raise MissingParamError(
+                f"{self.interface.name}: params lack {len(missing)} variable(s): {shown}. "
+                "Pass params as convert() returned them, or as the function returned them."
+            )
+        if not self.config.strict_shape_check:
+            return
+        for name, variable in self.variables.items():
+            shape = getattr(state[name], "shape", np.shape(state[name]))
+            expected = variable.shape
+            if expected is None:
+                continue
+            if len(shape) != len(expected) or any(
+                e is not None and isinstance(a, int) and a != e for a, e in zip(shape, expected, strict=True)
+            ):
+                raise InputError(
+                    f"{self.interface.name}: param {name!r} has shape {tuple(shape)}, but the variable has {expected}. "
+                    "The check is off with override_config('strict_shape_check', False) at conversion."
+                )
+
+
+def _captured(value: Any) -> Any:
+    if isinstance(value, ir.Variable):
+        return values.VariableHandle(value.name, value.dtype, value.shape)
+    return value
+
+
+def _result(value: Any) -> Any:
+    if values.is_static(value):
+        return np.asarray(value) if values.is_string(value) else jnp.asarray(values.as_array(value))
+    return value
+
+
+def _typed_key(rng: Any) -> Any:
+    """Takes a typed key, or the raw uint32 kind of old."""
+    if rng is None:
+        return None
+    if isinstance(rng, jax.Array) and jax.dtypes.issubdtype(rng.dtype, jax.dtypes.prng_key):
+        if rng.shape != ():
+            raise InputError(f"rng is one key, got an array of keys of shape {rng.shape}; use jax.vmap for several.")
+        return rng
+    if isinstance(rng, (np.ndarray, jax.Array)) and rng.dtype == np.uint32 and rng.ndim == 1:
+        return jax.random.wrap_key_data(jnp.asarray(rng))
+    raise InputError(f"rng is a JAX PRNG key (jax.random.key(seed)), got {type(rng).__name__}.")

@@ -1,0 +1,281 @@
+"""ConcreteFunctions as ir graphs, with what they capture and how they are called."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2jax_lite import ir
+from tf2jax_lite.errors import UnsupportedError
+from tf2jax_lite.params import Variable
+from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
+
+from . import dtypes, graph_def
+
+__all__ = ["Loaded", "load_concrete", "plain_structure"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A function as loaded: its graph, its face, and TensorFlow's own description of that face.
+
+    Attributes:
+      graph: the ir graph; captured variables come in the order of the captures.
+      interface: how it is called.
+      structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves.
+      structured_outputs: results with ``tf.TensorSpec`` leaves.
+    """
+
+    graph: ir.Graph
+    interface: Interface
+    structured_inputs: Any
+    structured_outputs: Any
+
+
+def load_concrete(
+    concrete: Any, *, signature: inspect.Signature | None = None, name: str = "", read_values: bool = True
+) -> Loaded:
+    """Loads a ConcreteFunction.
+
+    Args:
+      concrete: the ``tf.types.experimental.ConcreteFunction``.
+      signature: how its arguments bind; by default what the function itself knows.
+      name: the function's name, for messages.
+      read_values: whether to read the variables' values; otherwise variables hold None.
+
+    Raises:
+      UnsupportedError: it captures or takes something that has no counterpart in JAX.
+    """
+    func_graph = concrete.graph
+    name = name or getattr(concrete, "name", "") or "function"
+    proto = func_graph.as_graph_def()
+    inputs = list(concrete.inputs)
+    captured = list(concrete.captured_inputs)
+    count = len(inputs) - len(captured)
+    args = [ir.Argument(_node_name(t), dtypes.from_tf(t.dtype), _static_shape(t)) for t in inputs]
+    main = graph_def.load_main(
+        proto,
+        name,
+        args,
+        [t.name for t in concrete.outputs],
+        [op.name for op in func_graph.control_outputs],
+    )
+    captures = _captures(concrete, captured, count, read_values)
+    graph = ir.Graph(main, graph_def.load_library(proto.library), captures)
+    structured_args, structured_kwargs = concrete.structured_input_signature
+    arguments = _Arguments(args[:count])
+    interface = Interface(
+        name=name,
+        signature=signature if signature is not None else _own_signature(concrete),
+        args=tuple(arguments.convert(structured_args)),
+        kwargs=arguments.convert(dict(structured_kwargs)),
+        count=count,
+        outputs=_output_structure(concrete),
+    )
+    structured_outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
+    return Loaded(
+        graph,
+        interface,
+        (plain_structure(structured_args), plain_structure(structured_kwargs)),
+        plain_structure(structured_outputs),
+    )
+
+
+def _node_name(tensor: Any) -> str:
+    return tensor.op.name
+
+
+def _static_shape(tensor: Any) -> ir.Shape:
+    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+
+
+def _spec_of(value: Any) -> Any:
+    return tf.TensorSpec.from_tensor(value) if isinstance(value, tf.Tensor) else value
+
+
+def plain_structure(structure: Any) -> Any:
+    """Returns a structure in plain dicts, lists and tuples: TensorFlow wraps them when it tracks or restores them."""
+    if isinstance(structure, Mapping):
+        return {key: plain_structure(item) for key, item in structure.items()}
+    if isinstance(structure, tuple):
+        items = [plain_structure(item) for item in structure]
+        fields = getattr(structure, "_fields", None)
+        if fields is None:
+            return tuple(items)
+        kind = type(getattr(structure, "__wrapped__", structure))
+        return kind(*items)
+    if isinstance(structure, list):
+        return [plain_structure(item) for item in structure]
+    return structure
+
+
+class _Arguments:
+    """Replaces tensor specs in a structure by tensor arguments, in the order of the flat inputs."""
+
+    def __init__(self, args: Sequence[ir.Argument]):
+        self._args = args
+        self._by_name = {arg.name: index for index, arg in enumerate(args)}
+        self._next = 0
+
+    def convert(self, structure: Any) -> Any:
+        structure = plain_structure(structure)
+        if isinstance(structure, dict):
+            # Flat inputs stand in the order of sorted keys.
+            found = {key: self.convert(structure[key]) for key in _sorted_keys(structure)}
+            return {key: found[key] for key in structure}
+        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+            return type(structure)(*[self.convert(item) for item in structure])
+        if isinstance(structure, (list, tuple)):
+            return type(structure)([self.convert(item) for item in structure])
+        if isinstance(structure, (tf.TensorSpec, tf.Tensor)):
+            return self._argument(structure)
+        if isinstance(structure, tf.TypeSpec):
+            raise UnsupportedError(
+                f"an argument is a composite tensor ({structure}). Wrap the function in one that takes its component "
+                "tensors (values and row splits, or indices, values and shape) and convert that."
+            )
+        return structure
+
+    def _argument(self, spec: Any) -> TensorArgument:
+        index = self._by_name.get(spec.name) if isinstance(spec, tf.TensorSpec) and spec.name else None
+        if index is None:
+            index = self._next
+        self._next = index + 1
+        arg = self._args[index]
+        return TensorArgument(index, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
+
+
+def _sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
+    try:
+        return sorted(mapping)
+    except TypeError:
+        return list(mapping)
+
+
+def _output_structure(concrete: Any) -> Any:
+    """Returns the results' structure with `OutputRef` leaves."""
+    position = 0
+    count = len(concrete.outputs)
+
+    def replace(structure: Any) -> Any:
+        nonlocal position
+        structure_type = type(structure)
+        if isinstance(structure, Mapping):
+            found = {key: replace(structure[key]) for key in _sorted_keys(structure)}
+            ordered = {key: found[key] for key in structure}
+            return structure_type(ordered) if structure_type.__module__ == "collections" else ordered
+        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+            return type(getattr(structure, "__wrapped__", structure))(*[replace(item) for item in structure])
+        if isinstance(structure, (list, tuple)):
+            items = [replace(item) for item in structure]
+            return items if isinstance(structure, list) else tuple(items)
+        if isinstance(structure, (tf.Tensor, tf.TensorSpec)):
+            position += 1
+            return OutputRef(position - 1)
+        if isinstance(structure, (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, tf.TypeSpec)):
+            parts = tf.nest.flatten(structure, expand_composites=True)
+            return tuple(replace(part) for part in parts)
+        return structure
+
+    structure = replace(concrete.structured_outputs)
+    if position != count:  # what TensorFlow describes is not what the graph returns: give the flat results
+        structure = [OutputRef(i) for i in range(count)]
+    return structure
+
+
+def _own_signature(concrete: Any) -> inspect.Signature:
+    """Returns how a ConcreteFunction's own arguments bind."""
+    args, kwargs = concrete.structured_input_signature
+    function_type = getattr(concrete, "function_type", None)
+    names = list(function_type.parameters) if function_type is not None else []
+    parameters = []
+    positional = [n for n in names if n not in kwargs][: len(args)]
+    positional += [f"arg{i}" for i in range(len(positional), len(args))]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters += [inspect.Parameter(_identifier(n), kind) for n in positional]
+    # A SavedModel signature takes keywords only; giving them in order is unambiguous, so that is taken too.
+    keyword_kind = kind if not args else inspect.Parameter.KEYWORD_ONLY
+    parameters += [inspect.Parameter(n, keyword_kind) for n in kwargs if n.isidentifier()]
+    if any(not n.isidentifier() for n in kwargs):
+        parameters.append(inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters)
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() else "".join(c if c.isalnum() else "_" for c in name)
+
+
+def _captures(concrete: Any, captured: Sequence[Any], count: int, read_values: bool) -> tuple[ir.Capture, ...]:
+    by_handle = {}
+    for variable in concrete.graph.variables:
+        handle = getattr(variable, "handle", None)
+        if handle is not None:
+            by_handle[id(handle)] = variable
+    taken: dict[str, int] = {}
+    known: dict[int, ir.Variable] = {}
+    captures = []
+    for offset, tensor in enumerate(captured):
+        if tensor.dtype == tf.resource:
+            if id(tensor) not in known:
+                known[id(tensor)] = _variable(by_handle.get(id(tensor)), tensor, taken, read_values)
+            value: Any = known[id(tensor)]
+        elif tensor.dtype == tf.variant:
+            raise UnsupportedError(
+                f"the function captures {tensor!r}, a variant (dataset, optional or the like), which has no counterpart "
+                "in JAX. Pass what it holds as an argument."
+            )
+        else:
+            value = _constant(tensor)
+        captures.append(ir.Capture(count + offset, value))
+    return tuple(captures)
+
+
+def _constant(tensor: Any) -> np.ndarray:
+    if not hasattr(tensor, "numpy"):
+        raise UnsupportedError(
+            f"the function captures {tensor!r} from the graph of another function that is being traced; its value is not "
+            "known. Pass it as an argument."
+        )
+    return np.asarray(tensor.numpy())
+
+
+def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bool) -> ir.Variable:
+    if variable is None:
+        data = getattr(handle, "_handle_data", None)
+        pairs = list(data.shape_and_type) if data is not None else []
+        if not pairs:
+            raise UnsupportedError(
+                f"the function captures the resource {handle!r}, which is not a variable (a table or an iterator?). "
+                "Look values up outside the function, and pass what it needs as an argument."
+            )
+        dtype = tf.dtypes.as_dtype(pairs[0].dtype)
+        with tf.init_scope():
+            value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy() if read_values else None
+        shape = None if value is None else value.shape
+        return ir.Variable(_unique("variable", taken), dtypes.from_tf(dtype), shape, False, value)
+    dtype = dtypes.from_tf(variable.dtype)
+    if not isinstance(dtype, np.dtype):
+        raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
+    name = _unique(variable.name.split(":")[0], taken)
+    shape = None if variable.shape.rank is None else tuple(variable.shape.as_list())
+    trainable = bool(variable.trainable)
+    value = None
+    if read_values:
+        with tf.init_scope():
+            value = Variable(np.asarray(variable.numpy()), trainable, name)
+    return ir.Variable(name, dtype, shape, trainable, value)
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    """Returns ``name``, or ``name_1`` and so on if variables of that name came before."""
+    unique = name
+    while unique in taken:
+        unique = f"{name}_{taken[name]}"
+        taken[name] += 1
+    taken[unique] = 1
+    return unique

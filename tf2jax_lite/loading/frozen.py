@@ -1,0 +1,152 @@
+"""Frozen GraphDefs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from tf2jax_lite import ir
+from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.params import Variable
+from tf2jax_lite.passes.prune import live_nodes
+from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
+
+from . import attributes, dtypes, graph_def, op_defs
+from .concrete import Loaded
+
+__all__ = ["load_frozen", "read_graph_def"]
+
+
+def read_graph_def(source: Any) -> Any:
+    """Returns a GraphDef from a proto, its bytes, or a path.
+
+    Raises:
+      InvalidModelError: there is no such file, or it holds no GraphDef.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        file = Path(source)
+        if not file.is_file():
+            raise InvalidModelError(f"{file}: there is no such file.")
+        source = file.read_bytes()
+        if not source:
+            raise InvalidModelError(f"{file}: the file is empty.")
+    if isinstance(source, (bytes, bytearray)):
+        try:
+            source = tf.compat.v1.GraphDef.FromString(bytes(source))
+        except DecodeError as error:
+            raise InvalidModelError(f"not a GraphDef proto, or cut short ({error}).") from error
+    if isinstance(source, tf.Graph):
+        source = source.as_graph_def()
+    if not hasattr(source, "node"):
+        raise InvalidModelError(f"expected a GraphDef, its bytes or a path, got {type(source).__name__}.")
+    if not source.node:
+        raise InvalidModelError("the GraphDef has no nodes.")
+    return source
+
+
+def load_frozen(
+    source: Any, inputs: Sequence[str] | str, outputs: Sequence[str] | str, *, constants_as_params: bool
+) -> Loaded:
+    """Loads a GraphDef as a function from ``inputs`` to ``outputs``; see `tf2jax_lite.convert_graph_def`."""
+    proto = read_graph_def(source)
+    single = isinstance(outputs, str)
+    names = [inputs] if isinstance(inputs, str) else list(inputs)
+    wanted = [outputs] if isinstance(outputs, str) else list(outputs)
+    nodes = {node.name: node for node in proto.node}
+    args = [_argument(nodes, name) for name in names]
+    if len({a.name for a in args}) != len(args):
+        raise InvalidModelError(f"an input is named twice in {names}.")
+    main = graph_def.load_main(proto, "graph", args, wanted)
+    captures: list[ir.Capture] = []
+    if constants_as_params:
+        main, captures = _lift_constants(main)
+    tensors = tuple(
+        TensorArgument(i, a.name, a.dtype if isinstance(a.dtype, np.dtype) else None, a.shape) for i, a in enumerate(args)
+    )
+    parameters: list[inspect.Parameter] = []
+    for arg in args:
+        base = "".join(c if c.isalnum() else "_" for c in arg.name)
+        name = base if base.isidentifier() else f"input_{base}"
+        while any(p.name == name for p in parameters):
+            name += "_"
+        parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
+    refs = [OutputRef(i) for i in range(len(wanted))]
+    interface = Interface(
+        "graph", inspect.Signature(parameters), tensors, {}, len(args), refs[0] if single else tuple(refs)
+    )
+    specs = tuple(tf.TensorSpec(a.shape, _tf_dtype(a.dtype), a.name) for a in args)
+    described = tuple(tf.TensorSpec(None, _tf_dtype(_output_dtype(main, ref)), name=n.replace(":", "_")) for ref, n in zip(main.outputs, wanted, strict=True))
+    graph = ir.Graph(main, graph_def.load_library(proto.library), tuple(captures))
+    return Loaded(graph, interface, (specs, {}), described[0] if single else described)
+
+
+def _tf_dtype(dtype: ir.DType) -> Any:
+    return tf.dtypes.as_dtype(dtype if isinstance(dtype, np.dtype) else dtype.name)
+
+
+def _output_dtype(function: ir.Function, ref: ir.TensorRef) -> ir.DType:
+    for arg in function.args:
+        if arg.name == ref.node:
+            return arg.dtype
+    for node in function.nodes:
+        if node.name == ref.node:
+            if ref.index >= len(node.output_dtypes):
+                raise InvalidModelError(f"node {ref.node!r} has {len(node.output_dtypes)} outputs, not {ref.index + 1}.")
+            return node.output_dtypes[ref.index]
+    raise InvalidModelError(f"there is no node {ref.node!r}.")
+
+
+def _argument(nodes: dict[str, Any], text: str) -> ir.Argument:
+    name, _, index = text.partition(":")
+    if name not in nodes:
+        close = [n for n, node in nodes.items() if node.op == "Placeholder"][:10]
+        raise InvalidModelError(f"there is no node {name!r} to feed; the graph's placeholders are {close}.")
+    if index not in ("", "0"):
+        raise InvalidModelError(f"{text!r}: only a node's first output can be fed.")
+    node = nodes[name]
+    definition = op_defs.definition(node.op)
+    attrs = dict(definition.defaults) if definition else {}
+    attrs.update((key, attributes.value_of(value)) for key, value in node.attr.items())
+    types = definition.outputs[0].types(attrs, name) if definition and definition.outputs else []
+    dtype = types[0] if types else dtypes.from_tf(tf.float32)
+    return ir.Argument(name, dtype, attrs.get("shape") if "Placeholder" in node.op else None)
+
+
+def _lift_constants(main: ir.Function) -> tuple[ir.Function, list[ir.Capture]]:
+    """Makes floating constants with more than one element variables: a captured handle that is read where they stood."""
+    live = {node.name for node in live_nodes(main, lambda _: False)}
+    args = list(main.args)
+    nodes: list[ir.Node] = []
+    captures: list[ir.Capture] = []
+    for node in main.nodes:
+        value = node.attrs.get("value")
+        if node.op == "Const" and node.name in live and isinstance(value, np.ndarray) and _is_weight(value):
+            handle = f"{node.name}/resource"
+            captures.append(
+                ir.Capture(
+                    len(args), ir.Variable(node.name, value.dtype, value.shape, True, Variable(value, True, node.name))
+                )
+            )
+            args.append(ir.Argument(handle, ir.RESOURCE))
+            node = dataclasses.replace(
+                node,
+                op="ReadVariableOp",
+                inputs=(ir.TensorRef(handle),),
+                groups=(None,),
+                attrs={"dtype": value.dtype},
+                input_types=("",),
+            )
+        nodes.append(node)
+    return dataclasses.replace(main, args=tuple(args), nodes=tuple(nodes)), captures
+
+
+def _is_weight(value: np.ndarray) -> bool:
+    return value.size > 1 and np.issubdtype(value.dtype, np.inexact) or value.dtype.name in ("bfloat16",)

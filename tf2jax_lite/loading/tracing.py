@@ -1,0 +1,157 @@
+"""From anything callable in TensorFlow to a ConcreteFunction with the signature by which users call it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from tf2jax_lite.config import get_config
+from tf2jax_lite.errors import InputError, Tf2JaxError
+
+from .concrete import Loaded, load_concrete
+
+__all__ = ["trace", "trace_restored"]
+
+
+def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Loaded:
+    """Traces a function with arguments and loads the result.
+
+    Raises:
+      InputError: ``tf_func`` is not callable, or TensorFlow cannot trace it with these arguments.
+    """
+    name = function_name(tf_func)
+    if isinstance(tf_func, tf.types.experimental.ConcreteFunction):
+        return load_concrete(tf_func, name=name, read_values=_read_values())
+    if not callable(tf_func):
+        raise InputError(
+            f"expected a tf.function, ConcreteFunction, Keras model or layer, tf.Module with __call__, or a callable; "
+            f"got {type(tf_func).__name__}."
+        )
+    function = tf_func if hasattr(tf_func, "get_concrete_function") else _wrap(tf_func, name)
+    specs = tf.nest.map_structure(_spec, (tuple(args), dict(kwargs)))
+    try:
+        concrete = function.get_concrete_function(*specs[0], **specs[1])
+    except Tf2JaxError:
+        raise
+    except Exception as error:
+        raise InputError(f"TensorFlow could not trace {name!r} with these arguments: {error}") from error
+    return load_concrete(concrete, signature=_signature(function, tf_func), name=name, read_values=_read_values())
+
+
+def trace_restored(tf_func: Any) -> Loaded:
+    """Loads the only signature of a function that came out of a SavedModel.
+
+    Raises:
+      InputError: it has several signatures, or none.
+    """
+    name = function_name(tf_func)
+    if isinstance(tf_func, tf.types.experimental.ConcreteFunction):
+        return load_concrete(tf_func, name=name, read_values=_read_values())
+    known = getattr(tf_func, "concrete_functions", None)
+    if known is None:
+        known = getattr(getattr(tf_func, "__call__", None), "concrete_functions", None)
+    if getattr(tf_func, "input_signature", None) is not None:
+        concrete = tf_func.get_concrete_function()
+    elif known is not None and len(known) == 1:
+        concrete = known[0]
+    elif known:
+        shown = "\n".join(f"  {c.structured_input_signature}" for c in known)
+        raise InputError(
+            f"{name!r} was saved with {len(known)} signatures; choose one with "
+            f"convert({name}, *args) or convert_from_restored(f.get_concrete_function(*args)):\n{shown}"
+        )
+    else:
+        raise InputError(f"{name!r} is not a function restored from a SavedModel; use convert() with example arguments.")
+    return load_concrete(concrete, signature=_signature(tf_func, tf_func), name=name, read_values=_read_values())
+
+
+def function_name(tf_func: Any) -> str:
+    """Returns a readable name for a callable."""
+    for attribute in ("__name__", "name"):
+        name = getattr(tf_func, attribute, None)
+        if isinstance(name, str) and name:
+            return name.removeprefix("__inference_").removeprefix("signature_wrapper_")
+    return type(tf_func).__name__
+
+
+def _read_values() -> bool:
+    return not (tf.inside_function() and get_config("skip_variables_evaluation_inside_tf_tracing"))
+
+
+def _wrap(tf_func: Callable[..., Any], name: str) -> Any:
+    if inspect.isfunction(tf_func) or inspect.ismethod(tf_func):
+        return tf.function(tf_func)
+
+    # An object with __call__: a wrapper of our own keeps tf.function from looking into it (Keras layers convert themselves).
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return tf_func(*args, **kwargs)
+
+    call.__name__ = "".join(c if c.isalnum() else "_" for c in name) or "call"
+    return tf.function(call, autograph=not _is_keras(tf_func))
+
+
+def _is_keras(value: Any) -> bool:
+    return any(c.__module__.split(".")[0] in ("keras", "tf_keras") for c in type(value).__mro__)
+
+
+def _spec(value: Any) -> Any:
+    if isinstance(value, jax.ShapeDtypeStruct):
+        shape = [d if isinstance(d, int) else None for d in value.shape]
+        return tf.TensorSpec(shape, tf.dtypes.as_dtype(np.dtype(value.dtype)))
+    if isinstance(value, jax.Array):
+        if isinstance(value, jax.core.Tracer):
+            return tf.TensorSpec(value.shape, tf.dtypes.as_dtype(np.dtype(value.dtype)))
+        return np.asarray(value)
+    return value
+
+
+def _signature(function: Any, original: Any) -> inspect.Signature | None:
+    """Returns how users' arguments bind: what Python says of the original function, without ``self``."""
+    if function is not original:
+        try:
+            found = inspect.signature(original)
+        except (TypeError, ValueError):
+            return None
+        return found if _is_plain(original) else inspect.Signature(_variadic())
+    spec = getattr(function, "function_spec", None) or getattr(function, "_function_spec", None)
+    full = getattr(spec, "fullargspec", None)
+    if full is None:
+        return None
+    return _from_fullargspec(full)
+
+
+def _is_plain(original: Any) -> bool:
+    return inspect.isfunction(original) or inspect.ismethod(original)
+
+
+def _variadic() -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+
+
+def _from_fullargspec(full: inspect.FullArgSpec) -> inspect.Signature:
+    kinds = inspect.Parameter
+    defaults = list(full.defaults or ())
+    first_default = len(full.args) - len(defaults)
+    parameters = [
+        kinds(
+            name,
+            kinds.POSITIONAL_OR_KEYWORD,
+            default=defaults[i - first_default] if i >= first_default else kinds.empty,
+        )
+        for i, name in enumerate(full.args)
+    ]
+    if full.varargs:
+        parameters.append(kinds(full.varargs, kinds.VAR_POSITIONAL))
+    own = full.kwonlydefaults or {}
+    parameters += [kinds(n, kinds.KEYWORD_ONLY, default=own.get(n, kinds.empty)) for n in full.kwonlyargs]
+    if full.varkw:
+        parameters.append(kinds(full.varkw, kinds.VAR_KEYWORD))
+    return inspect.Signature(parameters)

@@ -1,1 +1,0 @@
-"""tf.custom_gradient: an IdentityN node whose gradient TensorFlow replaced."""

@@ -1,0 +1,376 @@
+"""What a converted function takes and gives: binding of arguments, checks, structure of results. Knows no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .config import Config
+from .errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
+from .ops import values
+
+__all__ = ["Bound", "Interface", "OutputRef", "TensorArgument", "map_structure"]
+
+_STATIC_SIZE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorArgument:
+    """A tensor among the arguments.
+
+    Attributes:
+      index: its position among the flat inputs of the main function.
+      name: the name that TensorFlow gave it.
+      dtype: numpy dtype, or None for strings and other things that JAX cannot hold.
+      shape: with None for unknown dimensions; None for unknown rank.
+    """
+
+    index: int
+    name: str
+    dtype: np.dtype | None
+    shape: tuple[int | None, ...] | None
+
+    def __str__(self) -> str:
+        shape = "?" if self.shape is None else ",".join("None" if d is None else str(d) for d in self.shape)
+        return f"{self.dtype or 'string'}[{shape}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputRef:
+    """A tensor among the results: position among the flat outputs of the main function."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """Arguments bound: one value per tensor argument, and whether dtypes differ from those converted for."""
+
+    flat: list[Any]
+    loose: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """The Python face of a converted function.
+
+    Attributes:
+      name: the function's name, for messages.
+      signature: how arguments bind.
+      args: structure of positional arguments, tensors as `TensorArgument`, anything else as the literal baked in.
+      kwargs: the same for keyword arguments.
+      count: number of tensor arguments.
+      outputs: structure of the results, tensors as `OutputRef`.
+    """
+
+    name: str
+    signature: inspect.Signature
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    count: int
+    outputs: Any
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Config) -> Bound:
+        """Binds arguments as TensorFlow would and checks them as configured.
+
+        Raises:
+          InputError: they do not fit; the subclass and the message say how.
+        """
+        try:
+            bound = self.signature.bind_partial(*args, **kwargs)
+        except TypeError as error:
+            raise InputError(f"{self.name}{self.signature}: {error}. {self._expected()}") from None
+        binder = _Binder(self, config)
+        given_args, given_kwargs = self._canonical(bound)
+        for position, spec in enumerate(self.args):
+            name = self._position_name(position)
+            if position < len(given_args):
+                binder.visit(name, spec, given_args[position])
+            elif name in given_kwargs:
+                binder.visit(name, spec, given_kwargs.pop(name))
+            else:
+                binder.missing_spec(name, spec)
+        if len(given_args) > len(self.args):
+            raise InputError(
+                f"{self.name} takes {len(self.args)} positional argument(s), got {len(given_args)}. {self._expected()}"
+            )
+        for name, spec in self.kwargs.items():
+            if name in given_kwargs:
+                binder.visit(name, spec, given_kwargs.pop(name))
+            else:
+                binder.missing_spec(name, spec)
+        for name, value in given_kwargs.items():
+            default = self.signature.parameters.get(name)
+            if default is not None and default.default is value:
+                continue
+            raise InputError(f"{self.name} was not converted for an argument {name!r}. {self._expected()}")
+        return binder.finish()
+
+    def _canonical(self, bound: inspect.BoundArguments) -> tuple[list[Any], dict[str, Any]]:
+        """Returns arguments as TensorFlow canonicalizes them: positional ones in order, then keywords by name."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        gap = False
+        for name, parameter in self.signature.parameters.items():
+            given = name in bound.arguments
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                if given or parameter.default is not parameter.empty:
+                    value = bound.arguments[name] if given else parameter.default
+                    if gap or name in self.kwargs:
+                        kwargs[name] = value
+                    else:
+                        args.append(value)
+                elif name not in self.kwargs:
+                    gap = True
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                args.extend(bound.arguments.get(name, ()))
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                if given:
+                    kwargs[name] = bound.arguments[name]
+                elif parameter.default is not parameter.empty:
+                    kwargs[name] = parameter.default
+            else:
+                kwargs.update(bound.arguments.get(name, {}))
+        return args, kwargs
+
+    def _position_name(self, position: int) -> str:
+        names = [
+            name
+            for name, p in self.signature.parameters.items()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and name not in self.kwargs
+        ]
+        if position < len(names):
+            return names[position]
+        rest = [name for name, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL]
+        return f"{rest[0] if rest else 'args'}[{position - len(names)}]"
+
+    def _expected(self) -> str:
+        shown = [f"{self._position_name(i)}={_show(spec)}" for i, spec in enumerate(self.args)]
+        shown += [f"{name}={_show(spec)}" for name, spec in self.kwargs.items()]
+        return f"It was converted for ({', '.join(shown)})."
+
+    def expected(self) -> str:
+        """Returns a line that says what the function was converted for."""
+        return self._expected()
+
+    def results(self, flat: Sequence[Any]) -> Any:
+        """Returns flat results in the function's result structure."""
+        return map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)
+
+
+class _Binder:
+    def __init__(self, interface: Interface, config: Config):
+        self._interface = interface
+        self._config = config
+        self._flat: list[Any] = [None] * interface.count
+        self._missing: list[str] = []
+        self._loose = False
+
+    def finish(self) -> Bound:
+        if self._missing:
+            raise MissingInputError(
+                f"{self._interface.name}: missing input(s) {', '.join(self._missing)}. {self._interface.expected()}"
+            )
+        return Bound(self._flat, self._loose)
+
+    def missing_spec(self, path: str, spec: Any) -> None:
+        """Notes every tensor below ``spec`` as missing; literals were baked in and need not be given again."""
+        if isinstance(spec, TensorArgument):
+            self._missing.append(f"{path}: {spec}")
+        elif isinstance(spec, Mapping):
+            for key, item in spec.items():
+                self.missing_spec(f"{path}[{key!r}]", item)
+        elif isinstance(spec, (list, tuple)):
+            for index, item in enumerate(spec):
+                self.missing_spec(f"{path}[{index}]", item)
+
+    def visit(self, path: str, spec: Any, value: Any) -> None:
+        if isinstance(spec, TensorArgument):
+            self._tensor(path, spec, value)
+        elif isinstance(spec, Mapping):
+            self._mapping(path, spec, value)
+        elif _is_namedtuple(spec) or isinstance(spec, (list, tuple)):
+            self._sequence(path, spec, value)
+        elif not _same_literal(spec, value):
+            kind = "a traced value" if isinstance(value, jax.core.Tracer) else f"{_brief(value)}"
+            raise InputError(
+                f"{self._interface.name}: argument {path} was converted with the literal {spec!r}, which is baked into "
+                f"the function; got {kind}. Convert again with that value, or with a tf.TensorSpec to pass it at run "
+                "time (and mark it static under jax.jit)."
+            )
+
+    def _mapping(self, path: str, spec: Mapping[Any, Any], value: Any) -> None:
+        if value is None and any(_has_tensor(s) for s in spec.values()):
+            self.missing_spec(path, spec)
+            return
+        if not isinstance(value, Mapping):
+            raise InputError(f"{self._interface.name}: argument {path} is a dict {_show(spec)}, got {_brief(value)}.")
+        extra = [key for key in value if key not in spec]
+        if extra:
+            raise InputError(
+                f"{self._interface.name}: argument {path} has unexpected key(s) {extra}; expected {_show(spec)}."
+            )
+        for key, item in spec.items():
+            if key in value:
+                self.visit(f"{path}[{key!r}]", item, value[key])
+            else:
+                self.missing_spec(f"{path}[{key!r}]", item)
+
+    def _sequence(self, path: str, spec: Sequence[Any], value: Any) -> None:
+        if value is None and any(map(_has_tensor, spec)):
+            self.missing_spec(path, spec)
+            return
+        if not isinstance(value, (list, tuple)):
+            raise InputError(
+                f"{self._interface.name}: argument {path} is a {type(spec).__name__} {_show(spec)}, got {_brief(value)}."
+            )
+        if len(value) > len(spec):
+            raise InputError(
+                f"{self._interface.name}: argument {path} has {len(value)} items; expected {_show(spec)}."
+            )
+        names = getattr(type(spec), "_fields", None)
+        for index, item in enumerate(spec):
+            where = f"{path}.{names[index]}" if names else f"{path}[{index}]"
+            if index < len(value):
+                self.visit(where, item, value[index])
+            else:
+                self.missing_spec(where, item)
+
+    def _tensor(self, path: str, spec: TensorArgument, value: Any) -> None:
+        if value is None:
+            self._missing.append(f"{path}: {spec}")
+            return
+        array = self._as_array(path, spec, value)
+        self._check_shape(path, spec, array)
+        self._check_dtype(path, spec, array)
+        self._flat[spec.index] = array
+
+    def _as_array(self, path: str, spec: TensorArgument, value: Any) -> Any:
+        if isinstance(value, jax.Array):
+            return value
+        if isinstance(value, (bool, int, float, complex, str, bytes)):
+            value = np.asarray(value, spec.dtype) if spec.dtype is not None else _strings(np.asarray(value))
+        elif not isinstance(value, (np.ndarray, np.generic)):
+            if isinstance(value, (Mapping, list, tuple)):
+                raise InputError(f"{self._interface.name}: argument {path} is one tensor {spec}, got {_brief(value)}.")
+            if hasattr(value, "__jax_array__"):
+                return value.__jax_array__()
+            try:
+                value = np.asarray(value)
+            except Exception as error:
+                raise InputError(
+                    f"{self._interface.name}: argument {path} is a tensor {spec}, got {_brief(value)} ({error})."
+                ) from None
+        if value.dtype.kind in "SUO":
+            return _strings(np.asarray(value))
+        if value.dtype.kind in "iub" and value.size <= _STATIC_SIZE:
+            return np.asarray(value)  # small integers may be shapes, axes or counts: they stay known while tracing
+        return jnp.asarray(value)
+
+    def _check_shape(self, path: str, spec: TensorArgument, array: Any) -> None:
+        if not self._config.strict_shape_check or spec.shape is None:
+            return
+        if len(array.shape) == len(spec.shape):
+            # Only integers can contradict; a symbolic dimension is checked where it is used.
+            pairs = zip(array.shape, spec.shape, strict=True)
+            if all(e is None or not isinstance(a, (int, np.integer)) or a == e for a, e in pairs):
+                return
+        raise ShapeMismatchError(
+            f"{self._interface.name}: argument {path} has shape {tuple(array.shape)}, but the function was converted for "
+            f"{spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
+            "override_config('strict_shape_check', False) at conversion."
+        )
+
+    def _check_dtype(self, path: str, spec: TensorArgument, array: Any) -> None:
+        if spec.dtype is None or array.dtype == object:
+            if spec.dtype is not None or array.dtype != object:
+                raise DtypeMismatchError(
+                    f"{self._interface.name}: argument {path} has dtype {array.dtype}, but is a tensor {spec}."
+                )
+            return
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended) or array.dtype == jax.dtypes.float0:
+            raise DtypeMismatchError(f"{self._interface.name}: argument {path} has dtype {array.dtype}, not {spec.dtype}.")
+        if values.canonical(array.dtype) == values.canonical(spec.dtype):
+            return
+        if self._config.strict_dtype_check:
+            raise DtypeMismatchError(
+                f"{self._interface.name}: argument {path} has dtype {array.dtype}, but the function was converted for "
+                f"{spec.dtype}. Cast it, or switch the check off with override_config('strict_dtype_check', False)."
+            )
+        self._loose = True
+
+
+def map_structure(fn: Callable[[Any], Any], structure: Any) -> Any:
+    """Applies ``fn`` to the leaves of dicts, lists, tuples and namedtuples, keeping their types."""
+    if isinstance(structure, Mapping):
+        items = [(key, map_structure(fn, item)) for key, item in structure.items()]
+        return type(structure)(items) if isinstance(structure, dict) else dict(items)
+    if _is_namedtuple(structure):
+        return type(structure)(*(map_structure(fn, item) for item in structure))
+    if isinstance(structure, (list, tuple)):
+        return type(structure)(map_structure(fn, item) for item in structure)
+    return fn(structure)
+
+
+def _is_namedtuple(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(type(value), "_fields")
+
+
+def _has_tensor(spec: Any) -> bool:
+    found = False
+
+    def look(leaf: Any) -> None:
+        nonlocal found
+        found = found or isinstance(leaf, TensorArgument)
+
+    map_structure(look, spec)
+    return found
+
+
+def _same_literal(spec: Any, value: Any) -> bool:
+    if spec is value:
+        return True
+    if isinstance(value, jax.core.Tracer):
+        return False
+    try:
+        if isinstance(value, (np.ndarray, np.generic, jax.Array)) or isinstance(spec, (np.ndarray, np.generic)):
+            return np.shape(value) == np.shape(spec) and bool(np.all(np.asarray(value) == np.asarray(spec)))
+        # True == 1, but a function traced for one may differ from that for the other.
+        return bool(spec == value) and isinstance(spec, bool) == isinstance(value, bool)
+    except Exception:  # an object whose == has its own mind
+        return False
+
+
+def _strings(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind not in "SUO":
+        return array
+    out = np.empty(array.shape, object)
+    out[...] = array
+    flat = [item.encode() if isinstance(item, str) else item for item in out.reshape(-1)]
+    out = np.empty(len(flat), object)
+    out[:] = flat
+    return out.reshape(array.shape)
+
+
+def _show(spec: Any) -> str:
+    if isinstance(spec, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_show(item)}" for key, item in spec.items()) + "}"
+    if _is_namedtuple(spec):
+        return f"{type(spec).__name__}(" + ", ".join(f"{n}={_show(i)}" for n, i in zip(spec._fields, spec, strict=True)) + ")"
+    if isinstance(spec, (list, tuple)):
+        inner = ", ".join(map(_show, spec))
+        return f"[{inner}]" if isinstance(spec, list) else f"({inner}{',' if len(spec) == 1 else ''})"
+    return str(spec) if isinstance(spec, TensorArgument) else repr(spec)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, (np.ndarray, jax.Array)):
+        return f"an array {value.dtype}{list(value.shape)}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
