@@ -46,12 +46,14 @@ class TensorList:
     limit: int = -1
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """Returns children and auxiliary data: a static length is not a child."""
         if isinstance(self.length, jax.Array | jax.ShapeDtypeStruct | np.ndarray):
             return (self.buffer, self.length), (True, None, self.dtype, self.shape, self.limit)
         return (self.buffer,), (False, self.length, self.dtype, self.shape, self.limit)
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> TensorList:
+        """Undoes `tree_flatten`."""
         traced, length, dtype, shape, limit = aux
         return cls(children[0], children[1] if traced else length, dtype, shape, limit)
 

@@ -30,8 +30,8 @@ def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Ann
     """Converts a TensorFlow function to a pure JAX function and its params.
 
     Args:
-      tf_func: a ``tf.function``, a ``ConcreteFunction``, a Keras model or layer, a ``tf.Module`` with ``__call__``, or a
-        plain callable.
+      tf_func: a ``tf.function``, a ``ConcreteFunction``, a Keras model or layer, a ``tf.Module`` with ``__call__``, or
+        a plain callable.
       *args: positional arguments to trace it with: ``tf.TensorSpec``s, arrays or tensors (only their shape and dtype
         count), Python values (baked in as literals), or nested structures of these. A ConcreteFunction needs none.
       **kwargs: keyword arguments to trace it with.

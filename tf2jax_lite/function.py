@@ -137,7 +137,7 @@ def _typed_key(rng: Any) -> Any:
     """Takes a typed key, or the raw uint32 kind of old."""
     if rng is None:
         return None
-    if isinstance(rng, jax.Array) and jax.dtypes.issubdtype(rng.dtype, jax.dtypes.prng_key):
+    if isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
         if rng.shape != ():
             raise InputError(f"rng is one key, got an array of keys of shape {rng.shape}; use jax.vmap for several.")
         return rng

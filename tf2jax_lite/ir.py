@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "RESOURCE",
+    "STRING",
+    "VARIANT",
     "Argument",
     "Capture",
     "DType",
@@ -22,10 +25,7 @@ __all__ = [
     "Graph",
     "Node",
     "OpaqueType",
-    "RESOURCE",
-    "STRING",
     "TensorRef",
-    "VARIANT",
     "Variable",
 ]
 

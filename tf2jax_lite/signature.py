@@ -1,4 +1,4 @@
-"""What a converted function takes and gives: binding of arguments, checks, structure of results. Knows no TensorFlow."""
+"""What a converted function takes and gives: binding, checks, structure of results. Knows no TensorFlow."""
 
 from __future__ import annotations
 
@@ -200,9 +200,9 @@ class _Binder:
         elif not _same_literal(spec, value):
             kind = "a traced value" if isinstance(value, jax.core.Tracer) else f"{_brief(value)}"
             raise InputError(
-                f"{self._interface.name}: argument {path} was converted with the literal {spec!r}, which is baked into "
-                f"the function; got {kind}. Convert again with that value, or with a tf.TensorSpec to pass it at run "
-                "time (and mark it static under jax.jit)."
+                f"{self._interface.name}: argument {path} was converted with the literal {spec!r}, which is baked "
+                f"into the function; got {kind}. Convert again with that value, or with a tf.TensorSpec to pass it at "
+                "run time (and mark it static under jax.jit)."
             )
 
     def _mapping(self, path: str, spec: Mapping[Any, Any], value: Any) -> None:
@@ -228,12 +228,11 @@ class _Binder:
             return
         if not isinstance(value, (list, tuple)):
             raise InputError(
-                f"{self._interface.name}: argument {path} is a {type(spec).__name__} {_show(spec)}, got {_brief(value)}."
+                f"{self._interface.name}: argument {path} is a {type(spec).__name__} {_show(spec)}, "
+                f"got {_brief(value)}."
             )
         if len(value) > len(spec):
-            raise InputError(
-                f"{self._interface.name}: argument {path} has {len(value)} items; expected {_show(spec)}."
-            )
+            raise InputError(f"{self._interface.name}: argument {path} has {len(value)} items; expected {_show(spec)}.")
         names = getattr(type(spec), "_fields", None)
         for index, item in enumerate(spec):
             where = f"{path}.{names[index]}" if names else f"{path}[{index}]"
@@ -282,8 +281,8 @@ class _Binder:
             if all(e is None or not isinstance(a, (int, np.integer)) or a == e for a, e in pairs):
                 return
         raise ShapeMismatchError(
-            f"{self._interface.name}: argument {path} has shape {tuple(array.shape)}, but the function was converted for "
-            f"{spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
+            f"{self._interface.name}: argument {path} has shape {tuple(array.shape)}, but the function was converted "
+            f"for {spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
             "override_config('strict_shape_check', False) at conversion."
         )
 
@@ -294,8 +293,10 @@ class _Binder:
                     f"{self._interface.name}: argument {path} has dtype {array.dtype}, but is a tensor {spec}."
                 )
             return
-        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended) or array.dtype == jax.dtypes.float0:
-            raise DtypeMismatchError(f"{self._interface.name}: argument {path} has dtype {array.dtype}, not {spec.dtype}.")
+        if jnp.issubdtype(array.dtype, jax.dtypes.extended) or array.dtype == jax.dtypes.float0:
+            raise DtypeMismatchError(
+                f"{self._interface.name}: argument {path} has dtype {array.dtype}, not {spec.dtype}."
+            )
         if values.canonical(array.dtype) == values.canonical(spec.dtype):
             return
         if self._config.strict_dtype_check:
@@ -362,7 +363,8 @@ def _show(spec: Any) -> str:
     if isinstance(spec, Mapping):
         return "{" + ", ".join(f"{key!r}: {_show(item)}" for key, item in spec.items()) + "}"
     if _is_namedtuple(spec):
-        return f"{type(spec).__name__}(" + ", ".join(f"{n}={_show(i)}" for n, i in zip(spec._fields, spec, strict=True)) + ")"
+        inner = ", ".join(f"{name}={_show(item)}" for name, item in zip(type(spec)._fields, spec, strict=True))
+        return f"{type(spec).__name__}({inner})"
     if isinstance(spec, (list, tuple)):
         inner = ", ".join(map(_show, spec))
         return f"[{inner}]" if isinstance(spec, list) else f"({inner}{',' if len(spec) == 1 else ''})"

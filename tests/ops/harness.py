@@ -1,4 +1,4 @@
-"""One harness for every op: TensorFlow is the oracle, the converted op must agree with it in every way it can be used."""
+"""One harness for every op: the converted op must agree with TensorFlow in every way it can be used."""
 
 from __future__ import annotations
 
@@ -205,9 +205,9 @@ class _Subject:
         return [t.numpy() for t in self.function(*map(tf.constant, traced))]
 
     def _convert(self) -> Callable[..., list[Any]]:
-        from tf2jax_lite.loading import attributes, op_defs  # noqa: PLC0415
-        from tf2jax_lite.lowering.trace import flatten_results  # noqa: PLC0415
-        from tf2jax_lite.ops import values  # noqa: PLC0415
+        from tf2jax_lite.loading import attributes, op_defs
+        from tf2jax_lite.lowering.trace import flatten_results
+        from tf2jax_lite.ops import values
 
         del attributes
         definition = op_defs.definition(self.case.op)
@@ -242,7 +242,7 @@ class _Subject:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tf.DType):
-        from tf2jax_lite.loading import dtypes  # noqa: PLC0415
+        from tf2jax_lite.loading import dtypes
 
         return dtypes.from_tf(value)
     if isinstance(value, tf.TensorShape):
@@ -333,7 +333,11 @@ def _check_vmap(case: Case, function: Callable[..., Any], traced: list[np.ndarra
     batched = jax.jit(jax.vmap(function))(*stacked)
     for row, args in enumerate((traced, other)):
         compare(
-            case, [np.asarray(v) for v in function(*args)], [np.asarray(v)[row] for v in batched], f"vmap row {row}", 10.0
+            case,
+            [np.asarray(v) for v in function(*args)],
+            [np.asarray(v)[row] for v in batched],
+            f"vmap row {row}",
+            10.0,
         )
 
 

@@ -226,7 +226,7 @@ def _captures(concrete: Any, captured: Sequence[Any], count: int, read_values: b
             value: Any = known[id(tensor)]
         elif tensor.dtype == tf.variant:
             raise UnsupportedError(
-                f"the function captures {tensor!r}, a variant (dataset, optional or the like), which has no counterpart "
+                f"the function captures {tensor!r}, a variant (dataset or optional), which has no counterpart "
                 "in JAX. Pass what it holds as an argument."
             )
         else:
@@ -238,8 +238,8 @@ def _captures(concrete: Any, captured: Sequence[Any], count: int, read_values: b
 def _constant(tensor: Any) -> np.ndarray:
     if not hasattr(tensor, "numpy"):
         raise UnsupportedError(
-            f"the function captures {tensor!r} from the graph of another function that is being traced; its value is not "
-            "known. Pass it as an argument."
+            f"the function captures {tensor!r} from the graph of another function that is being traced; its value is "
+            "not known. Pass it as an argument."
         )
     return np.asarray(tensor.numpy())
 
@@ -253,11 +253,12 @@ def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bo
                 f"the function captures the resource {handle!r}, which is not a variable (a table or an iterator?). "
                 "Look values up outside the function, and pass what it needs as an argument."
             )
-        dtype = tf.dtypes.as_dtype(pairs[0].dtype)
+        tf_dtype = tf.dtypes.as_dtype(pairs[0].dtype)
+        dtype: Any = dtypes.from_tf(tf_dtype)
         with tf.init_scope():
-            value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy() if read_values else None
+            value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf_dtype).numpy() if read_values else None
         shape = None if value is None else value.shape
-        return ir.Variable(_unique("variable", taken), dtypes.from_tf(dtype), shape, False, value)
+        return ir.Variable(_unique("variable", taken), dtype, shape, False, value)
     dtype = dtypes.from_tf(variable.dtype)
     if not isinstance(dtype, np.dtype):
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
@@ -69,7 +70,8 @@ def load_frozen(
     if constants_as_params:
         main, captures = _lift_constants(main)
     tensors = tuple(
-        TensorArgument(i, a.name, a.dtype if isinstance(a.dtype, np.dtype) else None, a.shape) for i, a in enumerate(args)
+        TensorArgument(i, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
+        for i, arg in enumerate(args)
     )
     parameters: list[inspect.Parameter] = []
     for arg in args:
@@ -82,10 +84,17 @@ def load_frozen(
     interface = Interface(
         "graph", inspect.Signature(parameters), tensors, {}, len(args), refs[0] if single else tuple(refs)
     )
-    specs = tuple(tf.TensorSpec(a.shape, _tf_dtype(a.dtype), a.name) for a in args)
-    described = tuple(tf.TensorSpec(None, _tf_dtype(_output_dtype(main, ref)), name=n.replace(":", "_")) for ref, n in zip(main.outputs, wanted, strict=True))
+    specs = tuple(tf.TensorSpec(_tensor_shape(a.shape), _tf_dtype(a.dtype), a.name) for a in args)
+    described: Any = tuple(
+        tf.TensorSpec(_tensor_shape(None), _tf_dtype(_output_dtype(main, ref)), text.replace(":", "_"))
+        for ref, text in zip(main.outputs, wanted, strict=True)
+    )
     graph = ir.Graph(main, graph_def.load_library(proto.library), tuple(captures))
     return Loaded(graph, interface, (specs, {}), described[0] if single else described)
+
+
+def _tensor_shape(shape: Any) -> Any:
+    return tf.TensorShape(shape)
 
 
 def _tf_dtype(dtype: ir.DType) -> Any:
@@ -99,7 +108,8 @@ def _output_dtype(function: ir.Function, ref: ir.TensorRef) -> ir.DType:
     for node in function.nodes:
         if node.name == ref.node:
             if ref.index >= len(node.output_dtypes):
-                raise InvalidModelError(f"node {ref.node!r} has {len(node.output_dtypes)} outputs, not {ref.index + 1}.")
+                count = len(node.output_dtypes)
+                raise InvalidModelError(f"node {ref.node!r} has {count} output(s), but {ref} is asked for.")
             return node.output_dtypes[ref.index]
     raise InvalidModelError(f"there is no node {ref.node!r}.")
 
@@ -121,7 +131,7 @@ def _argument(nodes: dict[str, Any], text: str) -> ir.Argument:
 
 
 def _lift_constants(main: ir.Function) -> tuple[ir.Function, list[ir.Capture]]:
-    """Makes floating constants with more than one element variables: a captured handle that is read where they stood."""
+    """Makes floating constants with more than one element variables: a captured handle, read where they stood."""
     live = {node.name for node in live_nodes(main, lambda _: False)}
     args = list(main.args)
     nodes: list[ir.Node] = []
@@ -149,4 +159,4 @@ def _lift_constants(main: ir.Function) -> tuple[ir.Function, list[ir.Capture]]:
 
 
 def _is_weight(value: np.ndarray) -> bool:
-    return value.size > 1 and np.issubdtype(value.dtype, np.inexact) or value.dtype.name in ("bfloat16",)
+    return value.size > 1 and jnp.issubdtype(value.dtype, jnp.inexact)

@@ -28,6 +28,7 @@ class Arg:
 
     @property
     def is_list(self) -> bool:
+        """Whether the argument stands for a list of tensors."""
         return bool(self.number_attr or self.type_list_attr)
 
     def types(self, attrs: Mapping[str, Any], where: str) -> list[ir.DType]:
@@ -35,7 +36,7 @@ class Arg:
         try:
             if self.type_list_attr:
                 return list(attrs[self.type_list_attr] or ())
-            dtype = attrs[self.type_attr] if self.type_attr else self.dtype
+            dtype: Any = attrs[self.type_attr] if self.type_attr else self.dtype
             return [dtype] * (attrs[self.number_attr] if self.number_attr else 1)
         except KeyError as error:
             raise InvalidModelError(f"{where}: attribute {error} is missing.") from error

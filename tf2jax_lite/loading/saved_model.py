@@ -46,7 +46,7 @@ def read_proto(path: str | os.PathLike[str]) -> Any:
 
 
 def _read_text(file: Path) -> Any:
-    from google.protobuf import text_format  # noqa: PLC0415
+    from google.protobuf import text_format
 
     try:
         return text_format.Parse(file.read_text(), saved_model_pb2.SavedModel())
@@ -72,7 +72,7 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) 
         if len(sets) > 1:
             wanted = ["serve"] if ["serve"] in sets else None
             if wanted is None:
-                raise InvalidModelError(f"{os.fspath(path)}: several MetaGraphs, with tags {sets}; choose one with tags=.")
+                raise InvalidModelError(f"{os.fspath(path)}: several MetaGraphs, tags {sets}; choose one with tags=.")
     elif sorted(wanted) not in sets:
         raise InvalidModelError(f"{os.fspath(path)}: no MetaGraph with tags {sorted(wanted)}; there are {sets}.")
     try:

@@ -54,7 +54,7 @@ def trace_restored(tf_func: Any) -> Loaded:
         return load_concrete(tf_func, name=name, read_values=_read_values())
     known = getattr(tf_func, "concrete_functions", None)
     if known is None:
-        known = getattr(getattr(tf_func, "__call__", None), "concrete_functions", None)
+        known = getattr(vars(type(tf_func)).get("__call__"), "concrete_functions", None)
     if getattr(tf_func, "input_signature", None) is not None:
         concrete = tf_func.get_concrete_function()
     elif known is not None and len(known) == 1:
@@ -66,7 +66,7 @@ def trace_restored(tf_func: Any) -> Loaded:
             f"convert({name}, *args) or convert_from_restored(f.get_concrete_function(*args)):\n{shown}"
         )
     else:
-        raise InputError(f"{name!r} is not a function restored from a SavedModel; use convert() with example arguments.")
+        raise InputError(f"{name!r} did not come out of a SavedModel; use convert() with example arguments.")
     return load_concrete(concrete, signature=_signature(tf_func, tf_func), name=name, read_values=_read_values())
 
 
@@ -87,7 +87,7 @@ def _wrap(tf_func: Callable[..., Any], name: str) -> Any:
     if inspect.isfunction(tf_func) or inspect.ismethod(tf_func):
         return tf.function(tf_func)
 
-    # An object with __call__: a wrapper of our own keeps tf.function from looking into it (Keras layers convert themselves).
+    # An object with __call__: a wrapper keeps tf.function from looking into it (Keras layers run autograph themselves).
     def call(*args: Any, **kwargs: Any) -> Any:
         return tf_func(*args, **kwargs)
 

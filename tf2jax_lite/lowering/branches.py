@@ -90,5 +90,3 @@ def written_variables(ctx: Context, function: ir.Function, args: Sequence[Any]) 
             raise OpError(f"function {function.name!r} assigns to argument {which}, which is not a variable")
         names.append(handle.name)
     return sorted(set(names))
-
-

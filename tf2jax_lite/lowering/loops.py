@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,9 +72,7 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
     trace = ctx.trace
     cond_function = trace.program.function(cond.name)
     body_function = trace.program.function(body.name)
-    written = sorted(
-        {*written_variables(ctx, body_function, input), *written_variables(ctx, cond_function, input)}
-    )
+    written = sorted({*written_variables(ctx, body_function, input), *written_variables(ctx, cond_function, input)})
     constant = invariants(body_function)
     constant |= {i for i, v in enumerate(input) if not is_carried(v)}
     loop = _Loop(
@@ -190,9 +189,9 @@ def _adapt(
         original = start[i]
         if before.buffer is None and after.buffer is not None:
             count = before.capacity
-            buffer = jax.tree.map(lambda s: jnp.zeros((count, *s.shape[1:]), s.dtype), after.buffer)
+            buffer = jax.tree.map(functools.partial(_zeros, count=count), after.buffer)
             if not isinstance(original.length, int) or not isinstance(after.length, int):
-                buffer = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), after.buffer)
+                buffer = jax.tree.map(_zeros, after.buffer)
             start[i] = original.with_buffer(buffer)
         elif not before.is_traced:
             if not after.is_traced:
@@ -223,6 +222,10 @@ def _adapt(
         elif signature(before_vars[name]) != signature(form):
             return False
     return adapted
+
+
+def _zeros(form: Any, count: int | None = None) -> Any:
+    return jnp.zeros(form.shape if count is None else (count, *form.shape[1:]), form.dtype)
 
 
 def _explain(loop: _Loop, carried: Sequence[int], change: _CarryChanged) -> str:

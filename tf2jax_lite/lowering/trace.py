@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -138,7 +139,7 @@ class Trace:
                 actual = getattr(value, "dtype", None)
                 if expected is None or actual is None or actual == expected or isinstance(value, values.VariableHandle):
                     continue
-                if actual != object and values.canonical(expected) != values.canonical(actual):
+                if not _is_object(actual) and values.canonical(expected) != values.canonical(actual):
                     raise located(
                         f"result {index} has dtype {actual} where TensorFlow recorded {expected}", step, frame
                     )
@@ -214,6 +215,10 @@ def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError
     return LoweringError(f"{where}: {text}", node=node.name, op=node.op, path=frame.path)
 
 
+def _is_object(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind == "O"
+
+
 def flatten_results(results: Any) -> list[Any]:
     """Returns an op's results as a flat list: a value, a tuple of values, or lists of values inside one."""
     if isinstance(results, (list, tuple)):
@@ -258,13 +263,17 @@ def _static_input(arg: Any, step: Step, index: int, frame: Frame) -> Any:
             return value
         name = step.op.inputs[index]
         message = (
-            f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it is "
-            f"computed from traced values ({value}). Outside jax.jit it may be any array; inside, pass what it depends "
-            "on as a static argument (jax.jit(..., static_argnums=...)), or convert with fixed shapes."
+            f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it "
+            f"is computed from traced values ({value}). Outside jax.jit it may be any array; inside, pass what it "
+            "depends on as a static argument (jax.jit(..., static_argnums=...)), or convert with fixed shapes."
         )
         raise StaticInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
 
     return _map(convert, arg)
+
+
+def _astype(value: Any, dtype: Any) -> Any:
+    return value.astype(dtype) if isinstance(value, (jax.Array, np.ndarray)) else value
 
 
 def _promoted(step: Step, args: list[Any]) -> list[Any]:
@@ -280,5 +289,5 @@ def _promoted(step: Step, args: list[Any]) -> list[Any]:
             continue
         common = jnp.result_type(*dtypes)
         for i in indices:
-            args[i] = _map(lambda v: v.astype(common) if isinstance(v, (jax.Array, np.ndarray)) else v, args[i])
+            args[i] = _map(functools.partial(_astype, dtype=common), args[i])
     return args
