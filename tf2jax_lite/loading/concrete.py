@@ -11,11 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
+from tf2jax_lite.config import get_config
 from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.params import Variable
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 
 from . import dtypes, graph_def
+from .custom_gradients import rewrite_custom_gradients
 
 __all__ = ["Loaded", "load_concrete", "plain_structure"]
 
@@ -67,6 +69,8 @@ def load_concrete(
     )
     captures = _captures(concrete, captured, count, read_values)
     graph = ir.Graph(main, graph_def.load_library(proto.library), captures)
+    if get_config("convert_custom_gradient"):
+        graph = rewrite_custom_gradients(graph, func_graph, {id(t): count + i for i, t in enumerate(captured)})
     structured_args, structured_kwargs = concrete.structured_input_signature
     arguments = _Arguments(args[:count])
     interface = Interface(

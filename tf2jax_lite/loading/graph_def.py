@@ -217,6 +217,15 @@ class _Builder:
         )
 
 
+def ordered(name: str, nodes: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
+    """Returns nodes so that each stands after what it needs.
+
+    Raises:
+      InvalidModelError: they form a cycle.
+    """
+    return _topological_order(name, {node.name: node for node in nodes})
+
+
 def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, ...]:
     """Orders nodes so that each stands after what it needs; ties keep the order of the proto.
 
