@@ -1,1 +1,309 @@
-"""Placeholder."""
+"""Sorting, ranking, searching, and sets of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.errors import OpError
+
+from .gather import take
+from .registry import Static, op
+from .values import as_array, canonical, dims, known, normalize_axis
+
+# ---- the largest ----
+
+
+def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
+    x = jnp.asarray(x)
+    if x.ndim == 0:
+        raise OpError("the input must have at least one dimension")
+    if isinstance(k, int):
+        if k < 0:
+            raise OpError(f"k must not be negative, got {k}")
+        if isinstance(x.shape[-1], int) and k > x.shape[-1]:
+            raise OpError(f"k is {k}, but the last dimension has only {x.shape[-1]} elements")
+    values, indices = lax.top_k(x, k)
+    return values, lax.convert_element_type(indices, canonical(index_type))
+
+
+@op("TopKV2")
+def top_k_v2(x: Any, k: Static, *, sorted: bool = True, index_type: Any = np.int32) -> tuple[Any, Any]:
+    """The k largest of the last axis and their places; of equal ones the first. See tf.raw_ops.TopKV2.
+
+    NaN counts as largest (TensorFlow leaves it open). With ``sorted=False``, where TensorFlow promises no order, the
+    results are sorted all the same.
+    """
+    del sorted
+    if np.size(k) != 1:
+        raise OpError("k must be one number")
+    return _top_k(x, dims(k)[0], index_type)
+
+
+@op("TopK")
+def top_k(x: Any, *, k: int, sorted: bool = True) -> tuple[Any, Any]:
+    """The k largest of the last axis and their places. See tf.raw_ops.TopK and `top_k_v2`."""
+    del sorted
+    return _top_k(x, k, np.int32)
+
+
+@op("ApproxTopK")
+def approx_top_k(
+    x: Any,
+    *,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    is_max_k: bool = True,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> tuple[Any, Any]:
+    """The k largest or smallest, approximately on TPU and exactly elsewhere. See tf.raw_ops.ApproxTopK."""
+    fn = lax.approx_max_k if is_max_k else lax.approx_min_k
+    x = jnp.asarray(x)
+    return tuple(
+        fn(
+            x,
+            k,
+            reduction_dimension=normalize_axis(reduction_dimension, x.ndim),
+            recall_target=recall_target,
+            reduction_input_size_override=reduction_input_size_override,
+            aggregate_to_topk=aggregate_to_topk,
+        )
+    )
+
+
+def _in_top_k(predictions: Any, targets: Any, k: Any) -> Any:
+    if predictions.ndim != 2 or targets.ndim != 1:
+        raise OpError(f"a matrix and a vector are expected, not ranks {predictions.ndim} and {targets.ndim}")
+    predictions, targets = jnp.asarray(predictions), jnp.asarray(targets)
+    classes = predictions.shape[1]
+    known_class = (targets >= 0) & (targets < classes)
+    place = jnp.where(known_class, targets, 0)
+    own = jnp.take_along_axis(predictions, place[:, None], axis=1)
+    # A prediction that is not finite makes the row undecidable.
+    decidable = jnp.all(jnp.isfinite(predictions), axis=1)
+    better = jnp.sum(predictions > own, axis=1, dtype=targets.dtype)
+    return known_class & decidable & (better < jnp.asarray(k, targets.dtype))
+
+
+@op("InTopKV2")
+def in_top_k_v2(predictions: Any, targets: Any, k: Any) -> Any:
+    """Whether targets are among the k most likely classes; ties count for them. See tf.raw_ops.InTopKV2."""
+    return _in_top_k(predictions, targets, k)
+
+
+@op("InTopK")
+def in_top_k(predictions: Any, targets: Any, *, k: int) -> Any:
+    """Whether targets are among the k most likely classes; ties count for them. See tf.raw_ops.InTopK."""
+    return _in_top_k(predictions, targets, k)
+
+
+@jax.custom_jvp
+def _nth(x: Any, n: Any) -> Any:
+    return jnp.take(lax.sort(x, dimension=x.ndim - 1), n, axis=-1, mode="clip")
+
+
+@_nth.defjvp
+def _nth_jvp(primals: Any, tangents: Any) -> Any:
+    # All elements that equal the result share its gradient.
+    x, n = primals
+    y = _nth(x, n)
+    equal = lax.convert_element_type(x == y[..., None], x.dtype)
+    return y, jnp.sum(tangents[0] * equal, axis=-1) / jnp.sum(equal, axis=-1)
+
+
+@op("NthElement")
+def nth_element(x: Any, n: Any, *, reverse: bool = False) -> Any:
+    """The n-th smallest (or largest) along the last axis. See tf.raw_ops.NthElement."""
+    if x.ndim == 0:
+        raise OpError("the input must have at least one dimension")
+    size = x.shape[-1]
+    found = known(n)
+    if found is not None and isinstance(size, int) and not 0 <= int(found) < size:
+        raise OpError(f"n is {found}, but the last dimension has {size} elements")
+    place = jnp.asarray(n)
+    place = size - 1 - place if reverse else place
+    x = jnp.asarray(x)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return _nth(x, place)
+    return jnp.take(lax.sort(x, dimension=x.ndim - 1), place, axis=-1, mode="clip")
+
+
+# ---- searching ----
+
+
+def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
+    """C++'s lower_bound or upper_bound, with its treatment of NaN, for a batch of rows."""
+    if sorted_inputs.ndim != 2 or values.ndim != 2:
+        raise OpError(f"two matrices are expected, not ranks {sorted_inputs.ndim} and {values.ndim}")
+    sorted_inputs, values = jnp.asarray(sorted_inputs), jnp.asarray(values)
+    size = sorted_inputs.shape[1]
+    if size == 0:
+        return jnp.zeros(values.shape, canonical(out_type))
+
+    def halve(_: Any, state: Any) -> Any:
+        first, length = state
+        half = length // 2
+        pivot = jnp.take_along_axis(sorted_inputs, first + half, axis=1, mode="clip")
+        right = ~(values < pivot) if upper else pivot < values
+        right = right & (length > 0)
+        return jnp.where(right, first + half + 1, first), jnp.where(right, length - half - 1, half)
+
+    steps = int(size).bit_length() if isinstance(size, int) else 32
+    start = jnp.zeros(values.shape, np.int32)
+    first, _ = lax.fori_loop(0, steps, halve, (start, jnp.full(values.shape, size, np.int32)))
+    return lax.convert_element_type(first, canonical(out_type))
+
+
+@op("LowerBound")
+def lower_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Any:
+    """Where values would go into sorted rows, before equal ones. See tf.raw_ops.LowerBound."""
+    return _bound(sorted_inputs, values, out_type, False)
+
+
+@op("UpperBound")
+def upper_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Any:
+    """Where values would go into sorted rows, after equal ones. See tf.raw_ops.UpperBound."""
+    return _bound(sorted_inputs, values, out_type, True)
+
+
+# ---- sets of values ----
+
+
+def _unique_ids(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct rows of a matrix of integers or vector, in the order in which they first occur.
+
+    Returns the places of first occurrences, each row's number, and how often each occurs.
+    """
+    by_axis: dict[str, Any] = {"axis": 0} if x.ndim > 1 else {"equal_nan": False}
+    _, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, **by_axis)
+    order = np.argsort(first)
+    number = np.empty_like(order)
+    number[order] = np.arange(order.size)
+    return first[order], number[inverse.reshape(-1)], counts[order]
+
+
+def _known_unique(x: np.ndarray, axis: int, out_idx: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows = x
+    if x.ndim > 1:
+        rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) if x.size else np.zeros((x.shape[axis], 1), np.int32)
+        # Rows are compared by numbers that stand for their values: NaN equals nothing, -0 equals 0.
+        rows = _unique_ids(rows.reshape(-1))[1].reshape(rows.shape)
+    first, number, counts = _unique_ids(rows)
+    dtype = canonical(out_idx)
+    return np.take(x, first, axis=axis), number.astype(dtype), counts.astype(dtype)
+
+
+def _traced_unique(x: Any, axis: int, out_idx: Any, bound: int | None) -> tuple[Any, Any, Any]:
+    if bound is None:
+        raise OpError("the number of distinct values depends on traced values; set dynamic_shape_bound")
+    dtype = canonical(out_idx)
+    n = x.shape[axis]
+    rows = jnp.moveaxis(x, axis, 0).reshape(n, -1)
+    place = lax.iota(np.int32, n)
+    columns = [rows[:, i] for i in range(rows.shape[1])]
+    *columns, order = lax.sort((*columns, place), num_keys=len(columns), is_stable=True)
+    differs = jnp.zeros((max(n - 1, 0),), bool)
+    for column in columns:
+        differs = differs | (column[1:] != column[:-1])
+    group = jnp.cumsum(jnp.concatenate([jnp.zeros((min(n, 1),), np.int32), differs.astype(np.int32)]))
+    first_of_group = jnp.full((n,), n, np.int32).at[group].min(order)
+    first = jnp.zeros((n,), np.int32).at[order].set(first_of_group[group])
+    is_first = first == place
+    number = (jnp.cumsum(is_first) - 1)[first]
+    (where,) = jnp.nonzero(is_first, size=bound, fill_value=n)
+    counts = jnp.zeros((bound,), dtype).at[number].add(1, mode="drop")
+    return take(x, where, axis), number.astype(dtype), counts
+
+
+def _unique(x: Any, axis: Any, out_idx: Any, bound: int | None) -> tuple[Any, Any, Any]:
+    axes = np.asarray(axis).reshape(-1) if np.ndim(axis) == 1 else None
+    if axes is None or axes.size > 1:
+        raise OpError("axis must be a vector of at most one element")
+    if axes.size == 0 and x.ndim != 1:
+        raise OpError("a vector is expected")
+    which = normalize_axis(axes[0], x.ndim) if axes.size else 0
+    found = known(x)
+    return _traced_unique(x, which, out_idx, bound) if found is None else _known_unique(found, which, out_idx)
+
+
+_NO_AXIS = np.zeros((0,), np.int32)
+
+
+def _host_unique(x: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
+    return _unique(x, _NO_AXIS, out_idx, bound)[:2]
+
+
+def _host_unique_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
+    return _unique(x, axis, out_idx, bound)[:2]
+
+
+def _host_unique_counts(x: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
+    return _unique(x, _NO_AXIS, out_idx, bound)
+
+
+def _host_unique_counts_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, ...]:
+    return _unique(x, axis, out_idx, bound)
+
+
+@op("Unique", dynamic_shape=True, host=_host_unique)
+def unique(x: Any, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any]:
+    """Distinct values in order of first occurrence, and each element's place there. See tf.raw_ops.Unique.
+
+    A traced input's values are padded to the bound with zeros; values beyond the bound are missing.
+    """
+    y, number, _ = _unique(x, _NO_AXIS, out_idx, bound)
+    return y, number
+
+
+@op("UniqueV2", dynamic_shape=True, host=_host_unique_v2)
+def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any]:
+    """Distinct slices along an axis. See tf.raw_ops.UniqueV2 and `unique`."""
+    y, number, _ = _unique(x, axis, out_idx, bound)
+    return y, number
+
+
+@op("UniqueWithCounts", dynamic_shape=True, host=_host_unique_counts)
+def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any, Any]:
+    """Distinct values, and how often each occurs (0 for padding). See tf.raw_ops.UniqueWithCounts and `unique`."""
+    return _unique(x, _NO_AXIS, out_idx, bound)
+
+
+@op("UniqueWithCountsV2", dynamic_shape=True, host=_host_unique_counts_v2)
+def unique_with_counts_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any, Any]:
+    """Distinct slices, and how often each occurs (0 for padding). See tf.raw_ops.UniqueWithCountsV2 and `unique`."""
+    return _unique(x, axis, out_idx, bound)
+
+
+def _known_difference(x: np.ndarray, y: np.ndarray, out_idx: Any) -> tuple[np.ndarray, np.ndarray]:
+    where = np.flatnonzero(~np.isin(x, y))
+    return x[where], where.astype(canonical(out_idx))
+
+
+def _host_list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | None = None) -> tuple[Any, Any]:
+    del bound
+    return _known_difference(np.asarray(x), np.asarray(y), out_idx)
+
+
+@op("ListDiff", dynamic_shape=True, host=_host_list_diff)
+def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any]:
+    """Values of one vector that are not in another, and their places. See tf.raw_ops.ListDiff.
+
+    With traced inputs both results are padded to the bound: values with zeros, places with the vector's length.
+    """
+    if x.ndim != 1 or y.ndim != 1:
+        raise OpError(f"two vectors are expected, not ranks {x.ndim} and {y.ndim}")
+    left, right = known(x), known(y)
+    if left is not None and right is not None:
+        return _known_difference(left, right, out_idx)
+    if bound is None:
+        raise OpError("the number of values depends on traced ones; set dynamic_shape_bound")
+    x, y = jnp.asarray(as_array(x)), jnp.asarray(as_array(y))
+    missing = jnp.all(x[:, None] != y[None, :], axis=1)
+    (where,) = jnp.nonzero(missing, size=bound, fill_value=x.shape[0])
+    return take(x, where, 0), where.astype(canonical(out_idx))

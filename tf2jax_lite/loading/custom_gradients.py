@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Skip(Exception):
-    """This node keeps the gradient of its forward code; the text says why."""
+    """The node keeps the gradient of its forward code; the text says why."""
 
 
 def rewrite_custom_gradients(graph: ir.Graph, func_graph: Any, captures: dict[int, int]) -> ir.Graph:
@@ -78,7 +78,7 @@ def _rewrite(
                 node = _node(node, function, func_graph, captures, functions)
             except _Skip as reason:
                 _log.warning(
-                    "node %r in %r: its custom gradient is not available (%s); the gradient of the forward code is used.",
+                    "node %r in %r: its custom gradient is not available (%s); that of the forward code is used.",
                     node.name,
                     function.name,
                     reason,
@@ -125,7 +125,7 @@ def _node(
 
 
 def _trace(gradient: Any, operation: Any, func_graph: Any, name: str) -> tuple[Any, list[int]]:
-    """Traces the gradient function inside the graph it belongs to; returns its graph and which inputs get a gradient."""
+    """Traces a gradient function inside the graph it belongs to; tells which inputs get a gradient."""
     try:
         with func_graph.as_default():
             inner = tf_func_graph.FuncGraph(name)
@@ -184,7 +184,7 @@ def _reference(tensor: _Input, function: ir.Function, func_graph: Any, captures:
             if placeholder is outer and index < len(function.args):
                 return ir.TensorRef(function.args[index].name)
         return ir.TensorRef(outer.op.name, outer.value_index)
-    for (external, internal) in getattr(func_graph, "captures", ()):
+    for external, internal in getattr(func_graph, "captures", ()):
         if external is outer:
             for index, placeholder in enumerate(func_graph.inputs):
                 if placeholder is internal:

@@ -1,7 +1,9 @@
 """Walks the ir once, inside JAX tracing."""
 
+from tf2jax_lite.ops.registry import known_ops
+
 from . import branches, calls, gradients, loops, variables
 from .program import Program
 from .trace import Trace
 
-__all__ = ["Program", "Trace", "branches", "calls", "gradients", "loops", "variables"]
+__all__ = ["Program", "Trace", "branches", "calls", "gradients", "known_ops", "loops", "variables"]

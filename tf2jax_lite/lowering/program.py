@@ -9,6 +9,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.config import Config
 from tf2jax_lite.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.ops import registry
+from tf2jax_lite.ops.refused import REFUSED
 from tf2jax_lite.passes.effects import Effects, Summaries, function_refs
 from tf2jax_lite.passes.prune import live_nodes
 
@@ -111,7 +112,10 @@ class Program:
 def unsupported_error(nodes: list[tuple[str, str, str]]) -> UnsupportedOpsError:
     """Returns the error that lists ``(op, node, function)`` entries."""
     ops = sorted({op for op, _, _ in nodes})
-    lines = [f"  {op}: node {node!r} in function {function!r}" for op, node, function in sorted(nodes)]
+    lines = [
+        f"  {op}: node {node!r} in function {function!r}" + (f" ({REFUSED[op]})" if op in REFUSED else "")
+        for op, node, function in sorted(nodes)
+    ]
     return UnsupportedOpsError(
         f"{len(ops)} op(s) of this graph have no implementation: {', '.join(ops)}\n"
         + "\n".join(lines)

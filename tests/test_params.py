@@ -1,0 +1,53 @@
+"""Params remember which variables train, through jit, grad and pickling."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tf2jax_lite import Variable, VariableName, merge_params, split_params
+from tf2jax_lite.errors import InputError
+
+
+def _params():
+    return {
+        VariableName("w", True): Variable(np.ones((2, 3), np.float32), True, "w"),
+        VariableName("mean", False): Variable(np.zeros(3, np.float32), False, "mean"),
+    }
+
+
+def test_split_and_merge():
+    trainable, other = split_params(_params())
+    assert list(trainable) == ["w"]
+    assert list(other) == ["mean"]
+    merged = merge_params(trainable, other)
+    assert set(merged) == {"w", "mean"}
+
+
+def test_trainable_survives_jit_grad_and_tree_map():
+    params = jax.tree.map(lambda v: v * 2, _params())
+    params = jax.jit(lambda p: {**p})(params)
+    trainable, other = split_params(params)
+    assert (list(trainable), list(other)) == (["w"], ["mean"])
+    grads = jax.grad(lambda p: jnp.sum(p["w"] ** 2))(trainable)
+    assert split_params(grads)[0].keys() == {"w"}
+
+
+def test_variable_survives_pickling_and_views():
+    value = pickle.loads(pickle.dumps(Variable(np.arange(3.0), True, "v")))
+    assert value.trainable and value.name == "v"
+    assert value[1:].trainable
+    key = pickle.loads(pickle.dumps(VariableName("v", True)))
+    assert key == "v" and key.trainable
+
+
+def test_params_of_unknown_kind_are_refused():
+    with pytest.raises(InputError, match="whether these params train"):
+        split_params({"w": np.ones(3)})
+
+
+def test_merging_twice_is_refused():
+    with pytest.raises(InputError, match="more than one part"):
+        merge_params(_params(), _params())

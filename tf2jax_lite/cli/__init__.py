@@ -1,0 +1,32 @@
+"""The shell: ``tf2jax-lite inspect | ops | verify | demo``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Runs the command line; errors in what the user gave are one line and exit code 2."""
+    # TensorFlow reads this once, when it is first imported: its start-up chatter is not ours to show.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    import typer
+
+    from tf2jax_lite.errors import Tf2JaxError
+
+    from .app import app
+
+    try:
+        app()
+    except Tf2JaxError as error:
+        typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) has gone: that is no error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,5 @@
+"""Prints the coverage page."""
+
+from . import markdown
+
+print(markdown(), end="")

@@ -1,0 +1,161 @@
+"""What is in a SavedModel, and which of it converts, read from the protos alone: no variable is loaded."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from . import ir, lowering
+from .errors import InvalidModelError
+from .loading import attributes, dtypes, graph_def, saved_model
+from .passes.effects import Summaries, function_refs
+from .passes.prune import live_nodes
+
+__all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_saved_model"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorDescription:
+    """A tensor of a signature, or a variable."""
+
+    name: str
+    dtype: str
+    shape: list[int | None] | None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; unknown dimensions count as one."""
+        return math.prod(d if d is not None else 1 for d in self.shape or [])
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureDescription:
+    """One signature: tensors in and out, ops that it needs, and those among them that do not convert."""
+
+    name: str
+    inputs: list[TensorDescription]
+    outputs: list[TensorDescription]
+    ops: dict[str, int]
+    unsupported: dict[str, list[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDescription:
+    """A SavedModel."""
+
+    path: str
+    tensorflow_version: str
+    tags: list[list[str]]
+    signatures: list[SignatureDescription]
+    variables: list[TensorDescription]
+    trainable: int
+    bytes: int
+
+    @property
+    def supported(self) -> bool:
+        """Whether every signature converts, as far as op names tell."""
+        return not any(s.unsupported for s in self.signatures)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the description as plain JSON data."""
+        return {**dataclasses.asdict(self), "supported": self.supported}
+
+
+def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | None = None) -> ModelDescription:
+    """Describes a SavedModel directory.
+
+    Args:
+      path: the directory.
+      tags: which MetaGraph; the first by default.
+
+    Raises:
+      InvalidModelError: it cannot be read, or has no MetaGraph with these tags.
+    """
+    proto = saved_model.read_proto(path)
+    sets = saved_model.tag_sets(proto)
+    index = 0
+    if tags is not None:
+        wanted = sorted(tags)
+        if wanted not in sets:
+            raise InvalidModelError(f"{os.fspath(path)}: no MetaGraph with tags {wanted}; there are {sets}.")
+        index = sets.index(wanted)
+    meta = proto.meta_graphs[index]
+    variables, trainable = _variables(meta)
+    if variables and not os.path.isdir(os.path.join(path, "variables")):
+        raise InvalidModelError(
+            f"{os.fspath(path)}: has {len(variables)} variables, but the folder 'variables' is missing."
+        )
+    library = graph_def.load_library(meta.graph_def.library)
+    signatures = [
+        _signature(name, signature, meta.graph_def, library)
+        for name, signature in sorted(meta.signature_def.items())
+        if not name.startswith("__saved_model")
+    ]
+    size = sum(v.elements * (np.dtype(v.dtype).itemsize if v.dtype != "string" else 0) for v in variables)
+    return ModelDescription(
+        path=os.fspath(path),
+        tensorflow_version=meta.meta_info_def.tensorflow_version,
+        tags=sets,
+        signatures=signatures,
+        variables=variables,
+        trainable=trainable,
+        bytes=size,
+    )
+
+
+def _tensor(name: str, dtype: Any, shape: Any) -> TensorDescription:
+    known = attributes.shape_of(shape)
+    return TensorDescription(name, str(dtypes.from_tf(dtype)), None if known is None else list(known))
+
+
+def _variables(meta: Any) -> tuple[list[TensorDescription], int]:
+    found: dict[str, TensorDescription] = {}
+    trainable = 0
+    for index, node in enumerate(meta.object_graph_def.nodes):
+        if node.WhichOneof("kind") == "variable":
+            name = node.variable.name or f"variable_{index}"
+            unique = name if name not in found else f"{name}_{index}"
+            found[unique] = _tensor(unique, node.variable.dtype, node.variable.shape)
+            trainable += bool(node.variable.trainable)
+    if not found:  # a TF1 model keeps its variables in the graph
+        for node in meta.graph_def.node:
+            if node.op in _VARIABLE_OPS:
+                name = attributes.text_of(node.attr["shared_name"].s) or node.name
+                found[name] = _tensor(name, node.attr["dtype"].type, node.attr["shape"].shape)
+    return [found[name] for name in sorted(found)], trainable
+
+
+_VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
+
+
+def _signature(name: str, proto: Any, graph: Any, library: dict[str, ir.Function]) -> SignatureDescription:
+    inputs = [_tensor(key, info.dtype, info.tensor_shape) for key, info in sorted(proto.inputs.items())]
+    outputs = [_tensor(key, info.dtype, info.tensor_shape) for key, info in sorted(proto.outputs.items())]
+    fed = [info.name.split(":")[0] for _, info in sorted(proto.inputs.items()) if info.name]
+    wanted = [info.name for _, info in sorted(proto.outputs.items()) if info.name]
+    args = [ir.Argument(node, ir.VARIANT) for node in dict.fromkeys(fed)]
+    main = graph_def.load_main(graph, name, args, wanted)
+    ops = lowering.known_ops()
+    effects = Summaries(library, ops)
+    histogram: collections.Counter[str] = collections.Counter()
+    unsupported: dict[str, list[str]] = {}
+    pending, seen = [main], {main.name}
+    while pending:
+        function = pending.pop()
+        for node in live_nodes(function, effects.effectful):
+            histogram[node.op] += 1
+            if node.op not in ops:
+                unsupported.setdefault(node.op, []).append(f"{node.name} in {function.name}")
+            for ref in function_refs(node):
+                if ref.name in library and ref.name not in seen:
+                    seen.add(ref.name)
+                    pending.append(library[ref.name])
+    return SignatureDescription(
+        name, inputs, outputs, dict(sorted(histogram.items())), dict(sorted(unsupported.items()))
+    )
