@@ -1,1 +1,52 @@
-"""Placeholder."""
+"""Variables: the values behind resource handles."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .registry import op
+from .values import dims_array
+
+
+@op("ReadVariableOp", reads=("resource",))
+def read_variable(resource: Any, *, dtype: Any = None) -> Any:
+    """Returns the variable's value. See tf.raw_ops.ReadVariableOp."""
+    return resource
+
+
+@op("AssignVariableOp", writes=("resource",))
+def assign_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
+    """Gives the variable a new value. See tf.raw_ops.AssignVariableOp."""
+    return value
+
+
+@op("AssignAddVariableOp", reads=("resource",), writes=("resource",))
+def assign_add_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
+    """Adds to the variable. See tf.raw_ops.AssignAddVariableOp."""
+    return lax.add(jnp.asarray(resource), jnp.asarray(value))
+
+
+@op("AssignSubVariableOp", reads=("resource",), writes=("resource",))
+def assign_sub_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
+    """Subtracts from the variable. See tf.raw_ops.AssignSubVariableOp."""
+    return lax.sub(jnp.asarray(resource), jnp.asarray(value))
+
+
+@op("VariableShape", reads=("input",))
+def variable_shape(input: Any, *, out_type: Any = np.dtype(np.int32)) -> Any:
+    """Returns the shape of the variable's value. See tf.raw_ops.VariableShape."""
+    return dims_array(input.shape, out_type)
+
+
+@op("VarIsInitializedOp")
+def var_is_initialized(resource: Any) -> Any:
+    """True: a variable without a value is missing from params, which is an error of its own."""
+    return np.bool_(True)
+
+
+@op("DestroyResourceOp", "DisableCopyOnRead")
+def destroy_resource(resource: Any, *, ignore_lookup_error: bool = True) -> tuple[()]:
+    """Does nothing: memory is not managed here."""
+    return ()

@@ -20,7 +20,7 @@ from .trace import Context
 __all__: list[str] = []
 
 
-@op("If", "StatelessIf", needs_context=True)
+@op("If", "StatelessIf", "XlaIf", "_If", needs_context=True)
 def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRef, else_branch: ir.FunctionRef) -> Any:
     """Runs one of two functions. See tf.raw_ops.If."""
     found = values.known(cond)

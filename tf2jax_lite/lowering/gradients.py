@@ -61,6 +61,33 @@ def custom_gradient(
     return results
 
 
+@op("SymbolicGradient", needs_context=True)
+def symbolic_gradient(ctx: Context, input: list[Any], *, f: ir.FunctionRef) -> list[Any]:
+    """Returns the gradients of ``f`` at its arguments, given those of its results. See tf.raw_ops.SymbolicGradient."""
+    trace, frame = ctx.trace, ctx.frame.enter(ctx.step)
+    function = trace.program.function(f.name)
+    count = len(function.args)
+    args = [as_traced(v) for v in input[:count]]
+    inexact = [i for i, v in enumerate(args) if jnp.issubdtype(v.dtype, jnp.inexact)]
+
+    def call(chosen: list[Any]) -> list[Any]:
+        given = list(args)
+        for i, value in zip(inexact, chosen, strict=True):
+            given[i] = value
+        return [as_traced(v) for v in trace.call(function, given, frame)]
+
+    results, pull = jax.vjp(call, [args[i] for i in inexact])
+    upstream = [
+        jnp.conj(as_traced(g)) if jnp.issubdtype(r.dtype, jnp.inexact) else np.zeros(r.shape, jax.dtypes.float0)
+        for r, g in zip(results, input[count:], strict=True)
+    ]
+    (chosen,) = pull(upstream)
+    grads = [jnp.zeros_like(v) for v in args]
+    for i, value in zip(inexact, chosen, strict=True):
+        grads[i] = jnp.conj(value)
+    return grads
+
+
 def _cotangent(value: Any, gradient: Any) -> Any:
     def one(leaf: Any) -> Any:
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):

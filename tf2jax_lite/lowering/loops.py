@@ -27,6 +27,8 @@ __all__: list[str] = []
 
 # A loop whose carried shapes change is unrolled up to this many iterations.
 _MAX_UNROLL = 256
+# A loop is unrolled up to this many iterations if that makes the trip counts of loops inside it known.
+_MAX_NESTED_UNROLL = 64
 # How often a carry is adapted (tensor lists that grow, lists within lists) before we give up.
 _MAX_ATTEMPTS = 6
 
@@ -66,7 +68,7 @@ class _Loop:
             trace.state = outer
 
 
-@op("While", "StatelessWhile", needs_context=True)
+@op("While", "StatelessWhile", "XlaWhile", "_While", needs_context=True)
 def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.FunctionRef) -> list[Any]:
     """Runs ``body`` as long as ``cond`` holds. See tf.raw_ops.While."""
     trace = ctx.trace
@@ -87,7 +89,7 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
 def _counted(loop: _Loop, host: HostLoop) -> list[Any]:
     if host.trips == 0:
         return list(loop.start)
-    if host.trips == 1:
+    if host.trips == 1 or (host.trips <= _MAX_NESTED_UNROLL and _inner_loop_depends_on(loop, set(host.history))):
         return _unrolled(loop, host)
     static = set(host.history)
     carried = [i for i in range(len(loop.start)) if i not in loop.constant and i not in static]
@@ -143,6 +145,19 @@ def _counted(loop: _Loop, host: HostLoop) -> list[Any]:
     for i, value in results_static.items():
         results[i] = value
     return results
+
+
+def _inner_loop_depends_on(loop: _Loop, static: set[int]) -> bool:
+    """Whether a loop inside the body starts from, or is bounded by, one of the variables with a known history."""
+    program = loop.ctx.trace.program
+    for node in loop.body.nodes:
+        if "cond" in node.attrs and "body" in node.attrs:
+            for ref in node.inputs:
+                plan = program.slice(loop.body, [ref])
+                used = {slot for step in plan.steps for slot in step.inputs} | set(plan.outputs)
+                if used & static and all(step.op.host is not None for step in plan.steps):
+                    return True
+    return False
 
 
 def _stacked(steps: list[np.ndarray]) -> Any:
