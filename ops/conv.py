@@ -1,1 +1,340 @@
-"""Placeholder."""
+"""Convolutions in two and three dimensions, depthwise ones, and their gradients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tf2jax_lite.errors import OpError
+
+from .registry import Static, op
+from .values import dims
+
+Dims = Sequence[int]
+
+
+def layout(data_format: str) -> tuple[int, tuple[int, ...]]:
+    """Returns the channel dimension and the spatial dimensions of a data format such as NHWC."""
+    return data_format.index("C"), tuple(i for i, letter in enumerate(data_format) if letter not in "NC")
+
+
+def spatial(values: Dims, data_format: str) -> tuple[int, ...]:
+    """Returns the spatial entries of an attribute with one entry per dimension."""
+    if not values:
+        return (1,) * (len(data_format) - 2)
+    return tuple(int(values[i]) for i in layout(data_format)[1])
+
+
+def resolve_padding(
+    padding: str,
+    explicit_paddings: Dims,
+    data_format: str,
+    sizes: Sequence[Any],
+    window: Sequence[Any],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Any:
+    """Returns padding as ``lax`` takes it: (before, after) for each spatial dimension."""
+    if padding == "EXPLICIT":
+        return [(int(explicit_paddings[2 * i]), int(explicit_paddings[2 * i + 1])) for i in layout(data_format)[1]]
+    if padding == "VALID":
+        return [(0, 0)] * len(sizes)
+    if padding != "SAME":
+        raise OpError(f"unknown padding {padding!r}")
+    effective = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
+    return lax.padtype_to_pads(tuple(sizes), tuple(effective), tuple(strides), "SAME")
+
+
+def _numbers(data_format: str) -> Any:
+    letters = "DHW"[-(len(data_format) - 2) :]
+    return (data_format, letters + "IO", data_format)
+
+
+def convolve(
+    input: Any,
+    filter: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims,
+    data_format: str,
+    dilations: Dims,
+    groups: int | None = None,
+) -> Any:
+    """Convolves; the number of groups follows from the channels unless given."""
+    input, filter = jnp.asarray(input), jnp.asarray(filter)
+    channel, places = layout(data_format)
+    steps, rates = spatial(strides, data_format), spatial(dilations, data_format)
+    window = filter.shape[: len(places)]
+    pads = resolve_padding(
+        padding, explicit_paddings, data_format, [input.shape[i] for i in places], window, steps, rates
+    )
+    if groups is None:
+        groups = input.shape[channel] // filter.shape[-2]
+    return lax.conv_general_dilated(
+        input,
+        filter,
+        steps,
+        pads,
+        rhs_dilation=rates,
+        dimension_numbers=_numbers(data_format),
+        feature_group_count=groups,
+        preferred_element_type=input.dtype,
+    )
+
+
+def _by_input(filter: Any, out_backprop: Any, shape: tuple[Any, ...], **kwargs: Any) -> Any:
+    def forward(x: Any) -> Any:
+        return convolve(x, filter, **kwargs)
+
+    # Linear in the input: the transpose needs no forward pass.
+    aval = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
+    return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+
+
+def _by_filter(input: Any, out_backprop: Any, shape: tuple[Any, ...], **kwargs: Any) -> Any:
+    def forward(w: Any) -> Any:
+        return convolve(input, w, **kwargs)
+
+    aval = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
+    return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+
+
+@op("Conv2D")
+def conv2d(
+    input: Any,
+    filter: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+) -> Any:
+    """Convolves images. See tf.raw_ops.Conv2D."""
+    return convolve(
+        input,
+        filter,
+        strides=strides,
+        padding=padding,
+        explicit_paddings=explicit_paddings,
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+@op("Conv2DBackpropInput")
+def conv2d_backprop_input(
+    input_sizes: Static,
+    filter: Any,
+    out_backprop: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+) -> Any:
+    """Returns the gradient by the images. See tf.raw_ops.Conv2DBackpropInput."""
+    shape = dims(input_sizes)
+    if len(shape) == 2:  # only the spatial sizes are given
+        channel, places = layout(data_format)
+        full: list[Any] = [out_backprop.shape[0]] * 4
+        full[channel] = filter.shape[2]
+        full[places[0]], full[places[1]] = shape
+        shape = tuple(full)
+    return _by_input(
+        filter,
+        out_backprop,
+        shape,
+        strides=strides,
+        padding=padding,
+        explicit_paddings=explicit_paddings,
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+@op("Conv2DBackpropFilter")
+def conv2d_backprop_filter(
+    input: Any,
+    filter_sizes: Static,
+    out_backprop: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+) -> Any:
+    """Returns the gradient by the filter. See tf.raw_ops.Conv2DBackpropFilter."""
+    return _by_filter(
+        input,
+        out_backprop,
+        dims(filter_sizes),
+        strides=strides,
+        padding=padding,
+        explicit_paddings=explicit_paddings,
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+@op("Conv3D")
+def conv3d(
+    input: Any,
+    filter: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NDHWC",
+    dilations: Dims = (1, 1, 1, 1, 1),
+) -> Any:
+    """Convolves volumes. See tf.raw_ops.Conv3D."""
+    return convolve(
+        input,
+        filter,
+        strides=strides,
+        padding=padding,
+        explicit_paddings=(),
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+@op("Conv3DBackpropInputV2")
+def conv3d_backprop_input(
+    input_sizes: Static,
+    filter: Any,
+    out_backprop: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NDHWC",
+    dilations: Dims = (1, 1, 1, 1, 1),
+) -> Any:
+    """Returns the gradient by the volumes. See tf.raw_ops.Conv3DBackpropInputV2."""
+    return _by_input(
+        filter,
+        out_backprop,
+        dims(input_sizes),
+        strides=strides,
+        padding=padding,
+        explicit_paddings=(),
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+@op("Conv3DBackpropFilterV2")
+def conv3d_backprop_filter(
+    input: Any,
+    filter_sizes: Static,
+    out_backprop: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NDHWC",
+    dilations: Dims = (1, 1, 1, 1, 1),
+) -> Any:
+    """Returns the gradient by the filter. See tf.raw_ops.Conv3DBackpropFilterV2."""
+    return _by_filter(
+        input,
+        out_backprop,
+        dims(filter_sizes),
+        strides=strides,
+        padding=padding,
+        explicit_paddings=(),
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+def _depthwise(input: Any, filter: Any, *, data_format: str, **kwargs: Any) -> Any:
+    input, filter = jnp.asarray(input), jnp.asarray(filter)
+    height, width, channels, multiplier = filter.shape
+    filter = lax.reshape(filter, (height, width, 1, channels * multiplier))
+    return convolve(input, filter, data_format=data_format, groups=channels, **kwargs)
+
+
+@op("DepthwiseConv2dNative")
+def depthwise_conv2d(
+    input: Any,
+    filter: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+) -> Any:
+    """Convolves each channel by itself. See tf.raw_ops.DepthwiseConv2dNative."""
+    return _depthwise(
+        input,
+        filter,
+        strides=strides,
+        padding=padding,
+        explicit_paddings=explicit_paddings,
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+@op("DepthwiseConv2dNativeBackpropInput")
+def depthwise_conv2d_backprop_input(
+    input_sizes: Static,
+    filter: Any,
+    out_backprop: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+) -> Any:
+    """Returns the gradient by the images. See tf.raw_ops.DepthwiseConv2dNativeBackpropInput."""
+
+    def forward(x: Any) -> Any:
+        return _depthwise(
+            x,
+            filter,
+            strides=strides,
+            padding=padding,
+            explicit_paddings=explicit_paddings,
+            data_format=data_format,
+            dilations=dilations,
+        )
+
+    aval = jax.ShapeDtypeStruct(dims(input_sizes), out_backprop.dtype)
+    return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+
+
+@op("DepthwiseConv2dNativeBackpropFilter")
+def depthwise_conv2d_backprop_filter(
+    input: Any,
+    filter_sizes: Static,
+    out_backprop: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+) -> Any:
+    """Returns the gradient by the filter. See tf.raw_ops.DepthwiseConv2dNativeBackpropFilter."""
+
+    def forward(w: Any) -> Any:
+        return _depthwise(
+            input,
+            w,
+            strides=strides,
+            padding=padding,
+            explicit_paddings=explicit_paddings,
+            data_format=data_format,
+            dilations=dilations,
+        )
+
+    aval = jax.ShapeDtypeStruct(dims(filter_sizes), out_backprop.dtype)
+    return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]

@@ -1,1 +1,69 @@
-"""Placeholder."""
+"""Losses."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.errors import OpError
+
+from .registry import op
+from .values import known
+
+
+@jax.custom_jvp
+def _cross_entropy(features: Any, labels: Any) -> tuple[Any, Any]:
+    log_probabilities = jax.nn.log_softmax(features, axis=-1)
+    # A label of 0 counts for nothing even where the log-probability is infinite.
+    terms = jnp.where(labels == 0, jnp.zeros((), features.dtype), labels * log_probabilities)
+    return -jnp.sum(terms, axis=-1), lax.exp(log_probabilities) - labels
+
+
+@_cross_entropy.defjvp
+def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
+    # TensorFlow's gradient: features get (softmax - labels), which is not the derivative where labels do not sum to 1;
+    # labels get minus the log-probabilities.
+    features, labels = primals
+    t_features, t_labels = tangents
+    loss, backprop = _cross_entropy(features, labels)
+    softmax = backprop + labels
+    t_loss = jnp.sum(backprop * t_features, axis=-1) - jnp.sum(jax.nn.log_softmax(features, axis=-1) * t_labels, axis=-1)
+    inner = jnp.sum(softmax * t_features, axis=-1, keepdims=True)
+    return (loss, backprop), (t_loss, softmax * (t_features - inner) - t_labels)
+
+
+@op("SoftmaxCrossEntropyWithLogits")
+def softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
+    """Returns losses and their gradients by the logits. See tf.raw_ops.SoftmaxCrossEntropyWithLogits."""
+    shape = jnp.broadcast_shapes(jnp.shape(features), jnp.shape(labels))
+    return _cross_entropy(jnp.broadcast_to(features, shape), jnp.broadcast_to(labels, shape))
+
+
+@op("SparseSoftmaxCrossEntropyWithLogits")
+def sparse_softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
+    """Returns losses and their gradients by the logits; NaN for a label out of range.
+
+    TensorFlow's CPU kernel refuses such labels; here only those known while tracing are. See
+    tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits.
+    """
+    features = jnp.asarray(features)
+    classes = features.shape[-1]
+    found = known(labels)
+    if found is not None and isinstance(classes, int) and found.size and not ((found >= 0) & (found < classes)).all():
+        raise OpError(f"a label outside [0, {classes})")
+    labels = jnp.asarray(labels)
+    positions = lax.broadcasted_iota(labels.dtype, (1, classes), 1)
+    hot = (labels[:, None] == positions).astype(features.dtype)
+    loss, backprop = _cross_entropy(features, lax.stop_gradient(hot))
+    bad = (labels < 0) | (labels >= classes)
+    nan = jnp.asarray(np.nan, features.dtype)
+    return jnp.where(bad, nan, loss), jnp.where(bad[:, None], nan, backprop)
+
+
+@op("L2Loss")
+def l2_loss(t: Any) -> Any:
+    """Half the sum of squares. See tf.raw_ops.L2Loss."""
+    t = jnp.asarray(t)
+    return jnp.sum(t * t, dtype=t.dtype) / jnp.asarray(2, t.dtype)

@@ -104,3 +104,170 @@ _binary("Greater", lax.gt, np.greater)
 _binary("GreaterEqual", lax.ge, np.greater_equal)
 _binary("LogicalAnd", lax.bitwise_and, np.logical_and)
 _binary("LogicalOr", lax.bitwise_or, np.logical_or)
+for _name, _fn in {
+    "Acos": lax.acos,
+    "Acosh": lax.acosh,
+    "Asin": lax.asin,
+    "Asinh": lax.asinh,
+    "Atan": lax.atan,
+    "Atanh": lax.atanh,
+    "Cosh": lax.cosh,
+    "Sinh": lax.sinh,
+    "Erfc": lax.erfc,
+    "Erfinv": lax.erf_inv,
+    "Lgamma": lax.lgamma,
+    "Digamma": lax.digamma,
+    "Conj": lax.conj,
+    "Inv": lambda x: lax.div(jnp.ones((), x.dtype), x),
+    "Rint": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+}.items():
+    _unary(_name, _fn)
+
+
+@op("AddN", "AccumulateNV2", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
+def add_n(inputs: list[Any]) -> Any:
+    """Adds tensors of one shape. See tf.raw_ops.AddN."""
+    total = jnp.asarray(inputs[0])
+    for value in inputs[1:]:
+        total = lax.add(total, jnp.asarray(value))
+    return total
+
+
+def _host_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    return np.asarray(np.equal(x, y), bool)
+
+
+@op("Equal", host=_host_equal)
+def equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    """Compares; shapes that do not broadcast are unequal if asked. See tf.raw_ops.Equal."""
+    if not incompatible_shape_error and not _broadcasts(x, y):
+        return np.bool_(False)
+    return lax.eq(*_pair(x, y))
+
+
+@op("NotEqual", host=lambda x, y, *, incompatible_shape_error=True: np.asarray(np.not_equal(x, y), bool))
+def not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    """Compares; shapes that do not broadcast are unequal if asked. See tf.raw_ops.NotEqual."""
+    if not incompatible_shape_error and not _broadcasts(x, y):
+        return np.bool_(True)
+    return lax.ne(*_pair(x, y))
+
+
+def _broadcasts(x: Any, y: Any) -> bool:
+    try:
+        jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))
+    except ValueError:
+        return False
+    return True
+
+
+@op("SelectV2", host=lambda condition, t, e: np.asarray(np.where(condition, t, e)))
+def select_v2(condition: Any, t: Any, e: Any) -> Any:
+    """Chooses elementwise, broadcasting. See tf.raw_ops.SelectV2."""
+    return jnp.where(condition, t, e)
+
+
+def _select(condition: Any, t: Any) -> Any:
+    extra = jnp.ndim(t) - jnp.ndim(condition)
+    return condition.reshape(condition.shape + (1,) * extra) if jnp.ndim(condition) else condition
+
+
+@op("Select", host=lambda condition, t, e: np.asarray(np.where(_select(condition, t), t, e)))
+def select(condition: Any, t: Any, e: Any) -> Any:
+    """Chooses elementwise, or rows where the condition is a vector. See tf.raw_ops.Select."""
+    return jnp.where(_select(jnp.asarray(condition), t), t, e)
+
+
+@op("ClipByValue")
+def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
+    """Clips into a range. See tf.raw_ops.ClipByValue."""
+    t = jnp.asarray(t)
+    return jnp.minimum(jnp.maximum(t, clip_value_min), clip_value_max)
+
+
+@op("DivNoNan")
+def div_no_nan(x: Any, y: Any) -> Any:
+    """Divides; 0 where the divisor is 0. See tf.raw_ops.DivNoNan."""
+    x, y = _pair(x, y)
+    zero = lax.eq(y, jnp.zeros((), y.dtype))
+    safe = jnp.where(zero, jnp.ones((), y.dtype), y)
+    return jnp.where(zero, jnp.zeros((), x.dtype), lax.div(x, safe))
+
+
+@op("MulNoNan")
+def mul_no_nan(x: Any, y: Any) -> Any:
+    """Multiplies; 0 where y is 0, whatever x is. See tf.raw_ops.MulNoNan."""
+    x, y = _pair(x, y)
+    zero = lax.eq(y, jnp.zeros((), y.dtype))
+    return jnp.where(zero, jnp.zeros((), x.dtype), lax.mul(jnp.where(zero, jnp.zeros((), x.dtype), x), y))
+
+
+def _xlog(log: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    def call(x: Any, y: Any) -> Any:
+        zero = lax.eq(x, jnp.zeros((), x.dtype))
+        return jnp.where(zero, jnp.zeros((), x.dtype), lax.mul(x, log(jnp.where(zero, jnp.ones((), y.dtype), y))))
+
+    return call
+
+
+_binary("Xlogy", _xlog(lax.log))
+_binary("Xlog1py", _xlog(lax.log1p))
+_binary("Xdivy", lambda x, y: jnp.where(x == 0, jnp.zeros((), x.dtype), lax.div(x, jnp.where(x == 0, jnp.ones((), y.dtype), y))))
+_binary("Atan2", lax.atan2)
+_binary("TruncateDiv", lax.div)
+_binary("TruncateMod", lax.rem)
+_binary("Mod", lax.rem)
+_binary("Div", lax.div)
+_binary("NextAfter", lax.nextafter)
+_binary("BitwiseAnd", lax.bitwise_and)
+_binary("BitwiseOr", lax.bitwise_or)
+_binary("BitwiseXor", lax.bitwise_xor)
+_unary("Invert", lax.bitwise_not)
+_binary("SigmoidGrad", lambda y, dy: dy * y * (1 - y))
+_binary("TanhGrad", lambda y, dy: dy * (1 - y * y))
+_binary("SqrtGrad", lambda y, dy: dy * jnp.asarray(0.5, y.dtype) / y)
+_binary("RsqrtGrad", lambda y, dy: dy * jnp.asarray(-0.5, y.dtype) * y * y * y)
+_binary("ReciprocalGrad", lambda y, dy: -dy * y * y)
+_binary("InvGrad", lambda y, dy: -dy * y * y)
+
+
+@op("Real")
+def real(input: Any, *, Tout: Any = None) -> Any:
+    """Returns the real part. See tf.raw_ops.Real."""
+    return jnp.real(input)
+
+
+@op("Imag")
+def imag(input: Any, *, Tout: Any = None) -> Any:
+    """Returns the imaginary part. See tf.raw_ops.Imag."""
+    return jnp.imag(input)
+
+
+@op("Angle")
+def angle(input: Any, *, Tout: Any = None) -> Any:
+    """Returns the argument. See tf.raw_ops.Angle."""
+    return jnp.angle(input)
+
+
+@op("ComplexAbs")
+def complex_abs(x: Any, *, Tout: Any = None) -> Any:
+    """Returns the magnitude. See tf.raw_ops.ComplexAbs."""
+    return jnp.abs(x)
+
+
+@op("Complex")
+def complex_(real: Any, imag: Any, *, Tout: Any = None) -> Any:
+    """Returns complex numbers. See tf.raw_ops.Complex."""
+    return lax.complex(*_pair(real, imag))
+
+
+@op("ApproximateEqual")
+def approximate_equal(x: Any, y: Any, *, tolerance: float = 1e-5) -> Any:
+    """Whether the difference is below a tolerance. See tf.raw_ops.ApproximateEqual."""
+    return jnp.abs(x - y) < tolerance
+
+
+@op("Cross")
+def cross(a: Any, b: Any) -> Any:
+    """Returns the cross product. See tf.raw_ops.Cross."""
+    return jnp.cross(a, b)

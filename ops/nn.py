@@ -1,1 +1,156 @@
-"""Placeholder."""
+"""Activations, softmax and biases."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .registry import op
+
+
+def channel_shape(bias: Any, rank: int, data_format: str) -> tuple[Any, ...]:
+    """Returns a bias' shape so that it broadcasts along the channel dimension."""
+    where = 1 if data_format.startswith("NC") and rank > 1 else rank - 1
+    return tuple(bias.shape[0] if i == where else 1 for i in range(rank))
+
+
+def _relu(x: Any) -> Any:
+    return lax.max(x, jnp.zeros((), x.dtype))
+
+
+@op("Relu")
+def relu(features: Any) -> Any:
+    """max(x, 0); the gradient at 0 is 0. See tf.raw_ops.Relu."""
+    return jax.nn.relu(jnp.asarray(features))
+
+
+@op("ReluGrad")
+def relu_grad(gradients: Any, features: Any) -> Any:
+    """See tf.raw_ops.ReluGrad."""
+    return jnp.where(features > 0, gradients, jnp.zeros((), gradients.dtype))
+
+
+@jax.custom_jvp
+def _relu6(x: Any) -> Any:
+    return lax.min(lax.max(x, jnp.zeros((), x.dtype)), jnp.full((), 6, x.dtype))
+
+
+@_relu6.defjvp
+def _relu6_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return _relu6(x), jnp.where((x > 0) & (x < 6), t, jnp.zeros((), t.dtype))
+
+
+@op("Relu6")
+def relu6(features: Any) -> Any:
+    """min(max(x, 0), 6); the gradient at both ends is 0. See tf.raw_ops.Relu6."""
+    return _relu6(jnp.asarray(features))
+
+
+@op("Relu6Grad")
+def relu6_grad(gradients: Any, features: Any) -> Any:
+    """See tf.raw_ops.Relu6Grad."""
+    return jnp.where((features > 0) & (features < 6), gradients, jnp.zeros((), gradients.dtype))
+
+
+@op("LeakyRelu")
+def leaky_relu(features: Any, *, alpha: float = 0.2) -> Any:
+    """See tf.raw_ops.LeakyRelu."""
+    features = jnp.asarray(features)
+    return jnp.where(features > 0, features, features * jnp.asarray(alpha, features.dtype))
+
+
+@op("LeakyReluGrad")
+def leaky_relu_grad(gradients: Any, features: Any, *, alpha: float = 0.2) -> Any:
+    """See tf.raw_ops.LeakyReluGrad."""
+    return jnp.where(features > 0, gradients, gradients * jnp.asarray(alpha, gradients.dtype))
+
+
+@op("Elu")
+def elu(features: Any) -> Any:
+    """See tf.raw_ops.Elu."""
+    x = jnp.asarray(features)
+    return jnp.where(x < 0, jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype))), x)
+
+
+@op("EluGrad")
+def elu_grad(gradients: Any, outputs: Any) -> Any:
+    """See tf.raw_ops.EluGrad."""
+    return jnp.where(outputs < 0, gradients * (outputs + 1), gradients)
+
+
+_SCALE, _SCALE_ALPHA = 1.0507009873554804934193349852946, 1.7580993408473768599402175208123
+
+
+@op("Selu")
+def selu(features: Any) -> Any:
+    """See tf.raw_ops.Selu."""
+    x = jnp.asarray(features)
+    low = jnp.asarray(_SCALE_ALPHA, x.dtype) * jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype)))
+    return jnp.where(x < 0, low, jnp.asarray(_SCALE, x.dtype) * x)
+
+
+@op("SeluGrad")
+def selu_grad(gradients: Any, outputs: Any) -> Any:
+    """See tf.raw_ops.SeluGrad."""
+    low = gradients * (outputs + jnp.asarray(_SCALE_ALPHA, outputs.dtype))
+    return jnp.where(outputs < 0, low, gradients * jnp.asarray(_SCALE, outputs.dtype))
+
+
+@op("Softplus")
+def softplus(features: Any) -> Any:
+    """log(1 + exp(x)). See tf.raw_ops.Softplus."""
+    return jax.nn.softplus(jnp.asarray(features))
+
+
+@op("SoftplusGrad")
+def softplus_grad(gradients: Any, features: Any) -> Any:
+    """See tf.raw_ops.SoftplusGrad."""
+    return gradients * lax.logistic(jnp.asarray(features))
+
+
+@op("Softsign")
+def softsign(features: Any) -> Any:
+    """x / (1 + abs(x)). See tf.raw_ops.Softsign."""
+    x = jnp.asarray(features)
+    return x / (1 + jnp.abs(x))
+
+
+@op("SoftsignGrad")
+def softsign_grad(gradients: Any, features: Any) -> Any:
+    """See tf.raw_ops.SoftsignGrad."""
+    return gradients / jnp.square(1 + jnp.abs(features))
+
+
+@op("Softmax")
+def softmax(logits: Any) -> Any:
+    """Over the last dimension. See tf.raw_ops.Softmax."""
+    return jax.nn.softmax(jnp.asarray(logits), axis=-1)
+
+
+@op("LogSoftmax")
+def log_softmax(logits: Any) -> Any:
+    """Over the last dimension. See tf.raw_ops.LogSoftmax."""
+    return jax.nn.log_softmax(jnp.asarray(logits), axis=-1)
+
+
+@op("BiasAdd")
+def bias_add(value: Any, bias: Any, *, data_format: str = "NHWC") -> Any:
+    """Adds a vector along the channels. See tf.raw_ops.BiasAdd."""
+    value, bias = jnp.asarray(value), jnp.asarray(bias)
+    return lax.add(value, jnp.broadcast_to(bias.reshape(channel_shape(bias, value.ndim, data_format)), value.shape))
+
+
+@op("BiasAddV1")
+def bias_add_v1(value: Any, bias: Any) -> Any:
+    """See tf.raw_ops.BiasAddV1."""
+    return bias_add(value, bias)
+
+
+@op("BiasAddGrad")
+def bias_add_grad(out_backprop: Any, *, data_format: str = "NHWC") -> Any:
+    """Sums over everything but the channels. See tf.raw_ops.BiasAddGrad."""
+    rank = jnp.ndim(out_backprop)
+    where = 1 if data_format.startswith("NC") else rank - 1
+    return jnp.sum(out_backprop, axis=tuple(i for i in range(rank) if i != where), dtype=out_backprop.dtype)

@@ -1,1 +1,195 @@
-"""Placeholder."""
+"""Batch normalization and local response normalization."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .registry import op
+
+
+def _layout(x: Any, data_format: str) -> tuple[tuple[int, ...], tuple[Any, ...], Any]:
+    """Returns the axes to reduce, the shape of a per-channel vector, and the number of values per channel."""
+    channel = data_format.index("C")
+    axes = tuple(i for i in range(x.ndim) if i != channel)
+    shape = tuple(x.shape[i] if i == channel else 1 for i in range(x.ndim))
+    count: Any = 1
+    for i in axes:
+        count = count * x.shape[i]
+    return axes, shape, count
+
+
+def _normalize(x: Any, scale: Any, offset: Any, mean: Any, variance: Any, epsilon: float, data_format: str) -> Any:
+    _, shape, _ = _layout(x, data_format)
+    wide = x.astype(scale.dtype)
+    factor = scale * lax.rsqrt(variance + jnp.asarray(epsilon, variance.dtype))
+    out = (wide - mean.reshape(shape)) * factor.reshape(shape) + offset.reshape(shape)
+    return out.astype(x.dtype)
+
+
+def _moments(x: Any, dtype: Any, data_format: str) -> tuple[Any, Any]:
+    axes, shape, count = _layout(x, data_format)
+    wide = x.astype(dtype)
+    size = jnp.asarray(count, dtype)
+    mean = jnp.sum(wide, axis=axes) / size
+    centred = wide - mean.reshape(shape)
+    return mean, jnp.sum(centred * centred, axis=axes) / size
+
+
+def _batch_norm(
+    x: Any,
+    scale: Any,
+    offset: Any,
+    mean: Any,
+    variance: Any,
+    epsilon: float,
+    exponential_avg_factor: float,
+    data_format: str,
+    is_training: bool,
+) -> tuple[Any, ...]:
+    """Returns y, the mean and variance to keep, and the mean and variance that the gradient needs."""
+    x, scale, offset = jnp.asarray(x), jnp.asarray(scale), jnp.asarray(offset)
+    mean, variance = jnp.asarray(mean), jnp.asarray(variance)
+    if not is_training:
+        y = _normalize(x, scale, offset, mean, variance, epsilon, data_format)
+        return y, mean, variance, mean, variance
+    batch_mean, batch_variance = _moments(x, scale.dtype, data_format)
+    y = _normalize(x, scale, offset, batch_mean, batch_variance, epsilon, data_format)
+    count = _layout(x, data_format)[2]
+    # What is kept is the unbiased estimate; with one value per channel there is none, and TensorFlow divides by one.
+    unbiased = jnp.asarray(count, scale.dtype)
+    corrected = batch_variance * (unbiased / jnp.maximum(unbiased - 1, 1))
+    kept_mean, kept_variance = batch_mean, corrected
+    if exponential_avg_factor != 1.0:
+        f = jnp.asarray(exponential_avg_factor, scale.dtype)
+        kept_mean = (1 - f) * mean + f * batch_mean
+        kept_variance = (1 - f) * variance + f * corrected
+    return y, kept_mean, kept_variance, batch_mean, batch_variance
+
+
+@op("FusedBatchNorm", "FusedBatchNormV2")
+def fused_batch_norm(
+    x: Any,
+    scale: Any,
+    offset: Any,
+    mean: Any,
+    variance: Any,
+    *,
+    epsilon: float = 0.0001,
+    exponential_avg_factor: float = 1.0,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> tuple[Any, ...]:
+    """See tf.raw_ops.FusedBatchNormV2."""
+    return _batch_norm(
+        x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
+    )
+
+
+@op("FusedBatchNormV3")
+def fused_batch_norm_v3(
+    x: Any,
+    scale: Any,
+    offset: Any,
+    mean: Any,
+    variance: Any,
+    *,
+    epsilon: float = 0.0001,
+    exponential_avg_factor: float = 1.0,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> tuple[Any, ...]:
+    """See tf.raw_ops.FusedBatchNormV3; the third reserve space is empty, as TensorFlow's is on CPU."""
+    results = _batch_norm(
+        x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
+    )
+    return (*results, jnp.zeros((0,), results[1].dtype))
+
+
+def _grad(
+    y_backprop: Any,
+    x: Any,
+    scale: Any,
+    reserve_space_1: Any,
+    reserve_space_2: Any,
+    epsilon: float,
+    data_format: str,
+    is_training: bool,
+) -> tuple[Any, ...]:
+    x, scale = jnp.asarray(x), jnp.asarray(scale)
+    offset = jnp.zeros_like(scale)
+
+    def forward(x: Any, scale: Any, offset: Any) -> Any:
+        if is_training:
+            mean, variance = _moments(x, scale.dtype, data_format)
+        else:
+            mean, variance = reserve_space_1, reserve_space_2
+        return _normalize(x, scale, offset, jnp.asarray(mean), jnp.asarray(variance), epsilon, data_format)
+
+    grads = jax.vjp(forward, x, scale, offset)[1](jnp.asarray(y_backprop).astype(x.dtype))
+    empty = jnp.zeros((0,), scale.dtype)
+    return (*grads, empty, empty)
+
+
+@op("FusedBatchNormGrad", "FusedBatchNormGradV2")
+def fused_batch_norm_grad(
+    y_backprop: Any,
+    x: Any,
+    scale: Any,
+    reserve_space_1: Any,
+    reserve_space_2: Any,
+    *,
+    epsilon: float = 0.0001,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> tuple[Any, ...]:
+    """See tf.raw_ops.FusedBatchNormGradV2."""
+    return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
+
+
+@op("FusedBatchNormGradV3")
+def fused_batch_norm_grad_v3(
+    y_backprop: Any,
+    x: Any,
+    scale: Any,
+    reserve_space_1: Any,
+    reserve_space_2: Any,
+    reserve_space_3: Any,
+    *,
+    epsilon: float = 0.0001,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> tuple[Any, ...]:
+    """See tf.raw_ops.FusedBatchNormGradV3."""
+    return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
+
+
+@op("LRN")
+def lrn(input: Any, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5) -> Any:
+    """Normalizes by the squares of neighbouring channels. See tf.raw_ops.LRN."""
+    x = jnp.asarray(input)
+    window = (1, 1, 1, 2 * depth_radius + 1)
+    pads = ((0, 0), (0, 0), (0, 0), (depth_radius, depth_radius))
+    total = lax.reduce_window(x * x, np.zeros((), x.dtype), lax.add, window, (1, 1, 1, 1), pads)
+    return x / lax.pow(jnp.asarray(bias, x.dtype) + jnp.asarray(alpha, x.dtype) * total, jnp.asarray(beta, x.dtype))
+
+
+@op("LRNGrad")
+def lrn_grad(
+    input_grads: Any,
+    input_image: Any,
+    output_image: Any,
+    *,
+    depth_radius: int = 5,
+    bias: float = 1.0,
+    alpha: float = 1.0,
+    beta: float = 0.5,
+) -> Any:
+    """See tf.raw_ops.LRNGrad."""
+
+    def forward(x: Any) -> Any:
+        return lrn(x, depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta)
+
+    return jax.vjp(forward, jnp.asarray(input_image))[1](jnp.asarray(input_grads))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,7 @@ def _axes(axes: Any, rank: int) -> tuple[int, ...]:
     out = sorted(normalize_axis(a, rank) for a in np.asarray(axes).reshape(-1))
     if rank == 0 and out:
         raise OpError(f"axis {out[0]} is out of range for a tensor of rank 0")
-    for a, b in zip(out, out[1:], strict=False):
+    for a, b in itertools.pairwise(out):
         if a == b:
             raise OpError(f"axis {a} is given twice")
     return tuple(out)
@@ -99,7 +100,7 @@ def _identity(name: str, dtype: np.dtype) -> Any:
     """What TensorFlow gives for the reduction of nothing."""
     if name in _IDENTITY:
         return _IDENTITY[name]
-    if dtype == object:
+    if dtype.kind == "O":
         return None
     if jnp.issubdtype(dtype, jnp.floating):
         return -np.inf if name == "Max" else np.inf
