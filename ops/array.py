@@ -254,3 +254,58 @@ def one_hot(indices: Any, depth: Static, on_value: Any, off_value: Any, *, axis:
     positions = lax.broadcasted_iota(dtype, tuple(count if i == axis else 1 for i in range(rank)), axis)
     hit = jnp.expand_dims(indices, axis) == positions
     return jnp.where(hit, jnp.asarray(on_value), jnp.asarray(off_value))
+
+
+@op("MatrixBandPart")
+def matrix_band_part(input: Any, num_lower: Static, num_upper: Static) -> Any:
+    """Keeps a band around the diagonal. See tf.raw_ops.MatrixBandPart."""
+    input = jnp.asarray(input)
+    rows, columns = input.shape[-2:]
+    offset = lax.broadcasted_iota(np.int32, (rows, columns), 1) - lax.broadcasted_iota(np.int32, (rows, columns), 0)
+    keep = jnp.ones((rows, columns), bool)
+    if int(num_lower) >= 0:
+        keep = keep & (offset >= -int(num_lower))
+    if int(num_upper) >= 0:
+        keep = keep & (offset <= int(num_upper))
+    return jnp.where(keep, input, jnp.zeros((), input.dtype))
+
+
+@op("SpaceToBatchND")
+def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
+    """Moves blocks of spatial dimensions into the batch. See tf.raw_ops.SpaceToBatchND."""
+    blocks, pads = dims(block_shape), _padding(paddings)
+    count = len(blocks)
+    x = jnp.asarray(input)
+    config = [(0, 0, 0), *[(a, b, 0) for a, b in pads], *[(0, 0, 0)] * (x.ndim - 1 - count)]
+    x = lax.pad(x, np.zeros((), x.dtype), config)
+    split: list[Any] = [x.shape[0]]
+    for size, block in zip(x.shape[1 : 1 + count], blocks, strict=True):
+        split += [size // block, block]
+    x = lax.reshape(x, (*split, *x.shape[1 + count :]))
+    rest = range(1 + 2 * count, x.ndim)
+    x = lax.transpose(x, (*(2 + 2 * i for i in range(count)), 0, *(1 + 2 * i for i in range(count)), *rest))
+    batch = x.shape[count]
+    for block in blocks:
+        batch = batch * block
+    return lax.reshape(x, (batch, *x.shape[count + 1 :]))
+
+
+@op("BatchToSpaceND")
+def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
+    """Moves blocks of the batch into spatial dimensions. See tf.raw_ops.BatchToSpaceND."""
+    blocks, cut = dims(block_shape), _padding(crops)
+    count = len(blocks)
+    x = jnp.asarray(input)
+    batch = x.shape[0]
+    for block in blocks:
+        batch = batch // block
+    x = lax.reshape(x, (*blocks, batch, *x.shape[1:]))
+    order = [count]
+    for i in range(count):
+        order += [count + 1 + i, i]
+    x = lax.transpose(x, (*order, *range(2 * count + 1, x.ndim)))
+    sizes = [x.shape[1 + 2 * i] * blocks[i] for i in range(count)]
+    x = lax.reshape(x, (batch, *sizes, *x.shape[1 + 2 * count :]))
+    for i, (before, after) in enumerate(cut):
+        x = lax.slice_in_dim(x, before, x.shape[1 + i] - after, axis=1 + i)
+    return x

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import core as jax_core
 from jax import lax
 
 from tf2jax_lite.errors import OpError
@@ -57,11 +58,11 @@ def _size(shape: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _max_dim(a: Any, b: Any) -> Any:
-    return a if a is b else jax.core.max_dim(a, b)
+    return a if a is b else jax_core.max_dim(a, b)
 
 
 def _min_dim(a: Any, b: Any) -> Any:
-    return a if a is b else jax.core.min_dim(a, b)
+    return a if a is b else jax_core.min_dim(a, b)
 
 
 _SYMBOLIC = {
@@ -475,7 +476,7 @@ def bucketize(x: Any, *, boundaries: Any) -> Any:
     if limits.size > 64:
         return jnp.searchsorted(limits.astype(x.dtype), x, side="right").astype(np.int32)
     # NaN is below no boundary, so it lands past the last.
-    above = lax.lt(x[..., None], jnp.asarray(limits.astype(x.dtype)))
+    above = x[..., None] < limits.astype(x.dtype)
     return jnp.sum(~above, axis=-1, dtype=np.int32)
 
 

@@ -65,16 +65,15 @@ def approx_top_k(
     """The k largest or smallest, approximately on TPU and exactly elsewhere. See tf.raw_ops.ApproxTopK."""
     fn = lax.approx_max_k if is_max_k else lax.approx_min_k
     x = jnp.asarray(x)
-    return tuple(
-        fn(
-            x,
-            k,
-            reduction_dimension=normalize_axis(reduction_dimension, x.ndim),
-            recall_target=recall_target,
-            reduction_input_size_override=reduction_input_size_override,
-            aggregate_to_topk=aggregate_to_topk,
-        )
+    values, indices = fn(
+        x,
+        k,
+        reduction_dimension=normalize_axis(reduction_dimension, x.ndim),
+        recall_target=recall_target,
+        reduction_input_size_override=reduction_input_size_override,
+        aggregate_to_topk=aggregate_to_topk,
     )
+    return values, indices
 
 
 def _in_top_k(predictions: Any, targets: Any, k: Any) -> Any:

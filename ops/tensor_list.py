@@ -235,6 +235,11 @@ def tensor_list_set_item(
             lst = _resize(lst, position + 1)
         elif not 0 <= position < lst.length:
             raise OpError(f"index {position} is out of range for a list of {lst.length} elements")
+    elif resize_if_index_out_of_bounds and not lst.is_traced:
+        raise OpError(
+            "a list of dynamic size is written at an index that is not known while tracing; give the list (TensorArray) "
+            "its size and dynamic_size=False, or make the loop's trip count known"
+        )
     buffer = _like(lst.length if not lst.is_traced else 1, item) if lst.buffer is None else lst.buffer
     return lst.with_buffer(_set(buffer, as_array(index), item))
 

@@ -20,20 +20,42 @@ from .trace import Context
 __all__: list[str] = []
 
 
-@op("If", "StatelessIf", "XlaIf", "_If", needs_context=True)
+def _host_if(ctx: Context, cond: Any, input: list[Any], *, then_branch: Any, else_branch: Any) -> Any:
+    if not values.is_static(cond):
+        return None
+    return _run_partially(ctx, then_branch if _truth(cond) else else_branch, input)
+
+
+def _truth(found: Any) -> bool:
+    # TensorFlow: a non-scalar is true if it has elements, a string if it is not empty.
+    return bool(found.size) if found.ndim else (bool(found != b"") if found.dtype == object else bool(found))
+
+
+def _host_case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
+    if not values.is_static(branch_index):
+        return None
+    index, last = int(branch_index), len(branches) - 1
+    return _run_partially(ctx, branches[index if 0 <= index <= last else last], input)
+
+
+def _run_partially(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:
+    program = ctx.trace.program
+    return ctx.trace.run_partially(program.plan(program.function(ref.name)), args)
+
+
+@op("If", "StatelessIf", "XlaIf", "_If", needs_context=True, host=_host_if)
 def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRef, else_branch: ir.FunctionRef) -> Any:
     """Runs one of two functions. See tf.raw_ops.If."""
     found = values.known(cond)
     if found is not None:
-        truth = bool(found.size) if found.ndim else (bool(found != b"") if found.dtype == object else bool(found))
-        return _run(ctx, then_branch if truth else else_branch, input)
+        return _run(ctx, then_branch if _truth(found) else else_branch, input)
     if cond.ndim:  # TensorFlow: a non-scalar is true if it has elements
         return _run(ctx, then_branch if cond.size else else_branch, input)
     truth = cond if cond.dtype == jnp.bool_ else lax.ne(cond, jnp.zeros((), cond.dtype))
     return select_branch(ctx, truth.astype(np.int32), [else_branch, then_branch], input)
 
 
-@op("Case", "StatelessCase", needs_context=True)
+@op("Case", "StatelessCase", needs_context=True, host=_host_case)
 def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
     """Runs the function with the given index; any index out of range runs the last one. See tf.raw_ops.Case."""
     found = values.known(branch_index)

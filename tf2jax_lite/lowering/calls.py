@@ -12,7 +12,12 @@ from .trace import Context
 __all__: list[str] = []
 
 
-@op("PartitionedCall", "StatefulPartitionedCall", needs_context=True)
+def _host_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]:
+    program = ctx.trace.program
+    return ctx.trace.run_partially(program.plan(program.function(f.name)), args)
+
+
+@op("PartitionedCall", "StatefulPartitionedCall", needs_context=True, host=_host_call)
 def partitioned_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]:
     """Calls ``f``. See tf.raw_ops.PartitionedCall."""
     function = ctx.trace.program.function(f.name)

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.errors import OpError
+from tf2jax_lite.errors import LoweringError, OpError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.tensor_list import TensorList, resized
@@ -127,6 +127,11 @@ def _counted(loop: _Loop, host: HostLoop) -> list[Any]:
         try:
             data, variables = attempt(start)
             break
+        except LoweringError:
+            # Something in the body needs a value that is known in each iteration, though not in the scan's body.
+            if host.trips > _MAX_UNROLL or not host.history:
+                raise
+            return _unrolled(loop, host)
         except _CarryChanged as change:
             if not _adapt(start, start_vars, carried, change, host.trips, lists, growth):
                 if host.trips <= _MAX_UNROLL:

@@ -18,11 +18,17 @@ from tf2jax_lite.ops import values
 from .plan import Plan, Step
 from .program import Program
 
-__all__ = ["Frame", "NotStatic", "Trace"]
+__all__ = ["UNKNOWN", "Context", "Frame", "Trace"]
 
 
-class NotStatic(Exception):
-    """Raised inside `Trace.run_on_host` where a value is not known while tracing; never leaves the lowering."""
+class _Unknown:
+    """What stands for a traced value where the lowering runs numpy alone."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = _Unknown()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +50,13 @@ class Frame:
             return inner if counter is None else jax.random.fold_in(inner, counter)
 
         return Frame((*self.path, step.node.name), key)
+
+
+def _no_key() -> Any:
+    raise LoweringError("random numbers are never drawn where only numpy runs")
+
+
+_HOST_FRAME = Frame((), _no_key)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,29 +110,32 @@ class Trace:
                 env[slot] = None
         return [env[slot] for slot in plan.outputs]
 
-    def run_on_host(self, plan: Plan, args: Sequence[Any]) -> list[Any]:
-        """Evaluates a plan in numpy alone.
-
-        Raises:
-          NotStatic: a step has no numpy twin, or an input is not static.
-        """
-        env: list[Any] = [None] * plan.size
+    def run_partially(self, plan: Plan, args: Sequence[Any]) -> list[Any]:
+        """Evaluates in numpy what can be: values that depend on anything traced come out as `UNKNOWN`."""
+        env: list[Any] = [UNKNOWN] * plan.size
         env[: len(args)] = args
         for step in plan.steps:
+            op = step.op
+            if op.host is None:
+                continue
             inputs = [env[i] for i in step.inputs]
-            if step.op.host is None or not all(map(values.is_static, inputs)):
-                raise NotStatic(step.node.name)
-            results = flatten_results(step.op.host(*_grouped(step, inputs), **step.kwargs))
+            try:
+                if op.needs_context:
+                    context = Context(self, _HOST_FRAME, step)
+                    results = flatten_results(op.host(context, *_grouped(step, inputs), **step.kwargs))
+                elif any(v is UNKNOWN or not values.is_static(v) for v in inputs):
+                    continue
+                else:
+                    results = flatten_results(op.host(*_grouped(step, inputs), **step.kwargs))
+            except Exception:  # the same failure comes up, with its place, when the node is evaluated for good
+                continue
             for slot, value in zip(step.outputs, results, strict=True):
-                env[slot] = value
-        results = [env[slot] for slot in plan.outputs]
-        if not all(map(values.is_static, results)):
-            raise NotStatic(plan.function.name)
-        return results
+                env[slot] = value if values.is_static(value) else UNKNOWN
+        return [env[slot] for slot in plan.outputs]
 
     def _apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         try:
-            if step.op.host is not None and all(map(values.is_static, inputs)):
+            if step.op.host is not None and not step.op.needs_context and all(map(values.is_static, inputs)):
                 results = flatten_results(step.op.host(*_grouped(step, inputs), **step.kwargs))
             else:
                 with jax.named_scope(step.node.name):

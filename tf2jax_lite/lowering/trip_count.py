@@ -16,11 +16,13 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.ops import values
 
-from .trace import NotStatic, Trace
+from .plan import Plan
+from .trace import UNKNOWN, Trace
 
 __all__ = ["HostLoop", "invariants", "run_on_host"]
 
-MAX_HOST_ITERATIONS = 1_000_000
+# Steps run in numpy to count one loop's iterations: about a second's work.
+_MAX_HOST_STEPS = 1_000_000
 _MAX_STATIC_SIZE = 1024
 
 
@@ -51,52 +53,61 @@ def invariants(body: ir.Function) -> set[int]:
     return found
 
 
-def _dependencies(function: ir.Function, output: int, plan: Any) -> set[int]:
-    used = {slot for step in plan.steps for slot in step.inputs} | set(plan.outputs)
-    return {slot for slot in used if slot < len(function.args)}
-
-
 def run_on_host(
     trace: Trace, cond: ir.Function, body: ir.Function, start: Sequence[Any], constant: set[int]
 ) -> HostLoop | None:
     """Runs the static part of a loop in numpy; None if the condition depends on anything traced."""
     program = trace.program
-    candidates = {
-        i for i, v in enumerate(start) if i not in constant and values.is_static(v) and np.size(v) <= _MAX_STATIC_SIZE
+    known = [v if values.is_static(v) else UNKNOWN for v in start]
+    static = {
+        i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and np.size(v) <= _MAX_STATIC_SIZE
     }
-    usable_constants = {i for i in constant if values.is_static(start[i])}
-    plans = {i: program.slice(body, [body.outputs[i]]) for i in candidates}
-    needs = {i: _dependencies(body, i, plan) for i, plan in plans.items()}
-    hosted = {i for i, plan in plans.items() if all(step.op.host is not None for step in plan.steps)}
-    static = candidates & hosted
-    while True:
-        kept = {i for i in static if needs[i] <= static | usable_constants}
-        if kept == static:
-            break
-        static = kept
     test = program.slice(cond, [cond.outputs[0]])
-    if any(step.op.host is None for step in test.steps):
-        return None
-    if not _dependencies(cond, 0, test) <= static | usable_constants:
-        return None
-    current = list(start)
-    history: dict[int, list[np.ndarray]] = {i: [] for i in static}
-    shapes = {i: (np.shape(start[i]), np.asarray(start[i]).dtype) for i in static}
+    while True:
+        order = sorted(static)
+        advance = program.slice(body, [body.outputs[i] for i in order])
+        steps = max(1, len(advance.steps) + len(test.steps))
+        result = _iterate(trace, test, advance, known, constant, order, _MAX_HOST_STEPS // steps)
+        if not isinstance(result, set):
+            return result
+        if not result:
+            return None
+        static -= result  # these turned out to depend on traced values: without them, perhaps others do too
+
+
+def _iterate(
+    trace: Trace, test: Plan, advance: Plan, known: list[Any], constant: set[int], order: list[int], limit: int
+) -> HostLoop | None | set[int]:
+    """Runs the loop with variables ``order`` known; returns the outcome, or those that did not stay known."""
+    current = [v if i in constant or i in order else UNKNOWN for i, v in enumerate(known)]
+    history: dict[int, list[np.ndarray]] = {i: [] for i in order}
+    forms = {i: (np.shape(known[i]), np.asarray(known[i]).dtype) for i in order}
     trips = 0
-    try:
-        while bool(trace.run_on_host(test, current)[0]):
-            if trips >= MAX_HOST_ITERATIONS:
-                return None
-            following = list(current)
-            for i in static:
-                history[i].append(current[i])
-                (following[i],) = trace.run_on_host(plans[i], current)
-            if any((np.shape(following[i]), following[i].dtype) != shapes[i] for i in static):
-                return None
-            current = following
-            trips += 1
-    except NotStatic:
-        return None
-    except Exception:  # comparing symbolic dimensions may be inconclusive: then the count is not known here
-        return None
-    return HostLoop(trips, history, {i: current[i] for i in static})
+    while True:
+        (go,) = trace.run_partially(test, current)
+        if go is UNKNOWN:
+            # Perhaps a variable is known now that is not later: then the test says so only once that one is dropped.
+            return None if trips == 0 else _unstable(trace, advance, current, order)
+        if not bool(go):
+            return HostLoop(trips, history, {i: current[i] for i in order})
+        if trips >= limit:
+            return None
+        results = trace.run_partially(advance, current)
+        lost = {
+            i
+            for i, v in zip(order, results, strict=True)
+            if v is UNKNOWN or (np.shape(v), np.asarray(v).dtype) != forms[i]
+        }
+        if lost:
+            return lost
+        following = list(current)
+        for i, value in zip(order, results, strict=True):
+            history[i].append(current[i])
+            following[i] = value
+        current = following
+        trips += 1
+
+
+def _unstable(trace: Trace, advance: Plan, current: list[Any], order: list[int]) -> set[int] | None:
+    results = trace.run_partially(advance, current)
+    return {i for i, v in zip(order, results, strict=True) if v is UNKNOWN} or None
