@@ -118,8 +118,7 @@ def gather(params: Any, indices: Any) -> Any:
 @op("ResourceGather", reads=("resource",))
 def resource_gather(resource: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     """Gathers slices of a variable along its first axis after the batch. See tf.raw_ops.ResourceGather and `take`."""
-    batch = batch_dims + indices.ndim if batch_dims < 0 else batch_dims
-    axis, batch = _batch_axis(resource, indices, batch, batch)
+    axis, batch = _batch_axis(resource, indices, batch_dims, batch_dims)
     return take(resource, indices, axis, batch)
 
 

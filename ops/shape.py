@@ -66,9 +66,7 @@ def resolve_shape(shape: Any, current: tuple[Any, ...]) -> tuple[Any, ...]:
             raise OpError(f"cannot infer the -1 in {wanted}: the other dimensions hold no element")
         if isinstance(total, int) and isinstance(others, int) and total % others:
             raise OpError(f"cannot reshape {list(current)} to {wanted}: {total} elements do not divide by {others}")
-        wanted[unknown[0]] = core.divide_shape_sizes(
-            current, tuple(d for i, d in enumerate(wanted) if i != unknown[0])
-        )
+        wanted[unknown[0]] = total // others
     elif isinstance(total, int) and all(isinstance(d, int) for d in wanted) and math.prod(wanted) != total:
         raise OpError(f"cannot reshape {list(current)} ({total} elements) to {wanted}")
     return tuple(wanted)

@@ -21,7 +21,7 @@ def spec_of(x):
 def check_forward(model, x, rtol=1e-4):
     jax_fn, params = tf2jax.convert(model, spec_of(x), training=False)
     expected = model(tf.nest.map_structure(tf.constant, x), training=False)
-    actual, updated = jax.jit(jax_fn)(params, x, training=False)
+    actual, updated = jax.jit(jax_fn)(params, x)
     tf.nest.assert_same_structure(expected, actual)
     for e, a in zip(tf.nest.flatten(expected), jax.tree.leaves(actual), strict=True):
         assert a.dtype == e.numpy().dtype
@@ -33,15 +33,15 @@ def check_forward(model, x, rtol=1e-4):
 def check_gradients(model, jax_fn, params, x, rtol=1e-3):
     """Gradients of a loss with respect to every trainable param."""
     with tf.GradientTape() as tape:
-        loss = sum(tf.reduce_sum(tf.sin(o)) for o in tf.nest.flatten(model(tf.nest.map_structure(tf.constant, x), training=False)))
-    variables = [getattr(v, "value", v) for v in model.trainable_variables]
-    variables = [v if isinstance(v, tf.Variable) else v() for v in variables]
+        outputs = model(tf.nest.map_structure(tf.constant, x), training=False)
+        loss = sum(tf.reduce_sum(tf.sin(o)) for o in tf.nest.flatten(outputs))
+    variables = [v if isinstance(v, tf.Variable) else v.value for v in model.trainable_variables]
     expected = tape.gradient(loss, variables)
     trainable, other = tf2jax.split_params(params)
     assert {v.name.split(":")[0] for v, g in zip(variables, expected, strict=True) if g is not None} <= set(trainable)
 
     def loss_fn(trainable):
-        results, _ = jax_fn(tf2jax.merge_params(trainable, other), x, training=False)
+        results, _ = jax_fn(tf2jax.merge_params(trainable, other), x)
         return sum(jnp.sum(jnp.sin(r)) for r in jax.tree.leaves(results))
 
     actual = jax.jit(jax.grad(loss_fn))(trainable)
@@ -58,8 +58,8 @@ def check_vmap(jax_fn, params, x, rtol=1e-4):
     def batch(v):
         return np.stack([v, v[::-1]])
 
-    call = jax.jit(lambda params, x: jax_fn(params, x, training=False)[0])
-    actual = jax.jit(jax.vmap(lambda x: jax_fn(params, x, training=False)[0]))(jax.tree.map(batch, x))
+    call = jax.jit(lambda params, x: jax_fn(params, x)[0])
+    actual = jax.jit(jax.vmap(lambda x: jax_fn(params, x)[0]))(jax.tree.map(batch, x))
     for row, index in enumerate((slice(None), slice(None, None, -1))):
         expected = call(params, jax.tree.map(lambda v, index=index: v[index], x))
         for e, a in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):

@@ -51,7 +51,8 @@ def small_cnn(K, dtype=np.float32):
             L.SeparableConv2D(12, 3, activation="elu"),
             L.AveragePooling2D(2, padding="same"),
             L.Conv2DTranspose(6, 3, strides=2, padding="same", activation="gelu"),
-            L.UpSampling2D(2, interpolation="bilinear"),
+            # TensorFlow interpolates in float32 whatever the dtype: no use where 1e-10 is asked for.
+            L.UpSampling2D(2, interpolation="bilinear" if dtype == np.float32 else "nearest"),
             L.ZeroPadding2D(((1, 0), (2, 1))),
             L.Cropping2D(1),
             L.MaxPooling2D(3, strides=2),

