@@ -46,7 +46,6 @@ def updates(shape):
 TENSOR_OPS = [f"TensorScatter{kind}" for kind in ("Add", "Sub", "Max", "Min", "Update")]
 
 CASES = [
-    # TensorFlow has no bfloat16 kernel for ScatterNd's sum of repeated indices in other than its own precision.
     *(case("ScatterNd", I, cast(U, t), np.int32([4, 3])) for t in (*FLOATS, *INTS, *COMPLEX)),
     case("ScatterNd", np.int32([[1], [1], [0]]), np.array([True, True, False]), np.int32([3])),
     case("ScatterNd", np.int32([[0], [0]]), np.int8([100, 100]), np.int32([1])).using(name="wrap"),
@@ -55,10 +54,8 @@ CASES = [
         for name, (places, shape) in PLACES.items()
         for t in ("int32", "int64")
     ),
-    case("ScatterNd", np.int16([[1], [2]]), updates((2, 3)), np.int16([4, 3])).using(grad=False),  # no int16 GatherNd
     case("ScatterNd", I, U, np.int32([4, 3])).using(symbolic=("n, 1", "n, 3"), name="sym"),
-    case("ScatterNd", I, U, np.int32([4, 3])).using(baked=("indices",), symbolic=("2, d",), name="sym2", grad=False)
-    .using(symbolic=()),
+    case("ScatterNd", I, U, np.int32([4, 3])).using(baked=("indices",), name="constant"),
     case("ScatterNd", np.int32([[1], [4], [0]]), np.float32([1, 2, 3]), np.int32([4]), bad_indices_policy="IGNORE")
     .using(grad=False),
     case("ScatterNd", np.int32([[1], [-1]]), np.float32([1, 2]), np.int32([4]), bad_indices_policy="IGNORE")
@@ -67,7 +64,7 @@ CASES = [
     case("ScatterNd", np.zeros((0, 1), np.int32), np.zeros((0, 2)), np.int32([0, 2])).using(name="empty"),
     case("ScatterNd", np.int32([[4]]), np.float32([2]), np.int32([4])).using(error="does not index", name="high"),
     case("ScatterNd", np.int32([[-1]]), np.float32([2]), np.int32([4])).using(error="does not index", name="low"),
-    case("ScatterNd", np.int32([[1]]), np.float32([2, 3]), np.int32([4])).using(error="updates must have", name="shape"),
+    case("ScatterNd", np.int32([[1]]), np.float32([2, 3]), np.int32([4])).using(error="updates must", name="shape"),
     case("ScatterNd", np.int32(1), np.float32([2, 3]), np.int32([4])).using(error="at least one dim", name="rank0"),
     case("ScatterNd", np.int32([[1, 1]]), np.float32([2]), np.int32([4])).using(error="of length 2", name="deep"),
     case("ScatterNd", np.zeros((2, 0), np.int32), np.float32([2, 3]), np.int32([])).using(error="empty", name="depth0"),
@@ -91,14 +88,12 @@ CASES = [
         for op in ("TensorScatterMax", "TensorScatterMin")
     ),
     *(
-        case(op, np.float32([1, NAN, 1, -INF, INF]), np.int32([[1], [2], [0], [3], [4]]), np.float32([1, NAN, 3, NAN, 1]))
-        .using(name="nan", grad=False)
+        case(op, np.float32(x), np.int32(places), np.float32(y)).using(name=f"nan-{np.ndim(x)}", grad=False)
         for op in TENSOR_OPS
-    ),
-    *(
-        case(op, np.float32([[1, NAN, 1, -INF, INF, 0, 0, 2, NAN]]), np.int32([[0]]), np.float32([[NAN, 1] + [NAN] * 7]))
-        .using(name="nan-row", grad=False)
-        for op in TENSOR_OPS
+        for x, places, y in (
+            ([1, NAN, 1, -INF, INF], [[1], [2], [0], [3], [4]], [1, NAN, 3, NAN, 1]),
+            ([[1, NAN, 1, -INF, INF, 0, 0, 2, NAN]], [[0]], [[NAN, 1] + [NAN] * 7]),
+        )
     ),
     *(case(op, M, I, U).using(symbolic=("b, 3", "n, 1", "n, 3"), name="sym") for op in TENSOR_OPS),
     *(case(op, M, I, U).using(baked=("indices",), name="constant") for op in TENSOR_OPS),
@@ -109,9 +104,10 @@ CASES = [
         for op in TENSOR_OPS
     ),
     *(case(op, M, np.int32([[4]]), updates((1, 3))).using(error="does not index", name="high") for op in TENSOR_OPS),
-    *(case(op, np.zeros((0, 3)), np.zeros((0, 1), np.int32), np.zeros((0, 3))).using(name="empty") for op in TENSOR_OPS),
-    case("TensorScatterUpdate", M, np.int16([[1]]), updates((1, 3))).using(grad=False),
-    case("TensorScatterUpdate", M, np.uint16([[1]]), updates((1, 3))).using(grad=False),
+    *(
+        case(op, np.zeros((0, 3)), np.zeros((0, 1), np.int32), np.zeros((0, 3))).using(name="empty")
+        for op in TENSOR_OPS
+    ),
     *(case("ScatterNdNonAliasingAdd", cast(M, t), I, cast(U, t)) for t in (*FLOATS, "complex64", "uint8", "int64")),
     case("ScatterNdNonAliasingAdd", np.array([True, False]), np.int32([[1], [1]]), np.array([True, True])),
     case("ScatterNdNonAliasingAdd", M, np.int64([[1], [1]]), updates((2, 3))),
@@ -179,7 +175,8 @@ def check_variable_op(name, initial, *inputs, **attrs):
             jax.jit(lambda *args: entry.fn(*args, **attrs))(jnp.asarray(initial), *inputs),
         ):
             assert actual.dtype == expected.dtype
-            np.testing.assert_allclose(actual.astype(np.complex128), expected.astype(np.complex128), rtol=1e-5)
+            rtol = 1e-5 if expected.dtype.itemsize > 2 else 2e-2  # one division where TensorFlow rounds several
+            np.testing.assert_allclose(actual.astype(np.complex128), expected.astype(np.complex128), rtol=rtol)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,7 +192,7 @@ def test_scatter_into_a_variable(kind, dtype):
         (np.int32([2, 0]), ()),
         (np.int32([1, 1, 3, 1]), (4, 3)),
     ):
-        if kind == "Update" and not shape:
+        if kind == "Update" and not shape:  # TensorFlow: only arithmetic takes a scalar
             continue
         check_variable_op(f"ResourceScatter{kind}", initial, indices, cast(updates(shape) + 1, dtype))
 

@@ -1,0 +1,133 @@
+"""Philox 4x32-10, bit for bit as TensorFlow's CPU kernels use it.
+
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), with the seeding of
+tensorflow/core/kernels/stateless_random_ops.cc. All in 32-bit words, so that it needs no 64-bit mode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+__all__ = ["Words", "bits", "scramble", "to_words"]
+
+_M0, _M1 = np.uint32(0xD2511F53), np.uint32(0xCD9E8D57)
+_W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
+_KEY = (np.uint32(0x3EC8F720), np.uint32(0x02461E29))
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """An array of 64-bit numbers where JAX has none: the last axis of ``data`` holds the low and the high word."""
+
+    data: Any
+    is_pytree_handle = True
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Shape of the array of numbers."""
+        return self.data.shape[:-1]
+
+    @property
+    def dtype(self) -> Any:
+        """What the numbers are."""
+        return np.dtype(np.uint64)
+
+    @property
+    def ndim(self) -> int:
+        """Rank of the array of numbers."""
+        return len(self.shape)
+
+    def tree_flatten(self) -> Any:
+        """Returns the words as the only child."""
+        return (self.data,), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> Words:
+        """Undoes `tree_flatten`."""
+        return cls(*children)
+
+
+def to_words(value: Any) -> Any:
+    """Returns integers as 32-bit words: uint32 of shape (..., 2), low word first."""
+    if isinstance(value, Words):
+        return value.data
+    if isinstance(value, np.ndarray) and value.dtype.itemsize == 8:
+        return np.stack([value.astype(np.uint32), (value.astype(np.uint64) >> np.uint64(32)).astype(np.uint32)], -1)
+    value = jnp.asarray(value)
+    if value.dtype.itemsize == 8:
+        return lax.bitcast_convert_type(value, np.uint32)
+    if jnp.issubdtype(value.dtype, jnp.signedinteger):
+        high = lax.shift_right_arithmetic(value.astype(np.int32), np.int32(31)).astype(np.uint32)
+    else:
+        high = jnp.zeros_like(value, np.uint32)
+    return jnp.stack([value.astype(np.uint32), high], axis=-1)
+
+
+def from_words(words: Any) -> Any:
+    """Returns words as uint64 in 64-bit mode, else as `Words`."""
+    if jax.config.jax_enable_x64:
+        return lax.bitcast_convert_type(jnp.asarray(words), np.uint64)
+    return Words(jnp.asarray(words))
+
+
+def _mul(a: np.uint32, b: Any) -> tuple[Any, Any]:
+    """Returns the low and the high word of a product."""
+    a_low, a_high = np.uint32(int(a) & 0xFFFF), np.uint32(int(a) >> 16)
+    b_low, b_high = b & np.uint32(0xFFFF), b >> np.uint32(16)
+    low = a_low * b_low
+    middle = a_high * b_low + (low >> np.uint32(16))
+    cross = a_low * b_high + (middle & np.uint32(0xFFFF))
+    return b * a, a_high * b_high + (middle >> np.uint32(16)) + (cross >> np.uint32(16))
+
+
+def block(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
+    """Returns the four words for a counter and a key, each a uint32 array."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        low0, high0 = _mul(_M0, c0)
+        low1, high1 = _mul(_M1, c2)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = k0 + _W0, k1 + _W1
+    return c0, c1, c2, c3
+
+
+def scramble(seed: Any) -> tuple[Any, Any]:
+    """Returns key words (2,) and counter words (4,) for a seed of two integers, as TensorFlow's GenerateKey does."""
+    words = jnp.asarray(to_words(seed))
+    mixed = block((words[0, 0], words[0, 1], words[1, 0], words[1, 1]), (jnp.uint32(_KEY[0]), jnp.uint32(_KEY[1])))
+    zero = jnp.zeros((), np.uint32)
+    return jnp.stack(mixed[:2]), jnp.stack([zero, zero, mixed[2], mixed[3]])
+
+
+def _add(counter: Any, steps: Any) -> tuple[Any, Any, Any, Any]:
+    """Adds 32-bit numbers to a 128-bit counter, with carries."""
+    c0 = counter[0] + steps
+    carry = (c0 < steps).astype(np.uint32)
+    c1 = counter[1] + carry
+    carry = carry & (c1 == 0).astype(np.uint32)
+    c2 = counter[2] + carry
+    carry = carry & (c2 == 0).astype(np.uint32)
+    c3 = counter[3] + carry
+    return c0, c1, c2, c3
+
+
+def bits(key: Any, counter: Any, count: int) -> Any:
+    """Returns ``count`` 32-bit words.
+
+    Args:
+      key: words (2,).
+      counter: words (4,).
+      count: how many; each step of the counter gives four.
+    """
+    groups = math.ceil(count / 4)
+    words = block(_add(counter, lax.iota(np.uint32, groups)), (key[0], key[1]))
+    return jnp.stack(words, axis=-1).reshape(-1)[:count]

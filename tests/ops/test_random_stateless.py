@@ -1,0 +1,84 @@
+"""Stateless random ops give TensorFlow's bits."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+
+from .harness import case, check
+
+SEEDS = [np.array(s, np.int64) for s in ([1, 2], [-5, 2**40 + 3])] + [np.array([7, -9], np.int32)]
+KEY, COUNTER = np.array([2**63 + 12345], np.uint64), np.array([2**64 - 2, 77], np.uint64)
+PHILOX = np.int32(1)
+FLOATS = ["float32", "float64", "float16", "bfloat16"]
+
+CASES = [
+    *(case("StatelessRandomGetKeyCounter", s).using(vmap=False) for s in SEEDS),
+    *(case("StatelessRandomGetKeyCounterAlg", s).using(vmap=False) for s in SEEDS),
+    case("StatelessRandomGetAlg"),
+    *(
+        case(f"StatelessRandom{kind}", np.array(shape, np.int32), SEEDS[i], dtype=tf.as_dtype(dtype)).using(
+            vmap=False, name=f"{dtype}-{shape}-{i}"
+        )
+        for kind in ("Uniform", "Normal")
+        for dtype in FLOATS
+        for i, shape in enumerate(([7], [2, 3], [0, 4]))
+    ),
+    *(
+        case(f"StatelessRandom{kind}V2", np.array(shape, np.int32), KEY, COUNTER, PHILOX, dtype=tf.as_dtype(dtype)).using(
+            vmap=False, name=f"{dtype}-{shape}"
+        )
+        for kind in ("Uniform", "Normal")
+        for dtype in FLOATS
+        for shape in ([], [33])
+    ),
+    *(
+        case("StatelessRandomUniformInt", np.array([9]), SEEDS[0], low, high, dtype=tf.as_dtype(low.dtype)).using(
+            vmap=False
+        )
+        for low, high in ((np.int32(-3), np.int32(100)), (np.int64(-(2**40)), np.int64(2**50)))
+    ),
+    *(
+        case(
+            "StatelessRandomUniformIntV2", np.array([9]), KEY, COUNTER, PHILOX, low, high, dtype=tf.as_dtype(low.dtype)
+        ).using(vmap=False)
+        for low, high in ((np.int32(-3), np.int32(100)), (np.uint64(5), np.uint64(2**63 + 1)))
+    ),
+    *(
+        case("StatelessRandomUniformFullInt", np.array([5]), SEEDS[1], dtype=tf.as_dtype(d)).using(vmap=False)
+        for d in ("int32", "int64", "uint32", "uint64")
+    ),
+    *(
+        case("StatelessRandomUniformFullIntV2", np.array([5]), KEY, COUNTER, PHILOX, dtype=tf.as_dtype(d)).using(
+            vmap=False
+        )
+        for d in ("int32", "int64", "uint32", "uint64")
+    ),
+    case("StatelessRandomUniformV2", np.array([2]), KEY, COUNTER, np.int32(2)).using(error="algorithm 2"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case):
+    check(case)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_without_64_bits(x64):
+    """Keys and counters are 64-bit; the bits are TensorFlow's also where JAX has 32-bit integers only."""
+    fn = tf.function(lambda seed: tf.random.stateless_uniform([11], seed))
+    seed = np.array([3, 2**31 - 1], np.int32)
+    with jax.enable_x64(x64):
+        jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec([2], tf.int32))
+        np.testing.assert_array_equal(jax.jit(jax_fn)(seed), fn(seed))
+
+
+def test_dropout_mask_is_tensorflows():
+    def fn(x, seed):
+        return tf.nn.experimental.stateless_dropout(x, rate=0.4, seed=seed)
+
+    x, seed = np.ones((5, 7), np.float32), np.array([4, 5], np.int32)
+    jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec([5, 7]), tf.TensorSpec([2], tf.int32))
+    np.testing.assert_allclose(jax.jit(jax_fn)(x, seed), fn(x, seed), rtol=1e-6)
