@@ -28,10 +28,10 @@ def _initial(kind: str, dtype: Any) -> Any:
     return info.min if kind == "Max" else info.max
 
 
-def _scatter(kind: str, data: Any, ids: Any, count: Any) -> Any:
+def _scatter(kind: str, data: Any, ids: Any, count: Any, start: Any = None) -> Any:
     """Folds slices of ``data`` into ``count`` segments; ids outside ``[0, count)`` are dropped."""
     element = data.shape[ids.ndim :]
-    initial = jnp.full((count, *element), _initial(kind, data.dtype), data.dtype)
+    initial = jnp.full((count, *element), _initial(kind, data.dtype) if start is None else start, data.dtype)
     if any(d == 0 for d in (count, *data.shape)):
         return initial
     numbers = lax.ScatterDimensionNumbers(
@@ -47,18 +47,16 @@ def _wide(ids: Any, like: Any) -> Any:
     return ids.reshape(ids.shape + (1,) * (like.ndim - ids.ndim))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
-def _extreme(data: Any, ids: Any, kind: str, count: Any) -> Any:
-    # NaN: TensorFlow folds with std::max(old, new), which passes over NaN but for a segment's own start.
-    worst = lax.full_like(data, -np.inf if kind == "Max" else np.inf)
-    return _scatter(kind, lax.select(lax.ne(data, data), worst, data), ids, count)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
+def _extreme(data: Any, ids: Any, kind: str, count: Any, start: Any) -> Any:
+    return _scatter(kind, data, ids, count, start)
 
 
 @_extreme.defjvp
-def _extreme_jvp(kind: str, count: Any, primals: Any, tangents: Any) -> Any:
+def _extreme_jvp(kind: str, count: Any, start: Any, primals: Any, tangents: Any) -> Any:
     # The gradient goes in equal parts to the elements that equal the result.
     data, ids = primals
-    out = _extreme(data, ids, kind, count)
+    out = _extreme(data, ids, kind, count, start)
     chosen = lax.convert_element_type(lax.eq(data, take(out, ids, 0)), out.dtype)
     number = lax.max(_scatter("Sum", chosen, ids, count), lax.full_like(out, 1))
     total = _scatter("Sum", lax.mul(tangents[0], chosen), ids, count)
@@ -84,11 +82,14 @@ def _product_jvp(count: Any, primals: Any, tangents: Any) -> Any:
     return out, _scatter("Sum", lax.mul(tangents[0], partial), ids, count)
 
 
-def fold(kind: str, data: Any, ids: Any, count: Any) -> Any:
-    """Reduces data over segments; ids outside ``[0, count)`` are dropped; gradients are TensorFlow's."""
+def fold(kind: str, data: Any, ids: Any, count: Any, start: Any = None) -> Any:
+    """Reduces data over segments; ids outside ``[0, count)`` are dropped; gradients are TensorFlow's.
+
+    NaN makes the largest or smallest of its segment NaN (TensorFlow on CPU forgets it when another element follows).
+    """
     data, ids = jnp.asarray(data), jnp.asarray(ids)
     if kind in ("Max", "Min") and jnp.issubdtype(data.dtype, jnp.floating):
-        return _extreme(data, ids, kind, count)
+        return _extreme(data, ids, kind, count, start)
     if kind == "Prod" and jnp.issubdtype(data.dtype, jnp.inexact):
         return _product(data, ids, count)
     return _scatter(kind, data, ids, count)
@@ -185,8 +186,12 @@ def _sorted(kind: str, data: Any, segment_ids: Any, bound: int | None) -> Any:
     count = _number(segment_ids, bound)
     if kind == "Mean":
         return _mean(fold("Sum", data, segment_ids, count), segment_ids, count)
-    y = fold(kind, data, segment_ids, count)
-    return _blank(y, segment_ids, count) if kind in ("Max", "Min") else y
+    if kind not in ("Max", "Min"):
+        return fold(kind, data, segment_ids, count)
+    # No finite start here, unlike `_unsorted`: a segment of infinities keeps them.
+    infinite = jnp.issubdtype(data.dtype, jnp.floating)
+    start = None if not infinite else -np.inf if kind == "Max" else np.inf
+    return _blank(fold(kind, data, segment_ids, count, start), segment_ids, count)
 
 
 def _mean(total: Any, ids: Any, count: Any) -> Any:

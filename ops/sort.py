@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -35,8 +36,8 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
 def top_k_v2(x: Any, k: Static, *, sorted: bool = True, index_type: Any = np.int32) -> tuple[Any, Any]:
     """The k largest of the last axis and their places; of equal ones the first. See tf.raw_ops.TopKV2.
 
-    NaN counts as largest (TensorFlow leaves it open). With ``sorted=False``, where TensorFlow promises no order, the
-    results are sorted all the same.
+    NaN counts as largest (TensorFlow leaves it open), and 0 as larger than -0 (equal in TensorFlow). With
+    ``sorted=False``, where TensorFlow promises no order, the results are sorted all the same.
     """
     del sorted
     if np.size(k) != 1:
@@ -203,9 +204,10 @@ def _traced_unique(x: Any, axis: int, out_idx: Any, bound: int | None) -> tuple[
         raise OpError("the number of distinct values depends on traced values; set dynamic_shape_bound")
     dtype = canonical(out_idx)
     n = x.shape[axis]
-    rows = jnp.moveaxis(x, axis, 0).reshape(n, -1)
+    width = math.prod(d for i, d in enumerate(x.shape) if i != axis)
+    rows = jnp.moveaxis(x, axis, 0).reshape(n, width)
     place = lax.iota(np.int32, n)
-    columns = [rows[:, i] for i in range(rows.shape[1])]
+    columns = [rows[:, i] for i in range(width)] or [jnp.zeros((n,), bool)]  # empty slices are all the same
     *columns, order = lax.sort((*columns, place), num_keys=len(columns), is_stable=True)
     differs = jnp.zeros((max(n - 1, 0),), bool)
     for column in columns:

@@ -35,15 +35,13 @@ CASES = [
         for shape in ([], [33])
     ),
     *(
-        case("StatelessRandomUniformInt", np.array([9]), SEEDS[0], low, high, dtype=tf.as_dtype(low.dtype)).using(
-            vmap=False
-        )
+        case("StatelessRandomUniformInt", np.array([9]), SEEDS[0], low, high).using(vmap=False, name=str(low.dtype))
         for low, high in ((np.int32(-3), np.int32(100)), (np.int64(-(2**40)), np.int64(2**50)))
     ),
     *(
-        case(
-            "StatelessRandomUniformIntV2", np.array([9]), KEY, COUNTER, PHILOX, low, high, dtype=tf.as_dtype(low.dtype)
-        ).using(vmap=False)
+        case("StatelessRandomUniformIntV2", np.array([9]), KEY, COUNTER, PHILOX, low, high).using(
+            vmap=False, name=str(low.dtype)
+        )
         for low, high in ((np.int32(-3), np.int32(100)), (np.uint64(5), np.uint64(2**63 + 1)))
     ),
     *(

@@ -27,6 +27,7 @@ M = np.array([[1.0, 5, -2], [3, 0.5, 2], [2, 2, 0], [4, -1, 0], [1, 1, 1]])
 SMALL = np.array([[1, 5], [3, 4], [2, 2], [4, 0]])
 TIES = np.float64([[1, 2], [1, 3], [1, 3], [0, 3], [2, 2]])
 ZEROS = np.float64([[0, 2], [3, 0], [4, 5], [0, 6], [7, 0]])
+SPARSE = (np.int32([0, 2, 1]), np.int32([0, 0, 2]))
 KINDS = ("Sum", "Prod", "Max", "Min")
 SORTED = (*KINDS, "Mean")
 NORMS = ("Sum", "Mean", "SqrtN")
@@ -56,9 +57,15 @@ CASES = [
     ),
     case("UnsortedSegmentSum", M, np.int16([2, 0, 2, 2, 0]), np.int32(3)).using(grad=False),
     *(case(f"UnsortedSegment{kind}", M, np.int32(1), np.int32(2)).using(name="one-id") for kind in KINDS),
-    *(case(f"UnsortedSegment{kind}", np.zeros((0, 2)), np.int32([]), np.int32(2)).using(name="empty") for kind in KINDS),
+    *(
+        case(f"UnsortedSegment{kind}", np.zeros((0, 2)), np.int32([]), np.int32(2)).using(name="empty")
+        for kind in KINDS
+    ),
     *(case(f"UnsortedSegment{kind}", np.zeros((0, 2)), np.int32([]), np.int32(0)).using(name="none") for kind in KINDS),
-    *(case(f"UnsortedSegment{kind}", np.zeros((2, 0)), np.int32([1, 0]), np.int32(2)).using(name="flat") for kind in KINDS),
+    *(
+        case(f"UnsortedSegment{kind}", np.zeros((2, 0)), np.int32([1, 0]), np.int32(2)).using(name="flat")
+        for kind in KINDS
+    ),
     *(
         case(f"UnsortedSegment{kind}", data, np.int32([1, 1, 1, 0, -1]), np.int32(3)).using(name=name)
         for kind in KINDS
@@ -66,11 +73,10 @@ CASES = [
         if has_kernel(kind, data.dtype.name)
     ),
     *(
-        case(f"UnsortedSegment{kind}", np.float32([[NAN, 2], [3, NAN], [-INF, INF]]), np.int32(ids), np.int32(2)).using(
-            name=f"nan-{ids}", grad=False
-        )
+        # TensorFlow forgets NaN when another element follows: it comes last here.
+        case(f"UnsortedSegment{kind}", np.float32([[3, 2], [NAN, 3], [-INF, INF]]), np.int32([0, 0, 1]), np.int32(2))
+        .using(name="nan")
         for kind in KINDS
-        for ids in ([0, 0, 1], [1, 0, 1])
     ),
     *(
         case(f"UnsortedSegment{kind}", M, np.int32([2, 0, 2, 2, 0]), np.int32(3)).using(
@@ -84,7 +90,7 @@ CASES = [
         )
         for kind in KINDS
     ),
-    case("UnsortedSegmentSum", M, np.int32([2, 0, 3, 2, 0]), np.int32(3)).using(error="id 3 is out of range", name="high"),
+    case("UnsortedSegmentSum", M, np.int32([2, 0, 3, 2, 0]), np.int32(3)).using(error="id 3 is out", name="high"),
     case("UnsortedSegmentSum", M, np.int32([2, 0]), np.int32(3)).using(error="does not start", name="shape"),
     case("UnsortedSegmentMax", M, np.int32([-1] * 5), np.int32(-1)).using(error="negative", name="count"),
     # The size of the result depends on the ids: they are constants of the graph.
@@ -106,12 +112,15 @@ CASES = [
         for name, data in (("ties", TIES), ("zeros", ZEROS))
     ),
     *(
-        case(f"Segment{kind}", np.float32([1, NAN, NAN, 4, -INF, INF]), np.int32([0, 0, 3, 3, 4, 5])).using(
-            baked=("segment_ids",), name="nan", grad=False
+        case(f"Segment{kind}", np.float32([1, NAN, NAN, -INF, INF]), np.int32([0, 0, 3, 4, 5])).using(
+            baked=("segment_ids",), name="nan"
         )
         for kind in SORTED
     ),
-    *(case(f"Segment{kind}", np.zeros((0, 2)), np.zeros(0, np.int32)).using(jit=False, name="empty") for kind in SORTED),
+    *(
+        case(f"Segment{kind}", np.zeros((0, 2)), np.zeros(0, np.int32)).using(jit=False, name="empty")
+        for kind in SORTED
+    ),
     *(case(f"Segment{kind}", M, np.int32([0, 0, 2, 2, 5])).using(jit=False, name="eager") for kind in SORTED),
     *(
         case(f"Segment{kind}", M, np.int32([0, 0, 2, 2, 5])).using(
@@ -145,7 +154,7 @@ CASES = [
     ),
     *(case(f"SparseSegment{kind}", M[:, 0], np.int32([1, 1]), np.int32([0, 0])).using(jit=False) for kind in NORMS),
     *(
-        case(f"SparseSegment{kind}WithNumSegments", cast(SMALL, t), np.int32([0, 2, 1]), np.int32([0, 0, 2]), np.int32(n))
+        case(f"SparseSegment{kind}WithNumSegments", cast(SMALL, t), *SPARSE, np.int32(n))
         for kind in NORMS
         for t in (*FLOATS, *(("int32", "uint8") if kind == "Sum" else ()))
         for n in (3, 5)
@@ -161,7 +170,7 @@ CASES = [
         ).using(name=f"{ids}-{t}")
         for kind in NORMS
         for t, sparse in (("int32", False), ("int64", True))
-        for indices, ids in (([4, 4, 0], [0, 0, 0]), ([4, 4, 0, 1], [1, 1, 1, 4]), ([], []))
+        for indices, ids in (([4, 4, 0], [0, 0, 0]), ([4, 4, 0, 1], [1, 1, 1, 4]))
     ),
     *(
         case(f"SparseSegment{kind}WithNumSegments", M, np.int32([4, 4, 0]), np.int32([0, 0, 2]), np.int32(3)).using(
@@ -185,7 +194,7 @@ CASES = [
         )
         for kind in NORMS
         for t in ("int32", "int64")
-        for indices, ids in (([1, 1, 5], [0, 0, 0]), ([3, 1, 1, 3], [1, 1, 2, 2]), ([], []))
+        for indices, ids in (([1, 1, 5], [0, 0, 0]), ([3, 1, 1, 3], [1, 1, 2, 2]))
     ),
     *(
         case(f"SparseSegment{kind}GradV2", cast(SMALL[:3], t), np.int32([3, 2, 3]), np.int32([0, 0, 2]), np.int32(4))
@@ -199,7 +208,7 @@ CASES = [
         )
         for kind in NORMS
         for t in ("int32", "int64")
-        for indices, ids in (([1, 1, 5], [0, 0, 0]), ([3, 1, 1, 3], [1, 1, 2, 2]), ([], []))
+        for indices, ids in (([1, 1, 5], [0, 0, 0]), ([3, 1, 1, 3], [1, 1, 2, 2]))
     ),
     *(
         case(f"SparseSegment{kind}Grad", M[:3], np.int32([6]), np.int32([0]), np.int32(6)).using(error="out of range")
@@ -260,3 +269,11 @@ def test_traced_ids_need_a_bound():
 def test_traced_ids_out_of_range_are_dropped():
     total = jax.jit(lambda i: segment.unsorted_segment_sum(jnp.ones(3), i, np.int32(2)))(jnp.array([1, 2, -1]))
     np.testing.assert_array_equal(total, [0, 1])
+
+
+def test_sparse_segments_of_nothing_are_zeros():
+    # TensorFlow leaves these uninitialized.
+    none = np.zeros(0, np.int32)
+    for kind in NORMS:
+        for name in (f"SparseSegment{kind}WithNumSegments", f"SparseSegment{kind}Grad"):
+            np.testing.assert_array_equal(registry.lookup(name).fn(M, none, none, np.int32(4)), np.zeros((4, 3)))

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .quiet import import_tensorflow
+from .quiet import import_tensorflow, quiet_stderr
 
 app = typer.Typer(
     name="tf2jax-lite",
@@ -48,7 +48,8 @@ def inspect(model: Model, tag: Tag = None, as_json: Json = False) -> None:
     import_tensorflow()
     from tf2jax_lite.describe import describe_saved_model
 
-    found = describe_saved_model(model, tag)
+    with quiet_stderr():
+        found = describe_saved_model(model, tag)
     if as_json:
         _print_json(found.as_json())
         return
@@ -122,7 +123,7 @@ def verify(
     from tf2jax_lite.verify import verify_saved_model
 
     arrays = None if inputs is None else _read_npz(inputs)
-    with console.status("loading", spinner="dots") as status:
+    with console.status("loading", spinner="dots") as status, quiet_stderr():
         results = verify_saved_model(
             model,
             signature,
@@ -178,4 +179,5 @@ def demo(
     import_tensorflow()
     from tf2jax_lite.demo import run_demo
 
-    run_demo(console, steps)
+    with quiet_stderr():
+        run_demo(console, steps)
