@@ -197,7 +197,7 @@ def slice_(input: Any, begin: Any, size: Static) -> Any:
                     raise OpError(f"slice from {list(starts)} to {limits} reaches out of {list(input.shape)}")
         return lax.slice(input, starts, limits)
     sizes = []
-    for i, (s, d) in enumerate(zip(dims(size), input.shape, strict=True)):
+    for i, s in enumerate(dims(size)):
         if isinstance(s, int) and s == -1:
             raise OpError(f"size -1 in dimension {i} with a traced 'begin' gives a shape that depends on values")
         sizes.append(s)
@@ -210,7 +210,12 @@ def transpose(x: Any, perm: Static) -> Any:
     return lax.transpose(jnp.asarray(x), normalize_axes(perm, jnp.ndim(x)))
 
 
-@op("Tile", host=lambda input, multiples: jnp.tile(input, dims(multiples)) if np.size(input) > 1024 else np.tile(input, dims(multiples)))
+@op(
+    "Tile",
+    host=lambda input, multiples: (
+        jnp.tile(input, dims(multiples)) if np.size(input) > 1024 else np.tile(input, dims(multiples))
+    ),
+)
 def tile(input: Any, multiples: Static) -> Any:
     """Repeats. See tf.raw_ops.Tile."""
     return jnp.tile(input, dims(multiples))

@@ -67,7 +67,7 @@ def convolve(
     input, filter = jnp.asarray(input), jnp.asarray(filter)
     channel, places = layout(data_format)
     steps, rates = spatial(strides, data_format), spatial(dilations, data_format)
-    window = filter.shape[: len(places)]
+    window: Any = filter.shape[: len(places)]
     pads = resolve_padding(
         padding, explicit_paddings, data_format, [input.shape[i] for i in places], window, steps, rates
     )
@@ -80,7 +80,7 @@ def convolve(
         pads,
         rhs_dilation=rates,
         dimension_numbers=_numbers(data_format),
-        feature_group_count=groups,
+        feature_group_count=int(groups),
         preferred_element_type=input.dtype,
     )
 

@@ -53,9 +53,7 @@ def resize_bilinear(
     rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers).astype(np.float32)
     columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers).astype(np.float32)
     # TensorFlow interpolates in float32 whatever the input's type.
-    out = jnp.einsum(
-        "nhwc,Hh,Ww->nHWc", images.astype(np.float32), rows, columns, precision=resize_bilinear_precision
-    )
+    out = jnp.einsum("nhwc,Hh,Ww->nHWc", images.astype(np.float32), rows, columns, precision=resize_bilinear_precision)
     del dtype
     return out
 

@@ -29,7 +29,9 @@ def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
     t_features, t_labels = tangents
     loss, backprop = _cross_entropy(features, labels)
     softmax = backprop + labels
-    t_loss = jnp.sum(backprop * t_features, axis=-1) - jnp.sum(jax.nn.log_softmax(features, axis=-1) * t_labels, axis=-1)
+    t_loss = jnp.sum(backprop * t_features, axis=-1) - jnp.sum(
+        jax.nn.log_softmax(features, axis=-1) * t_labels, axis=-1
+    )
     inner = jnp.sum(softmax * t_features, axis=-1, keepdims=True)
     return (loss, backprop), (t_loss, softmax * (t_features - inner) - t_labels)
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -19,7 +18,9 @@ def _pair(x: Any, y: Any) -> tuple[Any, Any]:
         return x, y
     shape = jnp.broadcast_shapes(x.shape, y.shape)
     # lax takes scalars only where both shapes are given out; jnp's broadcasting makes one equation.
-    return (x if x.shape == shape else jnp.broadcast_to(x, shape)), (y if y.shape == shape else jnp.broadcast_to(y, shape))
+    return (x if x.shape == shape else jnp.broadcast_to(x, shape)), (
+        y if y.shape == shape else jnp.broadcast_to(y, shape)
+    )
 
 
 def _host1(fn: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -32,7 +33,11 @@ def _host1(fn: Callable[[Any], Any]) -> Callable[..., Any]:
 def _host2(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def host(x: Any, y: Any) -> Any:
         out = np.asarray(fn(np.asarray(x), np.asarray(y)))
-        return out if out.dtype == object or is_symbolic(x) or is_symbolic(y) else out.astype(np.result_type(x, y) if out.dtype != bool else bool, copy=False)
+        return (
+            out
+            if out.dtype == object or is_symbolic(x) or is_symbolic(y)
+            else out.astype(np.result_type(x, y) if out.dtype != bool else bool, copy=False)
+        )
 
     return host
 
@@ -78,7 +83,9 @@ _unary("Tanh", lax.tanh)
 _unary("Sigmoid", lax.logistic)
 _unary("Floor", lax.floor, np.floor)
 _unary("Ceil", lax.ceil, np.ceil)
-_unary("Round", lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if jnp.issubdtype(x.dtype, jnp.floating) else x)
+_unary(
+    "Round", lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if jnp.issubdtype(x.dtype, jnp.floating) else x
+)
 _unary("Reciprocal", lambda x: lax.div(jnp.ones((), x.dtype), x))
 _unary("Erf", lax.erf)
 _unary("IsNan", jnp.isnan)
@@ -212,7 +219,10 @@ def _xlog(log: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 _binary("Xlogy", _xlog(lax.log))
 _binary("Xlog1py", _xlog(lax.log1p))
-_binary("Xdivy", lambda x, y: jnp.where(x == 0, jnp.zeros((), x.dtype), lax.div(x, jnp.where(x == 0, jnp.ones((), y.dtype), y))))
+_binary(
+    "Xdivy",
+    lambda x, y: jnp.where(x == 0, jnp.zeros((), x.dtype), lax.div(x, jnp.where(x == 0, jnp.ones((), y.dtype), y))),
+)
 _binary("Atan2", lax.atan2)
 _binary("TruncateDiv", lax.div)
 _binary("TruncateMod", lax.rem)

@@ -112,7 +112,7 @@ def softplus_grad(gradients: Any, features: Any) -> Any:
 
 @op("Softsign")
 def softsign(features: Any) -> Any:
-    """x / (1 + abs(x)). See tf.raw_ops.Softsign."""
+    """Returns x / (1 + abs(x)). See tf.raw_ops.Softsign."""
     x = jnp.asarray(features)
     return x / (1 + jnp.abs(x))
 

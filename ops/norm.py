@@ -83,9 +83,7 @@ def fused_batch_norm(
     is_training: bool = True,
 ) -> tuple[Any, ...]:
     """See tf.raw_ops.FusedBatchNormV2."""
-    return _batch_norm(
-        x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
-    )
+    return _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
 
 
 @op("FusedBatchNormV3")
@@ -102,9 +100,7 @@ def fused_batch_norm_v3(
     is_training: bool = True,
 ) -> tuple[Any, ...]:
     """See tf.raw_ops.FusedBatchNormV3; the third reserve space is empty, as TensorFlow's is on CPU."""
-    results = _batch_norm(
-        x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
-    )
+    results = _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
     return (*results, jnp.zeros((0,), results[1].dtype))
 
 

@@ -11,14 +11,12 @@ from .values import canonical, dims
 
 @op("RandomUniform", needs_key=True)
 def random_uniform(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Uniform in [0, 1). The bits are JAX's: TensorFlow's depend on its run-time state. See tf.raw_ops.RandomUniform."""
+    """Uniform in [0, 1); bits are JAX's, since TensorFlow's depend on its state. See tf.raw_ops.RandomUniform."""
     return jax.random.uniform(key, dims(shape), canonical(dtype))
 
 
 @op("RandomUniformInt", needs_key=True)
-def random_uniform_int(
-    shape: Static, minval: Any, maxval: Any, *, seed: int = 0, seed2: int = 0, key: Any
-) -> Any:
+def random_uniform_int(shape: Static, minval: Any, maxval: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
     """Uniform integers in [minval, maxval). See tf.raw_ops.RandomUniformInt."""
     return jax.random.randint(key, dims(shape), minval, maxval, jnp.asarray(minval).dtype)
 

@@ -17,7 +17,7 @@ from .registry import Static, op
 from .values import canonical, dims
 
 _PHILOX, _AUTO = 1, 3
-_INT32, _FLOAT32 = np.dtype(np.int32), np.dtype(np.float32)
+_UINT64, _FLOAT32 = np.dtype(np.uint64), np.dtype(np.float32)
 
 
 def _check(alg: Any) -> None:
@@ -58,7 +58,9 @@ def _state(key: Any, counter: Any) -> tuple[Any, Any]:
 def _unit(words: Any, dtype: Any) -> Any:
     """Returns floats in [0, 1): the words' low bits as mantissa, minus one."""
     if dtype == np.float32:
-        return lax.bitcast_convert_type((words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23), np.float32) - np.float32(1)
+        return lax.bitcast_convert_type((words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23), np.float32) - np.float32(
+            1
+        )
     if dtype == np.float64:
         pairs = words.reshape(-1, 2)
         high = (pairs[:, 0] & np.uint32(0xFFFFF)) | np.uint32(1023 << 20)
@@ -156,7 +158,7 @@ def stateless_random_uniform_int(shape: Static, seed: Any, minval: Any, maxval: 
 
 @op("StatelessRandomUniformFullIntV2")
 def stateless_random_uniform_full_int_v2(
-    shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = np.dtype(np.uint64)
+    shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _UINT64
 ) -> Any:
     """Uniform over all integers of the type. See tf.raw_ops.StatelessRandomUniformFullIntV2."""
     _check(alg)
@@ -164,6 +166,6 @@ def stateless_random_uniform_full_int_v2(
 
 
 @op("StatelessRandomUniformFullInt")
-def stateless_random_uniform_full_int(shape: Static, seed: Any, *, dtype: Any = np.dtype(np.uint64)) -> Any:
+def stateless_random_uniform_full_int(shape: Static, seed: Any, *, dtype: Any = _UINT64) -> Any:
     """Uniform over all integers of the type. See tf.raw_ops.StatelessRandomUniformFullInt."""
     return _full_int(shape, *scramble(seed), dtype)

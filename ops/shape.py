@@ -143,12 +143,12 @@ def _host_range(start: Any, limit: Any, delta: Any) -> Any:
     if delta == 0:
         raise OpError("Range with a step of 0")
     if np.issubdtype(start.dtype, np.integer):
-        return np.arange(start, limit, delta, start.dtype)
+        return np.arange(int(start), int(limit), int(delta), dtype=start.dtype)
     count = max(0, math.ceil(abs((float(limit) - float(start)) / float(delta))))
     if (float(limit) - float(start)) * float(delta) < 0:
         count = 0
     # TensorFlow adds the step again and again; so the rounding is that of a running sum.
-    steps = np.full(count, delta, start.dtype)
+    steps: Any = np.full(count, delta, start.dtype)
     steps[:1] = start
     return np.add.accumulate(steps, dtype=start.dtype) if count else steps
 
@@ -157,7 +157,9 @@ def _host_range(start: Any, limit: Any, delta: Any) -> Any:
 def range_(start: Static, limit: Static, delta: Static) -> Any:
     """Returns numbers from ``start`` below ``limit``; symbolic dimensions are taken. See tf.raw_ops.Range."""
     first, last, step = (dims(v)[0] if is_symbolic(v) or v.dtype.kind in "iu" else v for v in (start, limit, delta))
-    count = core.max_dim(0, -((first - last) // step)) if isinstance(step, int) and step > 0 else -((first - last) // step)
+    count = (
+        core.max_dim(0, -((first - last) // step)) if isinstance(step, int) and step > 0 else -((first - last) // step)
+    )
     dtype = canonical(next((v.dtype for v in (start, limit, delta) if not is_symbolic(v)), np.int32))
     out = lax.iota(dtype, count)
     if not (isinstance(step, int) and step == 1):
@@ -168,8 +170,8 @@ def range_(start: Static, limit: Static, delta: Static) -> Any:
 
 
 def _host_broadcast_args(s0: Any, s1: Any) -> Any:
-    dtype = s0.dtype if s0.dtype != object else s1.dtype
-    return dims_array(jnp.broadcast_shapes(dims(s0), dims(s1)), dtype if dtype != object else np.int32)
+    dtype = s0.dtype if s0.dtype.kind != "O" else s1.dtype
+    return dims_array(jnp.broadcast_shapes(dims(s0), dims(s1)), dtype if dtype.kind != "O" else np.int32)
 
 
 @op("BroadcastArgs", host=_host_broadcast_args)

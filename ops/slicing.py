@@ -10,7 +10,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .registry import Static, op
-from .values import dims, is_symbolic, known
+from .values import dims, known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,8 @@ def strided_slice(
             if _is_int(item.begin):
                 if _is_int(size) and not -size <= item.begin < size:
                     raise OpError(f"slice index {item.begin} of dimension {axis} out of bounds ({size})")
-                start = item.begin if item.begin >= 0 else size + item.begin
+                at: Any = item.begin
+                start = at if at >= 0 else size + at
                 limit = start + 1
             else:
                 dynamic.append((axis, item.begin, 1))

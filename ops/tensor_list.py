@@ -237,8 +237,8 @@ def tensor_list_set_item(
             raise OpError(f"index {position} is out of range for a list of {lst.length} elements")
     elif resize_if_index_out_of_bounds and not lst.is_traced:
         raise OpError(
-            "a list of dynamic size is written at an index that is not known while tracing; give the list (TensorArray) "
-            "its size and dynamic_size=False, or make the loop's trip count known"
+            "a list of dynamic size is written at an index that is not known while tracing; give the TensorArray its "
+            "size and dynamic_size=False, or make the loop's trip count known"
         )
     buffer = _like(lst.length if not lst.is_traced else 1, item) if lst.buffer is None else lst.buffer
     return lst.with_buffer(_set(buffer, as_array(index), item))
@@ -362,9 +362,7 @@ def tensor_list_scatter_v2(
         if positions is None:
             raise OpError("the length of the list depends on indices that are not known while tracing")
         count = int(positions.max(initial=-1)) + 1
-    return TensorList(
-        _scattered(count, tensor, indices), count, _plain(element_dtype), tuple(tensor.shape[1:])
-    )
+    return TensorList(_scattered(count, tensor, indices), count, _plain(element_dtype), tuple(tensor.shape[1:]))
 
 
 @op("TensorListScatterIntoExistingList")
@@ -428,8 +426,10 @@ def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) 
     if a.buffer is None or b.buffer is None:
         if a.length and b.length and (a.buffer is None) != (b.buffer is None):
             known_one = a if a.buffer is not None else b
-            fill = jax.tree.map(lambda leaf: jnp.zeros((a.length + b.length - known_one.length, *leaf.shape[1:]),
-                                                       leaf.dtype), known_one.buffer)
+            fill = jax.tree.map(
+                lambda leaf: jnp.zeros((a.length + b.length - known_one.length, *leaf.shape[1:]), leaf.dtype),
+                known_one.buffer,
+            )
             parts = (a.buffer, fill) if known_one is a else (fill, b.buffer)
             return a.with_buffer(_joined(*parts), a.length + b.length)
         return a.with_buffer(a.buffer if a.buffer is not None else b.buffer, a.length + b.length)

@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 
 from .registry import op
+from .shape import INT32
 from .values import dims_array
 
 
@@ -35,7 +36,7 @@ def assign_sub_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
 
 
 @op("VariableShape", reads=("input",))
-def variable_shape(input: Any, *, out_type: Any = np.dtype(np.int32)) -> Any:
+def variable_shape(input: Any, *, out_type: Any = INT32) -> Any:
     """Returns the shape of the variable's value. See tf.raw_ops.VariableShape."""
     return dims_array(input.shape, out_type)
 

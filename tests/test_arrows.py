@@ -39,7 +39,7 @@ def _files():
 
 def _imports(path, parts):
     """Yields (room, line) for each import of this package, and ("tensorflow", line)."""
-    package = ["tf2jax_lite", *(parts[:-1] if parts[-1] != "__init__" else parts[:-1])]
+    package = ["tf2jax_lite", *parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.Import):

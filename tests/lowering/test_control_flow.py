@@ -27,10 +27,12 @@ def check(fn, *args, grad=True):
         x = tf.constant(args[0])
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = sum(tf.reduce_sum(tf.cast(o, tf.float32)) for o in tf.nest.flatten(fn(x, *map(tf.constant, args[1:]))))
-        actual = jax.grad(
-            lambda x: sum(jnp.sum(o.astype(jnp.float32)) for o in jax.tree.leaves(jax_fn(x, *args[1:])))
-        )(args[0])
+            loss = sum(
+                tf.reduce_sum(tf.cast(o, tf.float32)) for o in tf.nest.flatten(fn(x, *map(tf.constant, args[1:])))
+            )
+        actual = jax.grad(lambda x: sum(jnp.sum(o.astype(jnp.float32)) for o in jax.tree.leaves(jax_fn(x, *args[1:]))))(
+            args[0]
+        )
         np.testing.assert_allclose(actual, tape.gradient(loss, x), rtol=1e-4, atol=1e-5)
     return jax_fn
 

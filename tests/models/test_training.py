@@ -18,7 +18,13 @@ def _model(K, dropout=0.0):
     K.utils.set_random_seed(0)
     L = K.layers
     # No bias before BatchNorm: its gradient is 0 but for rounding, which Adam would make as large as any other.
-    layers = [K.Input((6, 6, 2)), L.Conv2D(4, 3, use_bias=False), L.BatchNormalization(momentum=0.9), L.ReLU(), L.Flatten()]
+    layers = [
+        K.Input((6, 6, 2)),
+        L.Conv2D(4, 3, use_bias=False),
+        L.BatchNormalization(momentum=0.9),
+        L.ReLU(),
+        L.Flatten(),
+    ]
     return K.Sequential([*layers, *([L.Dropout(dropout)] if dropout else []), L.Dense(3)])
 
 

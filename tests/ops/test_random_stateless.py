@@ -27,9 +27,9 @@ CASES = [
         for i, shape in enumerate(([7], [2, 3], [0, 4]))
     ),
     *(
-        case(f"StatelessRandom{kind}V2", np.array(shape, np.int32), KEY, COUNTER, PHILOX, dtype=tf.as_dtype(dtype)).using(
-            vmap=False, name=f"{dtype}-{shape}"
-        )
+        case(
+            f"StatelessRandom{kind}V2", np.array(shape, np.int32), KEY, COUNTER, PHILOX, dtype=tf.as_dtype(dtype)
+        ).using(vmap=False, name=f"{dtype}-{shape}")
         for kind in ("Uniform", "Normal")
         for dtype in FLOATS
         for shape in ([], [33])

@@ -64,7 +64,7 @@ def known_names() -> dict[str, tuple[str, ...]]:
     """Returns the listed op names, each with the lists that it is on."""
     found: dict[str, tuple[str, ...]] = {}
     for name in LISTS:
-        for op in resources.files(__package__).joinpath(f"{name}.txt").read_text().split():
+        for op in resources.files(__name__).joinpath(f"{name}.txt").read_text().split():
             found[op] = (*found.get(op, ()), name)
     return found
 

@@ -58,7 +58,7 @@ def run_on_host(
 ) -> HostLoop | None:
     """Runs the static part of a loop in numpy; None if the condition depends on anything traced."""
     program = trace.program
-    known = [v if values.is_static(v) else UNKNOWN for v in start]
+    known: list[Any] = [v if values.is_static(v) else UNKNOWN for v in start]
     static = {
         i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and np.size(v) <= _MAX_STATIC_SIZE
     }
@@ -77,9 +77,9 @@ def run_on_host(
 
 def _iterate(
     trace: Trace, test: Plan, advance: Plan, known: list[Any], constant: set[int], order: list[int], limit: int
-) -> HostLoop | None | set[int]:
+) -> HostLoop | set[int] | None:
     """Runs the loop with variables ``order`` known; returns the outcome, or those that did not stay known."""
-    current = [v if i in constant or i in order else UNKNOWN for i, v in enumerate(known)]
+    current: list[Any] = [v if i in constant or i in order else UNKNOWN for i, v in enumerate(known)]
     history: dict[int, list[np.ndarray]] = {i: [] for i in order}
     forms = {i: (np.shape(known[i]), np.asarray(known[i]).dtype) for i in order}
     trips = 0

@@ -1,0 +1,138 @@
+"""The shell, as a user sees it: output, exit codes, and one clear line for what cannot be."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.cli.app import app
+from tf2jax_lite.errors import Tf2JaxError
+
+TESTDATA = Path(__file__).parent.parent.parent / "testdata"
+MODELS = sorted(p.name for p in TESTDATA.iterdir() if (p / "saved_model.pb").exists())
+
+
+def run(*args):
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+def shell(*args, **kwargs):
+    """Runs the command in a process of its own, with a minimal environment."""
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    code = "from tf2jax_lite.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)], capture_output=True, text=True, env=environment, **kwargs
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_verify_holds_on_every_model(name):
+    result = run("verify", TESTDATA / name, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found["ok"] and all(s["outputs"] for s in found["signatures"])
+
+
+def test_verify_with_inputs_and_signature(tmp_path):
+    np.savez(tmp_path / "x.npz", features=np.ones((5, 4), np.float32), steps=np.int32(3))
+    result = run("verify", TESTDATA / "tf_module", "--signature", "repeat", "--inputs", tmp_path / "x.npz")
+    assert result.exit_code == 0, result.output
+    assert "agrees" in result.output and "[5, 4]" in result.output
+
+
+def test_verify_says_no():
+    with tf2jax.override_op("Softmax", lambda logits: logits * 1.01):
+        result = run("verify", TESTDATA / "tf_module", "--signature", "serving_default", "--json")
+    assert result.exit_code == 1
+    assert not json.loads(result.output)["ok"]
+
+
+def test_inspect():
+    result = run("inspect", TESTDATA / "tf_module", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert [s["name"] for s in found["signatures"]] == ["repeat", "serving_default"]
+    assert found["signatures"][1]["inputs"] == [{"name": "features", "dtype": "float32", "shape": [None, 4]}]
+    assert {v["name"] for v in found["variables"]} == {"w", "b", "seen"}
+    assert found["trainable"] == 2 and found["supported"]
+    assert {"StatelessWhile", "StatelessIf"} <= set(found["signatures"][0]["ops"])
+    text = run("inspect", TESTDATA / "tf_module")
+    assert "every op is supported" in text.output and "serving_default" in text.output
+
+
+def test_ops():
+    result = run("ops", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.output)
+    assert {o["name"]: o["status"] for o in found["ops"]}["Conv2D"] == "supported"
+    assert "XlaSend" in run("ops", "--missing").output
+
+
+@pytest.fixture
+def broken(tmp_path):
+    def make(kind):
+        target = tmp_path / kind
+        shutil.copytree(TESTDATA / "tf_module", target)
+        file = target / "saved_model.pb"
+        if kind == "empty":
+            file.write_bytes(b"")
+        elif kind == "truncated":
+            file.write_bytes(file.read_bytes()[:1000])
+        elif kind == "garbage":
+            file.write_bytes(b"\xff\xfe not a proto" * 50)
+        elif kind == "no_pb":
+            file.unlink()
+        elif kind == "no_variables":
+            shutil.rmtree(target / "variables")
+        elif kind == "truncated_variables":
+            data = next((target / "variables").glob("*.data*"))
+            data.write_bytes(data.read_bytes()[:10])
+        return target
+
+    return make
+
+
+BROKEN = ["empty", "truncated", "garbage", "no_pb", "no_variables"]
+
+
+@pytest.mark.parametrize("kind", [*BROKEN, "truncated_variables"])
+def test_broken_models_are_refused(broken, kind):
+    path = broken(kind)
+    for command in ["verify"] if kind == "truncated_variables" else ["inspect", "verify"]:
+        result = run(command, path)
+        assert isinstance(result.exception, Tf2JaxError), (command, result.output, result.exception)
+        assert str(path) in str(result.exception)
+        assert "\n" not in str(result.exception)
+
+
+def test_unknown_signature_and_tag():
+    for args, text in ((("--signature", "nope"), "serving_default"), (("--tag", "nope"), "serve")):
+        result = run("verify", TESTDATA / "tf_module", *args)
+        assert isinstance(result.exception, Tf2JaxError)
+        assert "nope" in str(result.exception) and text in str(result.exception)
+
+
+def test_errors_are_one_line_and_exit_code_2(tmp_path):
+    result = shell("inspect", tmp_path / "nothing")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.strip().count("\n") == 0 and result.stderr.startswith("Error: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_demo(tmp_path):
+    """The demo runs from any folder, with a minimal environment, and fine-tuning helps."""
+    result = shell("demo", "--steps", "100", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "same class for 100.0%" in result.stdout
+    before, after = (float(p) for p in re.findall(r"accuracy .*?(\d+\.\d)%", result.stdout))
+    assert after > before + 2
+    assert not list(tmp_path.iterdir())
