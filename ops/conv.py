@@ -80,7 +80,7 @@ def convolve(
         pads,
         rhs_dilation=rates,
         dimension_numbers=_numbers(data_format),
-        feature_group_count=int(groups),
+        feature_group_count=groups or 1,
         preferred_element_type=input.dtype,
     )
 

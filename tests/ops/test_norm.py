@@ -1,0 +1,46 @@
+"""Batch normalization and local response normalization against TensorFlow."""
+
+import numpy as np
+import pytest
+
+from .harness import case, check
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 3, 4, 5)).astype(np.float32)
+SCALE, OFFSET, MEAN = (RNG.normal(size=5).astype(np.float32) for _ in range(3))
+VARIANCE = RNG.uniform(0.5, 2, 5).astype(np.float32)
+EMPTY = np.zeros(0, np.float32)
+NORMS = ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"]
+
+
+def first(count):
+    """Compares the first results only: reserve spaces are the kernels' own affair."""
+
+    def compare(expected, actual):
+        for e, a in zip(expected[:count], actual[:count], strict=True):
+            np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-5)
+
+    return compare
+
+
+CASES = [
+    *(case(op, X, SCALE, OFFSET, EMPTY, EMPTY, is_training=True, epsilon=1e-3).using(compare=first(3), rtol=1e-4, atol=1e-5, grad=False) for op in NORMS),
+    *(case(op, X, SCALE, OFFSET, MEAN, VARIANCE, is_training=True, exponential_avg_factor=0.3).using(compare=first(3), grad=False, name="average") for op in NORMS),
+    *(case(op, X, SCALE, OFFSET, MEAN, VARIANCE, is_training=False).using(compare=first(3), grad=False, name="inference") for op in NORMS),
+    *(
+        case(op, X, X * 2, SCALE, MEAN, VARIANCE, *([EMPTY] if op.endswith("V3") else []), is_training=False).using(compare=first(3), grad=False)
+        for op in ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
+    ),
+    *(
+        case(op, X, X**2, SCALE, (X**2).mean((0, 1, 2)), (X**2).var((0, 1, 2)), *([EMPTY] if op.endswith("V3") else []), is_training=True).using(compare=first(3), grad=False, name="training")
+        for op in ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
+    ),
+    case("FusedBatchNormV3", X, SCALE, OFFSET, MEAN, VARIANCE, is_training=False).using(grad=False, compare=first(3), symbolic=("b, 3, 4, 5", "5", "5", "5", "5"), name="symbolic"),
+    *(case("LRN", X, depth_radius=r, bias=2.0, alpha=0.1, beta=b).using(rtol=1e-4) for r, b in ((1, 0.5), (2, 0.75), (5, 1.0))),
+    case("LRNGrad", X, X * 2, X, depth_radius=2, bias=1.0, alpha=0.1, beta=0.5).using(baked=("output_image",), grad=False, compare=lambda e, a: None),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case):
+    check(case)
