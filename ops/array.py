@@ -11,7 +11,7 @@ from tf2jax_lite.errors import OpError
 
 from . import slicing as _slicing  # noqa: F401
 from .registry import Static, op
-from .values import as_array, canonical, dims, known, normalize_axes, normalize_axis
+from .values import Mixed, as_array, canonical, dims, is_static, known, normalize_axes, normalize_axis
 
 
 @op("Const", host=lambda *, value, dtype=None: np.asarray(value))
@@ -115,6 +115,9 @@ def _host_pack(values: list[Any], *, axis: int = 0) -> Any:
 @op("Pack", host=_host_pack)
 def pack(values: list[Any], *, axis: int = 0) -> Any:
     """Stacks along a new axis. See tf.raw_ops.Pack."""
+    static = [is_static(v) for v in values]
+    if any(static) and not all(static) and all(jnp.ndim(v) == 0 for v in values) and len(values) <= 16:
+        return Mixed(tuple(values), next(v.dtype for v, known in zip(values, static, strict=True) if not known))
     axis = normalize_axis(axis, jnp.ndim(values[0]) + 1)
     return lax.concatenate([lax.expand_dims(jnp.asarray(as_array(v)), (axis,)) for v in values], axis)
 
@@ -180,7 +183,7 @@ def _host_slice(input: Any, begin: Any, size: Any) -> Any:
     return input[tuple(where)]
 
 
-@op("Slice", host=_host_slice)
+@op("Slice", host=_host_slice, partial=("begin",))
 def slice_(input: Any, begin: Any, size: Static) -> Any:
     """Takes a box; where ``begin`` is traced, it is moved inside if it reaches out. See tf.raw_ops.Slice."""
     input = jnp.asarray(input)
@@ -201,7 +204,8 @@ def slice_(input: Any, begin: Any, size: Static) -> Any:
         if isinstance(s, int) and s == -1:
             raise OpError(f"size -1 in dimension {i} with a traced 'begin' gives a shape that depends on values")
         sizes.append(s)
-    return lax.dynamic_slice(input, [begin[i] for i in range(input.ndim)], sizes)
+    entries = begin.items if isinstance(begin, Mixed) else [begin[i] for i in range(input.ndim)]
+    return lax.dynamic_slice(input, [jnp.asarray(entry) for entry in entries], sizes)
 
 
 @op("Transpose", host=lambda x, perm: np.transpose(x, normalize_axes(perm, np.ndim(x))))
@@ -234,7 +238,9 @@ def pad(input: Any, paddings: Static) -> Any:
 @op("PadV2")
 def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
     """Pads with a value. See tf.raw_ops.PadV2."""
-    return lax.pad(jnp.asarray(input), jnp.asarray(constant_values), [(a, b, 0) for a, b in _padding(paddings)])
+    # TensorFlow gives the padding no gradient.
+    constant_values = lax.stop_gradient(jnp.asarray(constant_values))
+    return lax.pad(jnp.asarray(input), constant_values, [(a, b, 0) for a, b in _padding(paddings)])
 
 
 @op("MirrorPad")

@@ -11,7 +11,7 @@ from .registry import op
 from .values import known
 
 
-@op("Assert", options=("enable_checkify_for_asserts",))
+@op("Assert", effect=True, options=("enable_checkify_for_asserts",), partial=("data",))
 def assert_(condition: Any, data: list[Any], *, summarize: int = 3, enable_checkify_for_asserts: bool = False) -> Any:
     """Refuses a condition known to be false; a traced one is checked if configured. See tf.raw_ops.Assert."""
     found = known(condition)

@@ -24,7 +24,8 @@ def _cross_entropy(features: Any, labels: Any) -> tuple[Any, Any]:
 @_cross_entropy.defjvp
 def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
     # TensorFlow's gradient: features get (softmax - labels), which is not the derivative where labels do not sum to 1;
-    # labels get minus the log-probabilities.
+    # labels get minus the log-probabilities, and nothing from
+    # the second result.
     features, labels = primals
     t_features, t_labels = tangents
     loss, backprop = _cross_entropy(features, labels)
@@ -33,7 +34,7 @@ def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
         jax.nn.log_softmax(features, axis=-1) * t_labels, axis=-1
     )
     inner = jnp.sum(softmax * t_features, axis=-1, keepdims=True)
-    return (loss, backprop), (t_loss, softmax * (t_features - inner) - t_labels)
+    return (loss, backprop), (t_loss, softmax * (t_features - inner))
 
 
 @op("SoftmaxCrossEntropyWithLogits")

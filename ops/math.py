@@ -164,13 +164,19 @@ for _name, _fn in {
     _unary(_name, _fn)
 
 
-@op("AddN", "AccumulateNV2", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
+@op("AddN", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
 def add_n(inputs: list[Any]) -> Any:
     """Adds tensors of one shape. See tf.raw_ops.AddN."""
     total = jnp.asarray(inputs[0])
     for value in inputs[1:]:
         total = lax.add(total, jnp.asarray(value))
     return total
+
+
+@op("AccumulateNV2")
+def accumulate_n(inputs: list[Any], *, shape: Any) -> Any:
+    """Adds tensors of one shape. See tf.raw_ops.AccumulateNV2."""
+    return add_n(inputs)
 
 
 def _host_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:

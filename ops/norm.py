@@ -99,9 +99,9 @@ def fused_batch_norm_v3(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[Any, ...]:
-    """See tf.raw_ops.FusedBatchNormV3; the third reserve space is empty, as TensorFlow's is on CPU."""
+    """See tf.raw_ops.FusedBatchNormV3; the third reserve space is a zero, as on TensorFlow's CPU."""
     results = _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
-    return (*results, jnp.zeros((0,), results[1].dtype))
+    return (*results, jnp.zeros((), results[1].dtype))
 
 
 def _grad(

@@ -59,6 +59,7 @@ class Op:
       dynamic_shape: whether the shape of a result depends on values. ``fn`` then takes ``bound=``, an int or None:
         inputs are numpy arrays wherever they are known, and a bound asks for padded results inside a trace.
       options: config options that ``fn`` takes as keywords; it gets the values captured at conversion.
+      partial: vector inputs that ``fn`` takes as `values.Mixed` where only some of their elements are known.
       effect: whether the node must run although nothing uses its results (assertions, printing).
       source: where it was registered, as ``file:line``.
     """
@@ -78,6 +79,7 @@ class Op:
     effect: bool
     dynamic_shape: bool
     options: tuple[str, ...]
+    partial: tuple[str, ...]
     source: str
 
     @property
@@ -107,6 +109,7 @@ def _describe(
     effect: bool,
     dynamic_shape: bool,
     options: tuple[str, ...],
+    partial: tuple[str, ...],
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -159,6 +162,7 @@ def _describe(
         effect=effect,
         dynamic_shape=dynamic_shape,
         options=options,
+        partial=partial,
         source=source,
     )
 
@@ -173,6 +177,7 @@ def op(
     effect: bool = False,
     dynamic_shape: bool = False,
     options: tuple[str, ...] = (),
+    partial: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
@@ -186,6 +191,7 @@ def op(
       effect: see `Op.effect`.
       dynamic_shape: see `Op.dynamic_shape`.
       options: see `Op.options`.
+      partial: see `Op.partial`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -209,6 +215,7 @@ def op(
                 effect=effect,
                 dynamic_shape=dynamic_shape,
                 options=options,
+                partial=partial,
             )
             with _lock:
                 if name in _registry:
@@ -247,6 +254,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "effect": False,
         "dynamic_shape": False,
         "options": (),
+        "partial": (),
     }
     unknown = set(options) - set(defaults)
     if unknown:

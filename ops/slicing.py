@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -10,7 +11,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .registry import Static, op
-from .values import dims, known
+from .values import Mixed, dims, is_static, known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,9 @@ def _items(rank: int, begin: Any, end: Any, strides: Any, masks: tuple[int, int,
 
 
 def _entries(value: Any) -> Any:
+    """Returns the elements of a vector: ints and dimension expressions where they are known, else traced scalars."""
+    if isinstance(value, Mixed):
+        return tuple(dims(item)[0] if is_static(item) else item for item in value.items)
     found = known(value)
     return value if found is None else dims(found)
 
@@ -99,7 +103,7 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, (int, np.integer))
 
 
-@op("StridedSlice", host=_host)
+@op("StridedSlice", host=_host, partial=("begin", "end"))
 def strided_slice(
     input: Any,
     begin: Any,
@@ -128,11 +132,11 @@ def strided_slice(
         size = input.shape[axis]
         start, limit, step = 0, size, 1
         if item.kind == "shrink":
-            if _is_int(item.begin):
-                if _is_int(size) and not -size <= item.begin < size:
+            if not isinstance(item.begin, jax.Array):
+                if _is_int(size) and _is_int(item.begin) and not -size <= item.begin < size:
                     raise OpError(f"slice index {item.begin} of dimension {axis} out of bounds ({size})")
                 at: Any = item.begin
-                start = at if at >= 0 else size + at
+                start = size + at if _is_int(at) and at < 0 else at
                 limit = start + 1
             else:
                 dynamic.append((axis, item.begin, 1))
@@ -167,7 +171,7 @@ def strided_slice(
 
 def _range(item: _Item, size: Any, axis: int, dynamic: list[Any]) -> tuple[Any, Any, int, bool]:
     begin, end, stride = item.begin, item.end, int(item.stride)
-    traced = [v for v in (begin, end) if v is not None and hasattr(v, "aval")]
+    traced = [v for v in (begin, end) if isinstance(v, jax.Array)]
     if traced:
         raise OpError(
             f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with a "
@@ -188,6 +192,6 @@ def _symbolic_range(begin: Any, end: Any, stride: int, size: Any) -> tuple[Any, 
         raise OpError("a slice with a negative stride of a symbolic dimension")
     start = 0 if begin is None else (size + begin if _is_int(begin) and begin < 0 else begin)
     limit = size if end is None else (size + end if _is_int(end) and end < 0 else end)
-    if _is_int(end) and end >= 2**31 - 1:
+    if isinstance(end, int) and end >= 2**31 - 1:
         limit = size
     return start, limit, stride

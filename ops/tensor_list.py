@@ -434,11 +434,3 @@ def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) 
             return a.with_buffer(_joined(*parts), a.length + b.length)
         return a.with_buffer(a.buffer if a.buffer is not None else b.buffer, a.length + b.length)
     return a.with_buffer(_joined(a.buffer, b.buffer), a.length + b.length)
-
-
-@op("TensorListPushBackBatch")
-def tensor_list_push_back_batch(input_handles: Any, tensor: Any, *, element_dtype: Any) -> Any:
-    """Pushes row i of ``tensor`` onto list i of a tensor of lists. See tf.raw_ops.TensorListPushBackBatch."""
-    lists = input_handles if isinstance(input_handles, (list, tuple)) else [input_handles]
-    tensor = jnp.asarray(tensor)
-    return [tensor_list_push_back(lst, tensor[i], element_dtype=element_dtype) for i, lst in enumerate(lists)]

@@ -47,7 +47,13 @@ def var_is_initialized(resource: Any) -> Any:
     return np.bool_(True)
 
 
-@op("DestroyResourceOp", "DisableCopyOnRead")
+@op("DestroyResourceOp")
 def destroy_resource(resource: Any, *, ignore_lookup_error: bool = True) -> tuple[()]:
-    """Does nothing: memory is not managed here."""
+    """Does nothing: memory is not managed here. See tf.raw_ops.DestroyResourceOp."""
+    return ()
+
+
+@op("DisableCopyOnRead")
+def disable_copy_on_read(resource: Any) -> tuple[()]:
+    """Does nothing: values are never copied on reading. See tf.raw_ops.DisableCopyOnRead."""
     return ()

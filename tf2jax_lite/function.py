@@ -128,6 +128,8 @@ def _captured(value: Any) -> Any:
 
 
 def _result(value: Any) -> Any:
+    if isinstance(value, values.Mixed):
+        return values.as_array(value)
     if values.is_static(value):
         return np.asarray(value) if values.is_string(value) else jnp.asarray(values.as_array(value))
     return value

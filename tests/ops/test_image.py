@@ -12,7 +12,11 @@ SIZES = [(10, 14), (3, 4), (5, 7), (1, 1), (8, 3)]
 MODES = [{}, {"align_corners": True}, {"half_pixel_centers": True}]
 
 CASES = [
-    *(case(op, IMAGES, np.array(s, np.int32), **m).using(rtol=1e-4, atol=1e-5) for op in ("ResizeBilinear", "ResizeNearestNeighbor") for s, m in itertools.product(SIZES, MODES)),
+    *(
+        case(op, IMAGES, np.array(s, np.int32), **m).using(rtol=1e-4, atol=1e-5)
+        for op in ("ResizeBilinear", "ResizeNearestNeighbor")
+        for s, m in itertools.product(SIZES, MODES)
+    ),
     case("ResizeBilinear", (IMAGES * 50).astype(np.uint8), np.array([8, 9], np.int32)).using(rtol=1e-4, atol=1e-3),
     case("ResizeNearestNeighbor", (IMAGES * 50).astype(np.uint8), np.array([8, 9], np.int32)),
     case("ResizeBilinear", IMAGES, np.array([8, 9], np.int32)).using(symbolic=("b, 5, 7, 3",), rtol=1e-4, atol=1e-5),

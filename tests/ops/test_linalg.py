@@ -30,11 +30,27 @@ def swap(x, yes):
 
 
 CASES = [
-    *(case("MatMul", swap(A, ta).astype(d), swap(B, tb).astype(d), transpose_a=ta, transpose_b=tb).using(name=f"{np.dtype(d).name}-{ta}-{tb}") for d in (np.float32, np.float64, np.complex128) for ta, tb in itertools.product((False, True), repeat=2)),
-    *(case("MatMul", (A * 3).astype(d), (B * 3).astype(d)).using(name=np.dtype(d).name, **({"rtol": 5e-2, "atol": 5e-2} if d in (BF16, np.float16) else {})) for d in (np.int32, np.int64, BF16, np.float16)),
+    *(
+        case("MatMul", swap(A, ta).astype(d), swap(B, tb).astype(d), transpose_a=ta, transpose_b=tb).using(
+            name=f"{np.dtype(d).name}-{ta}-{tb}"
+        )
+        for d in (np.float32, np.float64, np.complex128)
+        for ta, tb in itertools.product((False, True), repeat=2)
+    ),
+    *(
+        case("MatMul", (A * 3).astype(d), (B * 3).astype(d)).using(
+            name=np.dtype(d).name, **({"rtol": 5e-2, "atol": 5e-2} if d in (BF16, np.float16) else {})
+        )
+        for d in (np.int32, np.int64, BF16, np.float16)
+    ),
     case("MatMul", A[:0], B).using(name="empty"),
     case("MatMul", A.astype(np.float32), B.astype(np.float32)).using(symbolic=("b, 4", "4, 5"), name="symbolic"),
-    *(case(op, swap(x, ax), swap(y, ay), adj_x=ax, adj_y=ay).using(name=f"{k}-{ax}-{ay}") for op in ("BatchMatMul", "BatchMatMulV2") for k, (x, y) in (("real", BATCH), ("complex", COMPLEX)) for ax, ay in itertools.product((False, True), repeat=2)),
+    *(
+        case(op, swap(x, ax), swap(y, ay), adj_x=ax, adj_y=ay).using(name=f"{k}-{ax}-{ay}")
+        for op in ("BatchMatMul", "BatchMatMulV2")
+        for k, (x, y) in (("real", BATCH), ("complex", COMPLEX))
+        for ax, ay in itertools.product((False, True), repeat=2)
+    ),
     case("BatchMatMulV2", BATCH[0][None], BATCH[1][:, None]).using(name="broadcast"),
     case("BatchMatMulV2", *BATCH).using(symbolic=("b, 3, 4", "b, 4, 5"), name="symbolic"),
     case("BatchMatMulV3", *BATCH, Tout=tf.float64),

@@ -59,10 +59,19 @@ UNARY = {
     "IsFinite": SAFE,
 }
 # TensorFlow has no kernels for these.
-ABSENT = {*((name, BF16) for name in ("Lgamma", "Digamma", "Erfinv", "Rint")), ("Rint", np.float16), ("Erfinv", np.float16)}
+ABSENT = {
+    *((name, BF16) for name in ("Lgamma", "Digamma", "Erfinv", "Rint")),
+    ("Rint", np.float16),
+    ("Erfinv", np.float16),
+}
 COMPLEX_UNARY = ["Neg", "Square", "Exp", "Log", "Sin", "Cos", "Tanh", "Sigmoid", "Reciprocal", "Sqrt", "Rsqrt", "Sign"]
 # Not Round: TensorFlow 2.21 returns zeros for integers, against its documentation; here they are returned.
-INT_UNARY = {"Abs": [np.int32, np.int64, np.int8], "Neg": [np.int32, np.int16], "Sign": [np.int32, np.int64], "Square": [np.int32, np.int64]}
+INT_UNARY = {
+    "Abs": [np.int32, np.int64, np.int8],
+    "Neg": [np.int32, np.int16],
+    "Sign": [np.int32, np.int64],
+    "Square": [np.int32, np.int64],
+}
 
 ARITHMETIC = ["Add", "AddV2", "Sub", "Mul", "Maximum", "Minimum", "SquaredDifference"]
 COMPARISONS = ["Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual"]
@@ -70,7 +79,12 @@ PAIRS = list(itertools.product([-7, -3, 2, 5], [-4, -2, 3, 5]))
 LEFT, RIGHT = (np.array(v) for v in zip(*PAIRS, strict=True))
 
 CASES = [
-    *(case(name, values.astype(d)).using(name=f"{np.dtype(d).name}") for name, values in UNARY.items() for d in FLOATS if (name, d) not in ABSENT),
+    *(
+        case(name, values.astype(d)).using(name=f"{np.dtype(d).name}")
+        for name, values in UNARY.items()
+        for d in FLOATS
+        if (name, d) not in ABSENT
+    ),
     *(case(name, HARD.astype(np.float32)).using(name="hard", grad=False) for name in UNARY),
     *(case(name, np.float32(0.5)).using(name="scalar") for name in UNARY if name != "Acosh"),
     *(case(name, np.zeros((0, 3), np.float32)).using(name="empty") for name in UNARY),
@@ -82,30 +96,76 @@ CASES = [
         for d in [*FLOATS, np.int32, np.int64]
         for x, y in [(RNG.normal(size=(2, 1, 3)) * 5, RNG.normal(size=(4, 1)) * 5)]
     ),
-    *(case(name, np.array([1.0, 2.0, np.nan, np.nan]), np.array([1.0, np.nan, 2.0, np.nan])).using(name="nan", grad=False) for name in ARITHMETIC + COMPARISONS),
-    *(case(name, np.array([1.0, 2.0]), np.array([1.0, 2.0])).using(name="ties") for name in ("Maximum", "Minimum", "SquaredDifference")),
-    *(case(name, np.array([[1, 2]]).astype(d), np.array([[2], [1]]).astype(d)) for name in COMPARISONS for d in [np.float32, np.int32, np.uint8]),
-    *(case(name, np.ones((3, 4), np.float32), np.float32(2)).using(name="symbolic", symbolic=("b, 4", "")) for name in ("AddV2", "Mul", "Less")),
+    *(
+        case(name, np.array([1.0, 2.0, np.nan, np.nan]), np.array([1.0, np.nan, 2.0, np.nan])).using(
+            name="nan", grad=False
+        )
+        for name in ARITHMETIC + COMPARISONS
+    ),
+    *(
+        case(name, np.array([1.0, 2.0]), np.array([1.0, 2.0])).using(name="ties")
+        for name in ("Maximum", "Minimum", "SquaredDifference")
+    ),
+    *(
+        case(name, np.array([[1, 2]]).astype(d), np.array([[2], [1]]).astype(d))
+        for name in COMPARISONS
+        for d in [np.float32, np.int32, np.uint8]
+    ),
+    *(
+        case(name, np.ones((3, 4), np.float32), np.float32(2)).using(name="symbolic", symbolic=("b, 4", ""))
+        for name in ("AddV2", "Mul", "Less")
+    ),
     *(case("RealDiv", LEFT.astype(d), RIGHT.astype(d)) for d in [*FLOATS, np.complex128]),
     case("RealDiv", np.array([1.0, -1.0, 0.0]), np.zeros(3)).using(name="by zero", grad=False),
-    *(case(name, LEFT.astype(d), RIGHT.astype(d)) for name in ("FloorDiv", "FloorMod") for d in [*INTS[:4], np.float32, np.float64]),
-    *(case(name, LEFT.astype(d), RIGHT.astype(d)) for name in ("TruncateDiv", "TruncateMod", "Div") for d in [np.int32, np.int64]),
+    *(
+        case(name, LEFT.astype(d), RIGHT.astype(d))
+        for name in ("FloorDiv", "FloorMod")
+        for d in [*INTS[:4], np.float32, np.float64]
+    ),
+    *(
+        case(name, LEFT.astype(d), RIGHT.astype(d))
+        for name in ("TruncateDiv", "TruncateMod", "Div")
+        for d in [np.int32, np.int64]
+    ),
     *(case(name, np.array([7, 9], np.uint8), np.array([2, 4], np.uint8)) for name in ("FloorDiv", "TruncateDiv")),
     *(case("Mod", LEFT.astype(d), RIGHT.astype(d)) for d in [np.int32, np.float32]),
-    *(case("Pow", np.array([2.0, 0.5, 3.0, 0.0, 0.0]).astype(d), np.array([3.0, -1.5, 0.0, 2.0, 0.0]).astype(d)) for d in FLOATS),
+    *(
+        case("Pow", np.array([2.0, 0.5, 3.0, 0.0, 0.0]).astype(d), np.array([3.0, -1.5, 0.0, 2.0, 0.0]).astype(d))
+        for d in FLOATS
+    ),
     case("Pow", np.array([-2.0, -3.0]), np.array([3.0, 2.0])).using(name="negative base"),
     *(case("Pow", np.array([2, -3, 5]).astype(d), np.array([3, 2, 0]).astype(d)) for d in [np.int32, np.int64]),
     *(case("Atan2", RNG.normal(size=4).astype(d), RNG.normal(size=4).astype(d)) for d in FLOATS[:2]),
-    *(case(name, np.array([0.0, 1.0, 2.0, 0.0]).astype(d), np.array([0.0, 2.0, 0.0, 3.0]).astype(d)) for name in ("DivNoNan", "MulNoNan", "Xdivy") for d in [np.float32, np.float64]),
-    *(case(name, np.array([0.0, 1.0, 2.0, 0.0]).astype(d), np.array([0.0, 2.0, 0.5, 3.0]).astype(d)) for name in ("Xlogy", "Xlog1py") for d in [np.float32, np.float64]),
+    *(
+        case(name, np.array([0.0, 1.0, 2.0, 0.0]).astype(d), np.array([0.0, 2.0, 0.0, 3.0]).astype(d))
+        for name in ("DivNoNan", "MulNoNan", "Xdivy")
+        for d in [np.float32, np.float64]
+    ),
+    *(
+        case(name, np.array([0.0, 1.0, 2.0, 0.0]).astype(d), np.array([0.0, 2.0, 0.5, 3.0]).astype(d))
+        for name in ("Xlogy", "Xlog1py")
+        for d in [np.float32, np.float64]
+    ),
     case("MulNoNan", np.array([np.nan, np.inf]), np.zeros(2)).using(name="nan times zero", grad=False),
     case("NextAfter", np.array([1.0, -1.0, 0.0]), np.array([2.0, -2.0, 1.0])),
     *(case("LogicalNot", v) for v in (np.array([True, False]), np.bool_(True))),
-    *(case(name, np.array([True, True, False, False]), np.array([True, False, True, False])) for name in ("LogicalAnd", "LogicalOr")),
-    *(case(name, np.array([5, 3, 12]).astype(d), np.array([3, 6, 10]).astype(d)) for name in ("BitwiseAnd", "BitwiseOr", "BitwiseXor") for d in [*INTS, np.uint32]),
+    *(
+        case(name, np.array([True, True, False, False]), np.array([True, False, True, False]))
+        for name in ("LogicalAnd", "LogicalOr")
+    ),
+    *(
+        case(name, np.array([5, 3, 12]).astype(d), np.array([3, 6, 10]).astype(d))
+        for name in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")
+        for d in [*INTS, np.uint32]
+    ),
     *(case("Invert", np.array([0, 1, 100]).astype(d)) for d in INTS),
-    *(case(name, v) for name in ("ZerosLike", "OnesLike") for v in (SAFE, np.array([1, 2], np.int8), COMPLEX, np.array(True))),
+    *(
+        case(name, v)
+        for name in ("ZerosLike", "OnesLike")
+        for v in (SAFE, np.array([1, 2], np.int8), COMPLEX, np.array(True))
+    ),
     *(case("AddN", [np.full((2, 2), i, d) for i in range(n)]) for d in [np.float32, np.int32] for n in (1, 3)),
+    case("AccumulateNV2", [SAFE, SAFE * 2], shape=[7]).using(grad=False),
     case("Equal", np.ones(2), np.ones(3), incompatible_shape_error=False).using(vmap=False),
     case("NotEqual", np.ones(2), np.ones(3), incompatible_shape_error=False).using(vmap=False),
     case("Equal", COMPLEX, COMPLEX.conj()),
@@ -117,7 +177,11 @@ CASES = [
     case("ClipByValue", SAFE, np.float64(-1), np.float64(1)),
     case("ClipByValue", np.array([-1.0, 0.0, 1.0]), np.float64(-1), np.float64(1)).using(name="edges"),
     case("ClipByValue", np.array([-1, 5], np.int32), np.int32(0), np.int32(3)),
-    *(case(name, np.array([0.1, 0.5, 0.9]).astype(d), np.array([1.0, -2.0, 3.0]).astype(d)) for name in ("SigmoidGrad", "TanhGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad") for d in [np.float32, np.float64]),
+    *(
+        case(name, np.array([0.1, 0.5, 0.9]).astype(d), np.array([1.0, -2.0, 3.0]).astype(d))
+        for name in ("SigmoidGrad", "TanhGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad")
+        for d in [np.float32, np.float64]
+    ),
     *(case(name, COMPLEX) for name in ("Conj",)),
     *(case(name, COMPLEX, Tout=tf.float64) for name in ("Real", "Imag", "Angle", "ComplexAbs")),
     case("Complex", np.array([1.0, 2.0]), np.array([3.0, -1.0]), Tout=tf.complex128),

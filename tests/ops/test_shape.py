@@ -28,9 +28,22 @@ CASES = [
     *(case("Squeeze", A.reshape(1, 2, 1, 12), squeeze_dims=d) for d in ([], [0], [-2], [0, 2])),
     *(case("BroadcastTo", v, i32(*s)) for v, s in ((A[:1], (5, 3, 4)), (np.float32(2), (2, 2)), (A[0], (2, 3, 4)))),
     *(case("Fill", i32(*s), v) for s in ((2, 3), (), (0, 2)) for v in (np.float32(2.5), np.int64(7), np.True_)),
-    *(case("Range", np.array(a), np.array(b), np.array(c)) for a, b, c in ((0, 5, 1), (3, -4, -2), (5, 5, 1), (0.0, 1.0, 0.1), (2.0, -1.0, -0.5))),
+    *(
+        case("Range", np.array(a), np.array(b), np.array(c))
+        for a, b, c in ((0, 5, 1), (3, -4, -2), (5, 5, 1), (0.0, 1.0, 0.1), (2.0, -1.0, -0.5))
+    ),
     *(case("BroadcastArgs", i32(*a), i32(*b)) for a, b in (((2, 1), (3,)), ((), (4,)), ((1, 1), (1,)))),
-    *(case("BroadcastGradientArgs", i32(*a), i32(*b)) for a, b in (((2, 1), (3,)), ((), (4,)), ((2, 3), (2, 3)), ((1, 3), (2, 3)), ((1, 1), (1,)), ((4, 1, 3), (1, 5, 3)))),
+    *(
+        case("BroadcastGradientArgs", i32(*a), i32(*b))
+        for a, b in (
+            ((2, 1), (3,)),
+            ((), (4,)),
+            ((2, 3), (2, 3)),
+            ((1, 3), (2, 3)),
+            ((1, 1), (1,)),
+            ((4, 1, 3), (1, 5, 3)),
+        )
+    ),
     case("ConcatOffset", np.int32(1), [i32(2, 3), i32(2, 5), i32(2, 1)]),
     *(case("InvertPermutation", v) for v in (i32(2, 0, 1), np.array([1, 0]))),
     case("EnsureShape", A, shape=[2, None, 4]),

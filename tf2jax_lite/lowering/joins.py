@@ -21,7 +21,7 @@ __all__ = ["as_traced", "is_carried", "merge_branches", "signature"]
 
 def is_carried(value: Any) -> bool:
     """Whether a value is data (arrays, tensor lists), rather than a symbol such as a variable's handle."""
-    return isinstance(value, (jax.Array, np.ndarray, np.generic)) or _is_pytree_handle(value)
+    return isinstance(value, (jax.Array, np.ndarray, np.generic, values.Mixed)) or _is_pytree_handle(value)
 
 
 def _is_pytree_handle(value: Any) -> bool:

@@ -171,6 +171,8 @@ class Trace:
                 args[index] = _static_input(arg, step, index, frame)
             elif index < len(op.inputs) and op.inputs[index] in op.reads:
                 args[index] = self.read(arg, step, frame)
+            elif index < len(op.inputs) and op.inputs[index] in op.partial:
+                pass
             elif op.dynamic_shape:
                 args[index] = _map(_known_or_traced, arg)
             else:
@@ -267,7 +269,7 @@ def _map(fn: Callable[[Any], Any], arg: Any) -> Any:
 
 def _known_or_traced(value: Any) -> Any:
     found = values.known(value)
-    return value if found is None else found
+    return values.as_array(value) if found is None else found
 
 
 def _static_input(arg: Any, step: Step, index: int, frame: Frame) -> Any:
@@ -275,7 +277,7 @@ def _static_input(arg: Any, step: Step, index: int, frame: Frame) -> Any:
         found = values.known(value)
         if found is not None:
             return found
-        if not isinstance(value, jax.Array):
+        if not isinstance(value, jax.Array | values.Mixed):
             return value
         name = step.op.inputs[index]
         message = (
