@@ -1,1 +1,88 @@
-"""Placeholder."""
+"""Special functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy import special
+
+from .registry import op
+
+
+def _register(name: str, fn: Callable[..., Any], count: int) -> None:
+    def unary(x: Any) -> Any:
+        return fn(jnp.asarray(x))
+
+    def binary(a: Any, x: Any) -> Any:
+        shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(x))
+        return fn(jnp.broadcast_to(a, shape), jnp.broadcast_to(x, shape))
+
+    chosen = unary if count == 1 else binary
+    chosen.__doc__ = f"See tf.raw_ops.{name}."
+    op(name)(chosen)
+
+
+@jax.custom_jvp
+def _spence(x: Any) -> Any:
+    return special.spence(x)
+
+
+@_spence.defjvp
+def _spence_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    one = lax.eq(x, jnp.ones((), x.dtype))
+    slope = jnp.log(x) / (1 - jnp.where(one, jnp.zeros((), x.dtype), x))
+    return _spence(x), t * jnp.where(one, -jnp.ones((), x.dtype), slope)
+
+
+_register("BesselI0", special.i0, 1)
+_register("BesselI0e", special.i0e, 1)
+_register("BesselI1", special.i1, 1)
+_register("BesselI1e", special.i1e, 1)
+_register("Ndtri", special.ndtri, 1)
+_register("Spence", _spence, 1)
+_register("Expint", special.expi, 1)
+_register("Igamma", lax.igamma, 2)
+_register("Igammac", lax.igammac, 2)
+_register("IgammaGradA", lax.igamma_grad_a, 2)
+_register("RandomGammaGrad", lax.random_gamma_grad, 2)
+_register("Zeta", lax.zeta, 2)
+_register("Polygamma", lax.polygamma, 2)
+
+
+@op("Betainc")
+def betainc(a: Any, b: Any, x: Any) -> Any:
+    """Returns the regularized incomplete beta function. See tf.raw_ops.Betainc."""
+    shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(b), jnp.shape(x))
+    return lax.betainc(*(jnp.broadcast_to(v, shape) for v in (a, b, x)))
+
+
+@op("LeftShift")
+def left_shift(x: Any, y: Any) -> Any:
+    """Shifts left; counts out of range are clamped, as in TensorFlow's kernel. See tf.raw_ops.LeftShift."""
+    x, y = jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y))
+    return lax.shift_left(x, _clamped(y))
+
+
+@op("RightShift")
+def right_shift(x: Any, y: Any) -> Any:
+    """Shifts right, keeping the sign; counts out of range are clamped. See tf.raw_ops.RightShift."""
+    x, y = jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y))
+    signed = jnp.issubdtype(x.dtype, jnp.signedinteger)
+    return (lax.shift_right_arithmetic if signed else lax.shift_right_logical)(x, _clamped(y))
+
+
+def _clamped(y: Any) -> Any:
+    bits = np.dtype(y.dtype).itemsize * 8
+    return jnp.clip(y, 0, bits - 1).astype(y.dtype)
+
+
+@op("PopulationCount")
+def population_count(x: Any) -> Any:
+    """Counts bits. See tf.raw_ops.PopulationCount."""
+    return jax.lax.population_count(jnp.asarray(x)).astype(np.uint8)

@@ -1,0 +1,52 @@
+"""Special functions and bit counts against TensorFlow."""
+
+import numpy as np
+import pytest
+
+from .harness import case, check
+
+X = np.array([-3.0, -0.5, 0.3, 1.0, 4.5])
+P = np.array([0.2, 0.7, 1.5, 3.0, 8.0])
+UNARY = {"BesselI0": X, "BesselI0e": X, "BesselI1": X, "BesselI1e": X, "Ndtri": P / 10, "Spence": P, "Expint": P}
+INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]
+
+CASES = [
+    *(
+        case(name, values.astype(d)).using(rtol=1e-4 if d == "float32" else 1e-7, name=d)
+        for name, values in UNARY.items()
+        for d in ("float32", "float64")
+    ),
+    *(
+        case(name, P.astype(d), P[::-1].astype(d)).using(rtol=1e-4 if d == "float32" else 1e-7, grad_rtol=1e-3, name=d)
+        for name in ("Igamma", "Igammac", "IgammaGradA", "RandomGammaGrad")
+        for d in ("float32", "float64")
+    ),
+    *(
+        case("Zeta", (P + 1.5).astype(d), P.astype(d)).using(rtol=1e-5, grad=False, name=d)
+        for d in ("float32", "float64")
+    ),
+    *(
+        case("Polygamma", np.array([0, 1, 2, 3, 1]).astype(d), P.astype(d)).using(
+            rtol=1e-4, grad_rtol=1e-3, name=d, grad=False
+        )
+        for d in ("float32", "float64")
+    ),
+    *(
+        case("Betainc", P.astype(d), P[::-1].astype(d), (P / 10).astype(d)).using(
+            rtol=1e-4 if d == "float32" else 1e-8, grad=False, name=d
+        )
+        for d in ("float32", "float64")
+    ),
+    *(
+        case(name, np.array([1, 5, 100, -7 if d[0] == "i" else 7]).astype(d), np.array([0, 1, 3, 2]).astype(d))
+        for name in ("LeftShift", "RightShift")
+        for d in INTS
+    ),
+    case("LeftShift", np.array([1, 1], np.int32), np.array([-1, 40], np.int32)).using(name="out of range"),
+    *(case("PopulationCount", np.array([0, 1, 7, 100]).astype(d)) for d in INTS),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case):
+    check(case)
