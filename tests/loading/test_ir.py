@@ -32,7 +32,7 @@ def _loaded():
 
 def test_functions_nodes_and_captures():
     graph = _loaded().graph
-    assert [a.name for a in graph.main.args][0] == "x"
+    assert graph.main.args[0].name == "x"
     assert graph.main.args[0].dtype == np.float32 and graph.main.args[0].shape == (4,)
     values = [c.value for c in graph.captures]
     assert sum(isinstance(v, ir.Variable) for v in values) == 1
