@@ -14,7 +14,7 @@ from .function import AnnotatedFunction, ConvertedFunction
 from .loading import concrete as concrete_loading
 from .loading import frozen, saved_model, tracing
 from .lowering import Program
-from .passes import constants
+from .passes import constants, jax2tf
 
 __all__ = [
     "convert",
@@ -124,7 +124,7 @@ def convert_graph_def(
 
 def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     config = current_config()
-    graph, changed = constants.narrow_constants(loaded.graph, config)
+    graph, changed = constants.narrow_constants(jax2tf.infer_relu(loaded.graph, config), config)
     return ConvertedFunction(Program(graph, config), loaded.interface, config, loose=changed)
 
 
