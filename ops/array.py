@@ -1,5 +1,10 @@
-"""Arrays put together, taken apart and rearranged."""
+"""Arrays passed on, put together, taken apart and rearranged."""
 
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,26 +14,64 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+# Families of their own that are loaded with this one.
+from . import blocks as _blocks  # noqa: F401
+from . import matrix_diag as _matrix_diag  # noqa: F401
+from . import pad as _pad  # noqa: F401
 from . import slicing as _slicing  # noqa: F401
 from .registry import Static, op
-from .values import Mixed, as_array, canonical, dims, is_static, known, normalize_axes, normalize_axis
+from .slicing import object_or_array
+from .values import as_array, canonical, dims, known, normalize_axes, normalize_axis
+
+# A numpy twin computes results up to this size; larger ones are made in the trace, where they cost no memory.
+SMALL = 1024
 
 
-@op("Const", host=lambda *, value, dtype=None: np.asarray(value))
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer))
+
+
+def _axis(axis: Any, rank: int) -> int:
+    """Returns a static axis (a scalar, or a vector of one) as an int in ``[0, rank)``."""
+    if np.size(axis) != 1:
+        raise OpError(f"the axis must be one number, got shape {np.shape(axis)}")
+    return normalize_axis(np.reshape(axis, ()), rank)
+
+
+def _select(mask: Any, x: Any, y: Any, shape: tuple[Any, ...]) -> Any:
+    return lax.select(jnp.broadcast_to(mask, shape), jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape))
+
+
+# --- Values passed on
+
+
+@op("Const", "HostConst", host=lambda *, value, dtype=None: np.asarray(value))
 def const(*, value: Any, dtype: Any = None) -> Any:
     """Returns a constant. See tf.raw_ops.Const."""
     return np.asarray(value)
 
 
-@op("Identity", "Snapshot", "DeepCopy", "GuaranteeConst", host=lambda input: input)
+@op("Identity", "Snapshot", "GuaranteeConst", "_EagerConst", host=lambda input: input)
 def identity(input: Any) -> Any:
     """Returns its input. See tf.raw_ops.Identity."""
     return input
 
 
-@op("IdentityN", host=lambda input: list(input))
+@op("DeepCopy", host=lambda x: x)
+def deep_copy(x: Any) -> Any:
+    """Returns its input. See tf.raw_ops.DeepCopy."""
+    return x
+
+
+@op("IdentityN", "_ListToArray", host=lambda input: list(input))
 def identity_n(input: list[Any]) -> list[Any]:
     """Returns its inputs. See tf.raw_ops.IdentityN."""
+    return list(input)
+
+
+@op("_ArrayToList", host=lambda input, *, out_types=(): list(input))
+def array_to_list(input: list[Any], *, out_types: Any = ()) -> list[Any]:
+    """Returns its inputs. See tensorflow/core/ops/function_ops.cc."""
     return list(input)
 
 
@@ -51,16 +94,19 @@ def prevent_gradient(input: Any, *, message: str = "", raise_on_prevent_gradient
     @node.defjvp
     def _(primals: Any, tangents: Any) -> Any:
         raise OpError(
-            f"gradient of PreventGradient asked for{': ' + message if message else ''}. "
+            f"gradient explicitly disabled by a PreventGradient node{': ' + message if message else ''}. "
             "Allow it with override_config('raise_on_prevent_gradient', False) at conversion."
         )
 
     return node(jnp.asarray(input))
 
 
-@op("CheckNumerics", "CheckNumericsV2")
+@op("CheckNumerics", "CheckNumericsV2", host=lambda tensor, *, message: tensor)
 def check_numerics(tensor: Any, *, message: str) -> Any:
-    """Returns its input; NaN and infinity pass (use jax_debug_nans to find them). See tf.raw_ops.CheckNumerics."""
+    """Returns its input. NaN and infinity, errors in TensorFlow, pass (jax_debug_nans finds them).
+
+    See tf.raw_ops.CheckNumerics.
+    """
     return tensor
 
 
@@ -70,7 +116,7 @@ def no_op() -> tuple[()]:
     return ()
 
 
-@op("Placeholder")
+@op("Placeholder", "PlaceholderV2")
 def placeholder(*, dtype: Any, shape: Any = None) -> Any:
     """Refuses: a placeholder that is no argument has no value. See tf.raw_ops.Placeholder."""
     raise OpError("the placeholder is not fed; name it among the inputs")
@@ -82,6 +128,30 @@ def placeholder_with_default(input: Any, *, shape: Any = None) -> Any:
     return input
 
 
+def _host_fake_param(*, dtype: Any, shape: Any = ()) -> Any:
+    return np.zeros([d or 0 for d in shape or ()], dtype)
+
+
+@op("FakeParam", host=_host_fake_param)
+def fake_param(*, dtype: Any, shape: Any = ()) -> Any:
+    """Returns zeros, for a value that is never used; unknown dimensions are 0. See tf.raw_ops.FakeParam."""
+    return _host_fake_param(dtype=dtype, shape=shape)
+
+
+def _host_device_index(*, device_names: Sequence[str]) -> Any:
+    names = list(device_names)
+    return np.array(names.index("CPU") if "CPU" in names else len(names), np.int32)
+
+
+@op("DeviceIndex", host=_host_device_index)
+def device_index(*, device_names: Sequence[str]) -> Any:
+    """Returns where "CPU" is, whatever JAX runs on: all choices compute the same. See tf.raw_ops.DeviceIndex."""
+    return _host_device_index(device_names=device_names)
+
+
+# --- Put together, taken apart
+
+
 def _join(parts: list[Any], axis: int) -> Any:
     arrays = [np.asarray(p) for p in parts]
     if any(a.dtype == object for a in arrays):
@@ -89,234 +159,394 @@ def _join(parts: list[Any], axis: int) -> Any:
     return np.concatenate(arrays, axis)
 
 
-def _host_concat(values: list[Any], axis: Any) -> Any:
-    return _join(values, normalize_axis(np.asarray(axis).reshape(()), np.ndim(values[0])))
+def _concat_axis(values: list[Any], axis: Any) -> int:
+    rank = np.ndim(values[0])
+    if rank == 0:
+        raise OpError("scalars cannot be concatenated")
+    axis = _axis(axis, rank)
+    first = np.shape(values[0])
+    for value in values[1:]:
+        other = np.shape(value)
+        if len(other) != rank or any(
+            i != axis and _is_int(a) and _is_int(b) and a != b
+            for i, (a, b) in enumerate(zip(first, other, strict=True))
+        ):
+            raise OpError(f"shapes {list(first)} and {list(other)} do not match in all dimensions but {axis}")
+    return axis
 
 
-@op("ConcatV2", host=_host_concat)
+@op("ConcatV2", host=lambda values, axis: _join(values, _concat_axis(values, axis)))
 def concat_v2(values: list[Any], axis: Static) -> Any:
     """Concatenates. See tf.raw_ops.ConcatV2."""
-    return lax.concatenate(
-        [jnp.asarray(v) for v in values], normalize_axis(np.asarray(axis).reshape(()), jnp.ndim(values[0]))
-    )
+    where = _concat_axis(values, axis)
+    return lax.concatenate(values, where) if len(values) > 1 else jnp.asarray(values[0])
 
 
-@op("Concat", host=lambda concat_dim, values: _host_concat(values, concat_dim))
+@op("Concat", host=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)))
 def concat(concat_dim: Static, values: list[Any]) -> Any:
     """Concatenates. See tf.raw_ops.Concat."""
     return concat_v2(values, concat_dim)
 
 
+@op("ParallelConcat")
+def parallel_concat(values: list[Any], *, shape: Any = None) -> Any:
+    """Concatenates along the first dimension. See tf.raw_ops.ParallelConcat."""
+    return concat_v2(values, np.int32(0))
+
+
+def _pack_axis(values: list[Any], axis: int) -> int:
+    shapes = [np.shape(v) for v in values]
+    for other in shapes[1:]:
+        if len(other) != len(shapes[0]) or any(
+            _is_int(a) and _is_int(b) and a != b for a, b in zip(shapes[0], other, strict=True)
+        ):
+            raise OpError(f"values of shapes {list(shapes[0])} and {list(other)} cannot be packed")
+    return normalize_axis(axis, len(shapes[0]) + 1)
+
+
 def _host_pack(values: list[Any], *, axis: int = 0) -> Any:
-    axis = normalize_axis(axis, np.ndim(values[0]) + 1)
+    axis = _pack_axis(values, axis)
     return _join([np.expand_dims(np.asarray(v), axis) for v in values], axis)
 
 
 @op("Pack", host=_host_pack)
 def pack(values: list[Any], *, axis: int = 0) -> Any:
     """Stacks along a new axis. See tf.raw_ops.Pack."""
-    static = [is_static(v) for v in values]
-    if any(static) and not all(static) and all(jnp.ndim(v) == 0 for v in values) and len(values) <= 16:
-        return Mixed(tuple(values), next(v.dtype for v, known in zip(values, static, strict=True) if not known))
-    axis = normalize_axis(axis, jnp.ndim(values[0]) + 1)
-    return lax.concatenate([lax.expand_dims(jnp.asarray(as_array(v)), (axis,)) for v in values], axis)
+    axis = _pack_axis(values, axis)
+    # Constants are expanded here, not in the trace: a slice by this vector can then see what is constant in it.
+    parts = [np.expand_dims(v, axis) if isinstance(v, np.ndarray) else lax.expand_dims(v, (axis,)) for v in values]
+    return lax.concatenate(parts, axis) if len(parts) > 1 else jnp.asarray(parts[0])
+
+
+def _unpack_axis(value: Any, num: int, axis: int) -> int:
+    axis = normalize_axis(axis, np.ndim(value))
+    size = np.shape(value)[axis]
+    if _is_int(size) and size != num:
+        raise OpError(f"dimension {axis} of size {size} cannot be unpacked into {num}")
+    return axis
 
 
 def _host_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
-    axis = normalize_axis(axis, np.ndim(value))
-    return [np.asarray(np.take(value, i, axis)) for i in range(num)]
+    value = np.asarray(value)
+    axis = _unpack_axis(value, num, axis)
+    return [object_or_array(value[(slice(None),) * axis + (i,)]) for i in range(num)]
 
 
 @op("Unpack", host=_host_unpack)
 def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
     """Takes slices along an axis apart. See tf.raw_ops.Unpack."""
-    axis = normalize_axis(axis, jnp.ndim(value))
-    return [lax.index_in_dim(jnp.asarray(value), i, axis, keepdims=False) for i in range(num)]
+    value = jnp.asarray(value)
+    axis = _unpack_axis(value, num, axis)
+    if num == 0:
+        return []
+    return [lax.squeeze(part, (axis,)) for part in _split(value, [1] * num, axis)]
+
+
+def _split(value: Any, sizes: list[Any], axis: int) -> list[Any]:
+    """Splits. One equation where sizes are known, so that the gradient is one concatenation."""
+    if len(sizes) == 1:
+        return [value]
+    if all(map(_is_int, (*sizes, value.shape[axis]))):
+        return list(lax.split(value, sizes, axis))
+    start: Any = 0
+    out = []
+    for size in sizes:
+        out.append(lax.slice_in_dim(value, start, start + size, axis=axis))
+        start = start + size
+    return out
+
+
+def _equal_sizes(shape: tuple[Any, ...], axis: int, num_split: int) -> list[Any]:
+    total = shape[axis]
+    if num_split < 1:
+        raise OpError(f"num_split must be positive, got {num_split}")
+    if _is_int(total) and total % num_split:
+        raise OpError(f"dimension {axis} of size {total} does not split into {num_split} equal parts")
+    return [total // num_split] * num_split
 
 
 def _host_split(axis: Any, value: Any, *, num_split: int) -> Any:
-    axis = normalize_axis(np.asarray(axis).reshape(()), np.ndim(value))
-    return np.split(value, num_split, axis)
+    axis = _axis(axis, np.ndim(value))
+    return _host_parts(value, _equal_sizes(np.shape(value), axis, num_split), axis)
+
+
+def _host_parts(value: Any, sizes: list[Any], axis: int) -> list[Any]:
+    ends = np.cumsum([0, *sizes])
+    return [np.asarray(value)[(slice(None),) * axis + (slice(a, b),)] for a, b in itertools.pairwise(ends)]
 
 
 @op("Split", host=_host_split)
 def split(axis: Static, value: Any, *, num_split: int) -> list[Any]:
     """Splits into equal parts. See tf.raw_ops.Split."""
-    axis = normalize_axis(np.asarray(axis).reshape(()), jnp.ndim(value))
-    total = jnp.shape(value)[axis]
-    if isinstance(total, int) and total % num_split:
-        raise OpError(f"dimension {axis} of size {total} does not split into {num_split} equal parts")
-    part = total // num_split
-    return [lax.slice_in_dim(jnp.asarray(value), i * part, (i + 1) * part, axis=axis) for i in range(num_split)]
+    value = jnp.asarray(value)
+    axis = _axis(axis, value.ndim)
+    return _split(value, _equal_sizes(value.shape, axis, num_split), axis)
 
 
-def _split_sizes(size_splits: Any, total: Any) -> list[Any]:
+def _split_sizes(size_splits: Any, shape: tuple[Any, ...], axis: int, num_split: int) -> list[Any]:
+    total = shape[axis]
     sizes: list[Any] = list(dims(size_splits))
-    if any(isinstance(s, int) and s == -1 for s in sizes):
-        at = sizes.index(-1)
-        sizes[at] = total - sum(s for i, s in enumerate(sizes) if i != at)
+    if len(sizes) != num_split:
+        raise OpError(f"{len(sizes)} sizes for {num_split} parts")
+    open_ = [i for i, s in enumerate(sizes) if _is_int(s) and s == -1]
+    if len(open_) > 1 or any(_is_int(s) and s < -1 for s in sizes):
+        raise OpError(f"sizes must be non-negative, with at most one -1, got {sizes}")
+    if open_:
+        sizes[open_[0]] = total - sum(s for i, s in enumerate(sizes) if i != open_[0])
+    if any(_is_int(s) and s < 0 for s in sizes) or (all(map(_is_int, (*sizes, total))) and sum(sizes) != total):
+        raise OpError(f"sizes {list(dims(size_splits))} do not add up to dimension {axis} of size {total}")
     return sizes
 
 
 def _host_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) -> Any:
-    axis = normalize_axis(np.asarray(axis).reshape(()), np.ndim(value))
-    sizes = _split_sizes(size_splits, np.shape(value)[axis])
-    return np.split(value, np.cumsum(sizes)[:-1].astype(int), axis)
+    axis = _axis(axis, np.ndim(value))
+    return _host_parts(value, _split_sizes(size_splits, np.shape(value), axis, num_split), axis)
 
 
 @op("SplitV", host=_host_split_v)
 def split_v(value: Any, size_splits: Static, axis: Static, *, num_split: int) -> list[Any]:
     """Splits into parts of given sizes. See tf.raw_ops.SplitV."""
-    axis = normalize_axis(np.asarray(axis).reshape(()), jnp.ndim(value))
-    start: Any = 0
-    out = []
-    for part in _split_sizes(size_splits, jnp.shape(value)[axis]):
-        out.append(lax.slice_in_dim(jnp.asarray(value), start, start + part, axis=axis))
-        start = start + part
+    value = jnp.asarray(value)
+    axis = _axis(axis, value.ndim)
+    return _split(value, _split_sizes(size_splits, value.shape, axis, num_split), axis)
+
+
+# --- Rearranged
+
+
+def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
+    axes = normalize_axes(perm, rank)
+    if sorted(axes) != list(range(rank)):
+        raise OpError(f"{list(dims(perm))} is not a permutation of {rank} dimensions")
+    return axes
+
+
+@op("Transpose", host=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))))
+def transpose(x: Any, perm: Static) -> Any:
+    """Permutes dimensions. See tf.raw_ops.Transpose."""
+    x = jnp.asarray(x)
+    axes = _permutation(perm, x.ndim)
+    return x if axes == tuple(range(x.ndim)) else lax.transpose(x, axes)
+
+
+@op("ConjugateTranspose", host=lambda x, perm: np.conj(np.transpose(x, _permutation(perm, np.ndim(x)))))
+def conjugate_transpose(x: Any, perm: Static) -> Any:
+    """Permutes dimensions and conjugates. See tf.raw_ops.ConjugateTranspose."""
+    out = transpose(x, perm)
+    return lax.conj(out) if jnp.issubdtype(out.dtype, jnp.complexfloating) else out
+
+
+def _multiples(multiples: Any, rank: int) -> tuple[Any, ...]:
+    out = dims(multiples)
+    if np.ndim(multiples) != 1 or len(out) != rank:
+        raise OpError(f"multiples must be a vector of length {rank}, got {np.asarray(multiples).tolist()}")
+    if any(_is_int(m) and m < 0 for m in out):
+        raise OpError(f"multiples must be non-negative, got {list(out)}")
     return out
 
 
-def _host_slice(input: Any, begin: Any, size: Any) -> Any:
-    where = []
-    for b, s in zip(dims(begin), dims(size), strict=True):
-        where.append(slice(b, None if isinstance(s, int) and s == -1 else b + s))
-    return input[tuple(where)]
+def _host_tile(input: Any, multiples: Any) -> Any:
+    input = np.asarray(input)
+    counts = _multiples(multiples, input.ndim)
+    sizes = (*counts, *input.shape)
+    if all(map(_is_int, sizes)) and (math.prod(sizes) <= SMALL or input.dtype == object):
+        return np.tile(input, counts)
+    return tile(as_array(input), multiples)
 
 
-@op("Slice", host=_host_slice, partial=("begin",))
-def slice_(input: Any, begin: Any, size: Static) -> Any:
-    """Takes a box; where ``begin`` is traced, it is moved inside if it reaches out. See tf.raw_ops.Slice."""
-    input = jnp.asarray(input)
-    first = known(begin)
-    if first is not None:
-        starts = dims(first)
-        limits = [
-            d if isinstance(s, int) and s == -1 else b + s
-            for b, s, d in zip(starts, dims(size), input.shape, strict=True)
-        ]
-        if all(isinstance(v, int) for v in (*starts, *limits)):
-            for b, e, d in zip(starts, limits, input.shape, strict=True):
-                if b < 0 or (isinstance(d, int) and e > d):
-                    raise OpError(f"slice from {list(starts)} to {limits} reaches out of {list(input.shape)}")
-        return lax.slice(input, starts, limits)
-    sizes = []
-    for i, s in enumerate(dims(size)):
-        if isinstance(s, int) and s == -1:
-            raise OpError(f"size -1 in dimension {i} with a traced 'begin' gives a shape that depends on values")
-        sizes.append(s)
-    entries = begin.items if isinstance(begin, Mixed) else [begin[i] for i in range(input.ndim)]
-    return lax.dynamic_slice(input, [jnp.asarray(entry) for entry in entries], sizes)
-
-
-@op("Transpose", host=lambda x, perm: np.transpose(x, normalize_axes(perm, np.ndim(x))))
-def transpose(x: Any, perm: Static) -> Any:
-    """Permutes dimensions. See tf.raw_ops.Transpose."""
-    return lax.transpose(jnp.asarray(x), normalize_axes(perm, jnp.ndim(x)))
-
-
-@op(
-    "Tile",
-    host=lambda input, multiples: (
-        jnp.tile(input, dims(multiples)) if np.size(input) > 1024 else np.tile(input, dims(multiples))
-    ),
-)
+@op("Tile", host=_host_tile)
 def tile(input: Any, multiples: Static) -> Any:
     """Repeats. See tf.raw_ops.Tile."""
-    return jnp.tile(input, dims(multiples))
+    x = jnp.asarray(input)
+    counts = _multiples(multiples, x.ndim)
+    wide: list[Any] = []
+    place: list[int] = []
+    result: list[Any] = []
+    for d, m in zip(x.shape, counts, strict=True):
+        if _is_int(m) and m == 1:
+            place.append(len(wide))
+            wide.append(d)
+            result.append(d)
+        elif _is_int(d) and d == 1:
+            place.append(len(wide))
+            wide.append(m)
+            result.append(m)
+        else:
+            place.append(len(wide) + 1)
+            wide += [m, d]
+            result.append(m * d)
+    out = lax.broadcast_in_dim(x, wide, place)
+    return out if len(wide) == len(result) else lax.reshape(out, result)
 
 
-def _padding(paddings: Any) -> list[tuple[Any, Any]]:
-    return [tuple(dims(row)) for row in np.asarray(paddings).reshape(-1, 2)]  # type: ignore[misc]
+def _reverse_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    axes = normalize_axes(axis, rank)
+    if len(set(axes)) != len(axes):
+        raise OpError(f"an axis is named more than once in {list(dims(axis))}")
+    return axes
 
 
-@op("Pad")
-def pad(input: Any, paddings: Static) -> Any:
-    """Pads with zeros. See tf.raw_ops.Pad."""
-    return pad_v2(input, paddings, np.zeros((), input.dtype))
-
-
-@op("PadV2")
-def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
-    """Pads with a value. See tf.raw_ops.PadV2."""
-    # TensorFlow gives the padding no gradient.
-    constant_values = lax.stop_gradient(jnp.asarray(constant_values))
-    return lax.pad(jnp.asarray(input), constant_values, [(a, b, 0) for a, b in _padding(paddings)])
-
-
-@op("MirrorPad")
-def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
-    """Pads with mirrored values. See tf.raw_ops.MirrorPad."""
-    return jnp.pad(input, _padding(paddings), "reflect" if mode == "REFLECT" else "symmetric")
-
-
-@op("ReverseV2", host=lambda tensor, axis: np.flip(tensor, normalize_axes(axis, np.ndim(tensor))))
+@op("ReverseV2", host=lambda tensor, axis: np.flip(tensor, _reverse_axes(axis, np.ndim(tensor))))
 def reverse_v2(tensor: Any, axis: Static) -> Any:
     """Reverses along axes. See tf.raw_ops.ReverseV2."""
-    return lax.rev(jnp.asarray(tensor), normalize_axes(axis, jnp.ndim(tensor)))
+    x = jnp.asarray(tensor)
+    axes = _reverse_axes(axis, x.ndim)
+    return lax.rev(x, axes) if axes else x
+
+
+def _flags(flags: Any, rank: int) -> Any:
+    if np.shape(flags) != (rank,):
+        raise OpError(f"dims must have shape ({rank},), got {np.shape(flags)}")
+    return np.flatnonzero(flags)
+
+
+@op("Reverse", host=lambda tensor, dims: np.flip(tensor, tuple(_flags(dims, np.ndim(tensor)))))
+def reverse(tensor: Any, dims: Static) -> Any:
+    """Reverses along the dimensions that are flagged. See tf.raw_ops.Reverse."""
+    return reverse_v2(tensor, _flags(dims, np.ndim(tensor)))
+
+
+@op("ReverseSequence")
+def reverse_sequence(input: Any, seq_lengths: Any, *, seq_dim: int, batch_dim: int = 0) -> Any:
+    """Reverses the start of each sequence; lengths are cut to the dimension. See tf.raw_ops.ReverseSequence."""
+    x, lengths = jnp.asarray(input), jnp.asarray(seq_lengths)
+    for name, axis in (("seq_dim", seq_dim), ("batch_dim", batch_dim)):
+        if not 0 <= axis < x.ndim:
+            raise OpError(f"{name} {axis} is out of range for a tensor of rank {x.ndim}")
+    batch, size = x.shape[batch_dim], x.shape[seq_dim]
+    if seq_dim == batch_dim or lengths.ndim != 1:
+        raise OpError("batch_dim and seq_dim must differ, and seq_lengths must be a vector")
+    if _is_int(batch) and _is_int(lengths.shape[0]) and batch != lengths.shape[0]:
+        raise OpError(f"{lengths.shape[0]} lengths for a batch of {batch}")
+    given = known(seq_lengths)
+    if given is not None and _is_int(size) and given.size and not 0 <= given.min() <= given.max() <= size:
+        raise OpError(f"sequence lengths must be in [0, {size}], got {given.tolist()}")
+    lengths = lax.convert_element_type(lengths, np.int32)
+    place = lax.broadcasted_iota(np.int32, (batch, size), 1)
+    wide = lax.broadcast_in_dim(lengths, (batch, size), (0,))
+    source = lax.select(lax.lt(place, wide), lax.sub(lax.sub(wide, place), jnp.ones_like(place)), place)
+    rest = tuple(i for i in range(x.ndim) if i not in (batch_dim, seq_dim))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(range(2, x.ndim)),
+        collapsed_slice_dims=(seq_dim,),
+        start_index_map=(seq_dim,),
+        operand_batching_dims=(batch_dim,),
+        start_indices_batching_dims=(0,),
+    )
+    if _is_int(size) and size == 0:
+        return x
+    sizes = tuple(1 if i in (batch_dim, seq_dim) else d for i, d in enumerate(x.shape))
+    out = lax.gather(
+        x, lax.expand_dims(source, (2,)), numbers, sizes, unique_indices=True, mode=lax.GatherScatterMode.CLIP
+    )
+    return lax.transpose(out, tuple(int(i) for i in np.argsort((batch_dim, seq_dim, *rest))))
+
+
+@op("Roll")
+def roll(input: Any, shift: Any, axis: Static) -> Any:
+    """Rolls. See tf.raw_ops.Roll."""
+    x = jnp.asarray(input)
+    if x.ndim == 0:
+        raise OpError("input must be at least 1-dim")
+    if np.shape(shift) != np.shape(axis) or np.ndim(shift) > 1:
+        raise OpError(f"shift and axis must have the same shape, got {np.shape(shift)} and {np.shape(axis)}")
+    axes = normalize_axes(axis, x.ndim)
+    given = known(shift)
+    shifts = dims(given) if given is not None else [jnp.reshape(shift, (-1,))[i] for i in range(len(axes))]
+    for s, a in zip(shifts, axes, strict=True):
+        x = _roll(x, s, a)
+    return x
+
+
+def _roll(x: Any, shift: Any, axis: int) -> Any:
+    size = x.shape[axis]
+    if _is_int(size) and size == 0:
+        return x
+    if _is_int(shift) and _is_int(size):
+        start: Any = -shift % size
+        if start == 0:
+            return x
+        ends = lax.slice_in_dim(x, start, size, axis=axis), lax.slice_in_dim(x, 0, start, axis=axis)
+        return lax.concatenate(ends, axis)
+    size_ = jnp.asarray(size, np.int32)
+    start = jnp.remainder(lax.neg(lax.convert_element_type(jnp.asarray(shift), np.int32)), size_)
+    return lax.dynamic_slice_in_dim(lax.concatenate([x, x], axis), start, size, axis)
 
 
 @op("OneHot")
 def one_hot(indices: Any, depth: Static, on_value: Any, off_value: Any, *, axis: int = -1) -> Any:
-    """Returns ``on_value`` where the position is the index. See tf.raw_ops.OneHot."""
-    rank = jnp.ndim(indices) + 1
-    axis = normalize_axis(axis, rank)
+    """Returns ``on_value`` where the position is the index, ``off_value`` elsewhere. See tf.raw_ops.OneHot."""
+    indices = jnp.asarray(indices)
+    rank = indices.ndim + 1
+    if not -1 <= axis < rank:
+        raise OpError(f"axis {axis} must be -1 or in [0, {rank})")
+    axis = axis % rank
+    if np.ndim(depth) or np.ndim(on_value) or np.ndim(off_value):
+        raise OpError("depth, on_value and off_value must be scalars")
     (count,) = dims(depth)
-    dtype = canonical(indices.dtype)
-    positions = lax.broadcasted_iota(dtype, tuple(count if i == axis else 1 for i in range(rank)), axis)
-    hit = jnp.expand_dims(indices, axis) == positions
-    return jnp.where(hit, jnp.asarray(on_value), jnp.asarray(off_value))
+    if _is_int(count) and count < 0:
+        raise OpError(f"depth must be non-negative, got {count}")
+    if indices.dtype.itemsize < 4:  # positions beyond the type's range must not wrap around
+        indices = lax.convert_element_type(indices, np.int32)
+    shape = (*indices.shape[:axis], count, *indices.shape[axis:])
+    wide = lax.broadcast_in_dim(indices, shape, tuple(i for i in range(rank) if i != axis))
+    hit = lax.eq(wide, lax.broadcasted_iota(indices.dtype, shape, axis))
+    return _select(hit, on_value, off_value, shape)
 
 
-@op("MatrixBandPart")
-def matrix_band_part(input: Any, num_lower: Static, num_upper: Static) -> Any:
-    """Keeps a band around the diagonal. See tf.raw_ops.MatrixBandPart."""
-    input = jnp.asarray(input)
-    rows, columns = input.shape[-2:]
-    offset = lax.broadcasted_iota(np.int32, (rows, columns), 1) - lax.broadcasted_iota(np.int32, (rows, columns), 0)
-    keep = jnp.ones((rows, columns), bool)
-    if int(num_lower) >= 0:
-        keep = keep & (offset >= -int(num_lower))
-    if int(num_upper) >= 0:
-        keep = keep & (offset <= int(num_upper))
-    return jnp.where(keep, input, jnp.zeros((), input.dtype))
+# --- Chosen by value
 
 
-@op("SpaceToBatchND")
-def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
-    """Moves blocks of spatial dimensions into the batch. See tf.raw_ops.SpaceToBatchND."""
-    blocks, pads = dims(block_shape), _padding(paddings)
-    count = len(blocks)
-    x = jnp.asarray(input)
-    config = [(0, 0, 0), *[(a, b, 0) for a, b in pads], *[(0, 0, 0)] * (x.ndim - 1 - count)]
-    x = lax.pad(x, np.zeros((), x.dtype), config)
-    split: list[Any] = [x.shape[0]]
-    for size, block in zip(x.shape[1 : 1 + count], blocks, strict=True):
-        split += [size // block, block]
-    x = lax.reshape(x, (*split, *x.shape[1 + count :]))
-    rest = range(1 + 2 * count, x.ndim)
-    x = lax.transpose(x, (*(2 + 2 * i for i in range(count)), 0, *(1 + 2 * i for i in range(count)), *rest))
-    batch = x.shape[count]
-    for block in blocks:
-        batch = batch * block
-    return lax.reshape(x, (batch, *x.shape[count + 1 :]))
+def _host_where(input: Any, *, bound: int | None = None) -> Any:
+    x = np.asarray(input)
+    if x.ndim == 0:
+        raise OpError("the input of Where must be at least 1-dim")
+    return np.argwhere(x != 0).astype(np.int64).reshape(-1, x.ndim)
 
 
-@op("BatchToSpaceND")
-def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
-    """Moves blocks of the batch into spatial dimensions. See tf.raw_ops.BatchToSpaceND."""
-    blocks, cut = dims(block_shape), _padding(crops)
-    count = len(blocks)
-    x = jnp.asarray(input)
-    batch = x.shape[0]
-    for block in blocks:
-        batch = batch // block
-    x = lax.reshape(x, (*blocks, batch, *x.shape[1:]))
-    order = [count]
-    for i in range(count):
-        order += [count + 1 + i, i]
-    x = lax.transpose(x, (*order, *range(2 * count + 1, x.ndim)))
-    sizes = [x.shape[1 + 2 * i] * blocks[i] for i in range(count)]
-    x = lax.reshape(x, (batch, *sizes, *x.shape[1 + 2 * count :]))
-    for i, (before, after) in enumerate(cut):
-        x = lax.slice_in_dim(x, before, x.shape[1 + i] - after, axis=1 + i)
-    return x
+@op("Where", host=_host_where, dynamic_shape=True)
+def where(input: Any, *, bound: int | None = None) -> Any:
+    """Returns the coordinates of what is not zero. See tf.raw_ops.Where.
+
+    Padded to a bound, rows after the last are -1 (which gathers as zeros, and scatters nowhere); coordinates beyond
+    the bound are dropped.
+    """
+    if isinstance(input, np.ndarray):
+        return _host_where(input)
+    if bound is None:
+        raise OpError("the number of results depends on traced values; set the config option dynamic_shape_bound")
+    if input.ndim == 0:
+        raise OpError("the input of Where must be at least 1-dim")
+    found = jnp.nonzero(input, size=bound, fill_value=-1)
+    return jnp.stack([f.astype(canonical(np.int64)) for f in found], 1)
+
+
+# --- In place
+
+
+def _rows(x: Any, i: Any, v: Any) -> tuple[Any, Any, Any]:
+    x, i, v = jnp.asarray(x), jnp.asarray(i), jnp.asarray(v)
+    if i.ndim != 1 or x.ndim != v.ndim or x.shape[1:] != v.shape[1:] or i.shape[0] != v.shape[0]:
+        raise OpError(f"x {x.shape}, i {i.shape} and v {v.shape} do not fit")
+    return x, jnp.remainder(i, x.shape[0]), v
+
+
+@op("InplaceUpdate")
+def inplace_update(x: Any, i: Any, v: Any) -> Any:
+    """Replaces rows, counted modulo their number. See tf.raw_ops.InplaceUpdate."""
+    x, i, v = _rows(x, i, v)
+    return x.at[i].set(v, mode="promise_in_bounds")
+
+
+@op("InplaceAdd")
+def inplace_add(x: Any, i: Any, v: Any) -> Any:
+    """Adds to rows, counted modulo their number. See tf.raw_ops.InplaceAdd."""
+    x, i, v = _rows(x, i, v)
+    return x.at[i].add(v, mode="promise_in_bounds")
+
+
+@op("InplaceSub")
+def inplace_sub(x: Any, i: Any, v: Any) -> Any:
+    """Subtracts from rows, counted modulo their number. See tf.raw_ops.InplaceSub."""
+    x, i, v = _rows(x, i, v)
+    return x.at[i].add(lax.neg(v), mode="promise_in_bounds")

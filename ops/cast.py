@@ -1,24 +1,76 @@
 """Changes of dtype."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.errors import OpError, UnsupportedAttributeError
+
 from .registry import op
-from .values import canonical
+from .values import as_array, canonical, is_string, is_symbolic
+
+# Low bits of the mantissa that a truncating cast clears before it rounds. For other pairs TensorFlow rounds as usual.
+_TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32", "float16"): 13}
+_TRUNCATED |= {("float32", "bfloat16"): 16, ("complex128", "complex64"): 29}
 
 
 def _host_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
-    if x.dtype == object:
-        return x  # symbolic dimensions have no width
-    return np.asarray(x).astype(DstT)
+    x = np.asarray(x)
+    if is_string(x):
+        raise OpError("strings cannot be cast")
+    if is_symbolic(x):
+        # Dimension expressions stay what they are as integers of any width; other types need a traced value.
+        return x if np.issubdtype(DstT, np.integer) else cast(as_array(x), DstT=DstT)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(DstT, jnp.complexfloating):
+        x = np.real(x)
+    to_integer = jnp.issubdtype(x.dtype, jnp.floating) and np.issubdtype(DstT, np.integer)
+    if (Truncate and (x.dtype.name, np.dtype(DstT).name) in _TRUNCATED) or (to_integer and x.size):
+        with np.errstate(invalid="ignore"):
+            whole = x.astype(np.float64)
+        limits = np.iinfo(DstT) if to_integer else None
+        if limits is None or not np.all((whole > limits.min - 1.0) & (whole < limits.max + 1.0)):
+            # What numpy gives outside the range depends on the machine.
+            return cast(as_array(x), DstT=DstT, Truncate=Truncate)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(x.astype(DstT))
+
+
+def _truncated(x: Any, bits: int) -> Any:
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return lax.complex(_truncated(lax.real(x), bits), _truncated(lax.imag(x), bits))
+    unsigned = np.dtype(f"uint{8 * x.dtype.itemsize}")
+    mask = np.array((1 << 8 * x.dtype.itemsize) - (1 << bits), unsigned)
+    kept = lax.bitwise_and(lax.bitcast_convert_type(x, unsigned), jnp.broadcast_to(mask, x.shape))
+    # Written as a difference, so that the derivative is that of a cast.
+    cleared = lax.bitcast_convert_type(kept, x.dtype)
+    return lax.select(lax.is_finite(x), lax.add(x, lax.stop_gradient(lax.sub(cleared, x))), x)
+
+
+def _to_integer(x: Any, dtype: np.dtype) -> Any:
+    """Converts floats to integers the way x86 processors do, which TensorFlow on CPU leaves it to.
+
+    Outside the range of the type: the least int32 or int64 (XLA saturates, and gives 0 for NaN); narrower types are
+    the low bits of an int32; negative numbers wrap around in unsigned types.
+    """
+    if x.dtype.itemsize < 4:
+        x = lax.convert_element_type(x, np.float32)  # the bounds below are no numbers of a narrow type
+    if dtype.itemsize < 4:
+        return lax.convert_element_type(_to_integer(x, np.dtype(np.int32)), dtype)
+    out = lax.convert_element_type(x, dtype)
+    if dtype.kind == "u":
+        signed = lax.convert_element_type(x, np.dtype(f"int{8 * dtype.itemsize}"))
+        return lax.select(lax.lt(x, jnp.zeros_like(x)), lax.convert_element_type(signed, dtype), out)
+    inside = lax.lt(x, jnp.full_like(x, 2.0 ** (8 * dtype.itemsize - 1)))  # false for NaN; XLA does the lower end
+    return lax.select(inside, out, jnp.full_like(out, np.iinfo(dtype).min))
 
 
 @op("Cast", host=_host_cast)
 def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
-    """Casts. See tf.raw_ops.Cast."""
+    """Casts; complex numbers become real by their real part. See tf.raw_ops.Cast, and `_to_integer`."""
     x = jnp.asarray(x)
     dtype = canonical(DstT)
     if x.dtype == dtype:
@@ -26,11 +78,56 @@ def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
     if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
         x = lax.real(x)
     if dtype == np.bool_:
-        return lax.ne(x, jnp.zeros((), x.dtype))
-    return lax.convert_element_type(x, dtype)
+        return lax.ne(x, jnp.zeros_like(x))
+    if jnp.issubdtype(x.dtype, jnp.floating) and dtype.kind in "iu":
+        return _to_integer(x, dtype)
+    bits = _TRUNCATED.get((x.dtype.name, dtype.name)) if Truncate else None
+    return lax.convert_element_type(x if bits is None else _truncated(x, bits), dtype)
 
 
-@op("Bitcast")
+def _bitcast_shape(shape: tuple[Any, ...], before: np.dtype, after: np.dtype) -> tuple[Any, ...]:
+    if before.itemsize >= after.itemsize:
+        ratio = before.itemsize // after.itemsize
+        return shape if ratio == 1 else (*shape, ratio)
+    ratio = after.itemsize // before.itemsize
+    if not shape or shape[-1] != ratio:
+        raise OpError(f"cannot bitcast from {before} to {after}: the last dimension of {shape} is not {ratio}")
+    return shape[:-1]
+
+
+def _host_bitcast(input: Any, *, type: Any) -> Any:
+    input, dtype = np.asarray(input), np.dtype(type)
+    if input.dtype == object:
+        raise OpError("bits of dimensions that are not known, or of strings")
+    shape = _bitcast_shape(input.shape, input.dtype, dtype)
+    return np.frombuffer(input.tobytes(), dtype).reshape(shape)
+
+
+def _part(dtype: np.dtype) -> np.dtype:
+    """Returns the type of the real part, the type itself if it is real."""
+    return np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype
+
+
+@op("Bitcast", host=_host_bitcast)
 def bitcast(input: Any, *, type: Any) -> Any:
     """Reads the same bits as another type. See tf.raw_ops.Bitcast."""
-    return lax.bitcast_convert_type(jnp.asarray(input), canonical(type))
+    input, dtype = jnp.asarray(input), np.dtype(type)
+    if canonical(dtype) != dtype:
+        raise UnsupportedAttributeError(f"the bits of {dtype} need jax_enable_x64")
+    shape = _bitcast_shape(input.shape, input.dtype, dtype)
+    if input.dtype == dtype:
+        return input
+    if input.dtype.kind != "c" and dtype.kind != "c":
+        return lax.bitcast_convert_type(input, dtype)
+    # JAX reads no bits of complex numbers; they are pairs of floats.
+    if input.dtype.kind == "c":
+        input = lax.concatenate([lax.expand_dims(f(input), (input.ndim,)) for f in (lax.real, lax.imag)], input.ndim)
+    part = _part(dtype)
+    ratio = max(part.itemsize // input.dtype.itemsize, 1)
+    flat = lax.reshape(input, (input.size // ratio, ratio) if ratio > 1 else (input.size,))
+    out = lax.bitcast_convert_type(flat, part)
+    if dtype.kind != "c":
+        return lax.reshape(out, shape)
+    out = lax.reshape(out, (*shape, 2))
+    real, imag = (lax.index_in_dim(out, i, out.ndim - 1, keepdims=False) for i in range(2))
+    return lax.complex(real, imag)

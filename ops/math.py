@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import core, lax
 
 from .registry import op
 from .values import is_symbolic
@@ -99,6 +99,21 @@ def _power(x: Any, y: Any) -> Any:
     return _float_power(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.power(x, y)
 
 
+def _host_extreme(fn: Callable[[Any, Any], Any], of_dimensions: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns a numpy function that takes symbolic dimensions, whose comparison is not always conclusive."""
+
+    def host(x: Any, y: Any) -> Any:
+        if x.dtype.kind != "O" and y.dtype.kind != "O":
+            return fn(x, y)
+        x, y = np.broadcast_arrays(x, y)
+        out = np.empty(x.shape, object)
+        for index in np.ndindex(*x.shape):
+            out[index] = of_dimensions(x[index], y[index])
+        return out
+
+    return host
+
+
 _unary("Neg", lax.neg, np.negative)
 _unary("Abs", jnp.abs, np.abs)
 _unary("Sign", jnp.sign, np.sign)
@@ -134,8 +149,8 @@ _binary("Mul", lambda x, y: lax.mul(x, y), np.multiply)
 _binary("RealDiv", lax.div, np.divide)
 _binary("FloorDiv", jnp.floor_divide, np.floor_divide)
 _binary("FloorMod", jnp.mod, np.mod)
-_binary("Maximum", _maximum, np.maximum)
-_binary("Minimum", _minimum, np.minimum)
+_binary("Maximum", _maximum, _host_extreme(np.maximum, core.max_dim))
+_binary("Minimum", _minimum, _host_extreme(np.minimum, core.min_dim))
 _binary("Pow", _power, np.power)
 _binary("SquaredDifference", lambda x, y: lax.square(lax.sub(x, y)))
 _binary("Less", lax.lt, np.less)

@@ -1,67 +1,287 @@
-"""StridedSlice and its relatives."""
+"""Slices, and their gradients and updates."""
+
+from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import core, lax
 
 from tf2jax_lite.errors import OpError
 
+from .provenance import Entry, entries, value_of
 from .registry import Static, op
-from .values import Mixed, dims, is_static, known
+from .values import as_array, dims
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer))
+
+
+def _is_zero(value: Any) -> bool:
+    return _is_int(value) and value == 0
+
+
+def object_or_array(value: Any) -> Any:
+    """Returns an element that numpy indexing took out of an array as an array of its own."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, (np.generic, bool)):
+        return np.asarray(value)
+    if _is_int(value):
+        return np.asarray(value, np.int32)
+    out = np.empty((), object)
+    out[()] = value
+    return out
+
+
+# --- Slice
+
+
+def _box(shape: tuple[Any, ...], begin: list[Entry], size: tuple[Any, ...]) -> list[Any]:
+    """Returns the sizes of a slice, with -1 worked out and bounds checked as far as they are known."""
+    if not len(shape) == len(begin) == len(size):
+        raise OpError(f"begin and size must have {len(shape)} entries, got {len(begin)} and {len(size)}")
+    out = []
+    for i, (b, s, d) in enumerate(zip(begin, size, shape, strict=True)):
+        if _is_int(s) and s == -1:
+            if not b.is_known:
+                raise OpError(f"size -1 in dimension {i} with a traced 'begin' gives a shape that depends on values")
+            s = d - b.offset
+        if b.is_known and all(map(_is_int, (b.offset, s, d))) and not (0 <= b.offset <= d and 0 <= s <= d - b.offset):
+            raise OpError(f"slice of size {s} from {b.offset} reaches out of dimension {i} of size {d}")
+        out.append(s)
+    return out
+
+
+def _host_slice(input: Any, begin: Any, size: Any) -> Any:
+    if np.asarray(input).dtype != object and not all(map(_is_int, (*dims(begin), *dims(size)))):
+        return slice_(as_array(np.asarray(input)), begin, size)
+    starts = dims(begin)
+    sizes = _box(np.shape(input), [Entry(None, b) for b in starts], dims(size))
+    return np.asarray(input)[tuple(slice(b, b + s) for b, s in zip(starts, sizes, strict=True))]
+
+
+@op("Slice", host=_host_slice)
+def slice_(input: Any, begin: Any, size: Static) -> Any:
+    """Takes a box. See tf.raw_ops.Slice.
+
+    A traced 'begin' from which the box would reach out is an error in TensorFlow; here the box is moved inside.
+    """
+    input = jnp.asarray(input)
+    starts = entries(begin, input.ndim)
+    return _take_box(input, starts, _box(input.shape, starts, dims(size)))
+
+
+def _take_box(input: Any, starts: list[Entry], sizes: list[Any]) -> Any:
+    """Slices what is known statically, and the rest in one dynamic slice."""
+    full = input.shape
+    low = [s.offset if s.is_known else 0 for s in starts]
+    high = [s.offset + n if s.is_known else d for s, n, d in zip(starts, sizes, full, strict=True)]
+    if not all(map(_is_zero, low)) or tuple(high) != full:
+        input = lax.slice(input, low, high)
+    return input if all(s.is_known for s in starts) else _move(input, starts, sizes, full)
+
+
+def _move(input: Any, starts: list[Entry], sizes: list[Any], full: tuple[Any, ...]) -> Any:
+    """Slices where starts are traced, in dimensions of size ``full``; negative starts count from the end."""
+    at = [np.int32(0) if s.is_known else _wrapped(value_of(s), d) for s, d in zip(starts, full, strict=True)]
+    wanted = [d if s.is_known else n for s, n, d in zip(starts, sizes, input.shape, strict=True)]
+    return lax.dynamic_slice(input, _one_dtype(at), wanted, allow_negative_indices=False)
+
+
+def _wrapped(index: Any, size: Any) -> Any:
+    """Returns a traced index, counted from the end if it is negative."""
+    if jnp.issubdtype(index.dtype, jnp.integer) and index.dtype.itemsize < 4:
+        index = lax.convert_element_type(index, np.int32)
+    zero = jnp.zeros((), index.dtype)
+    return lax.select(lax.lt(index, zero), lax.add(index, jnp.asarray(size, index.dtype)), index)
+
+
+def _one_dtype(indices: list[Any]) -> list[Any]:
+    dtype = jnp.result_type(*(i.dtype for i in indices))
+    return [i.astype(dtype) if isinstance(i, np.generic) else lax.convert_element_type(i, dtype) for i in indices]
+
+
+# --- StridedSlice
 
 
 @dataclasses.dataclass(frozen=True)
 class _Item:
     """One entry of a slice specification, in the order of the specification."""
 
-    kind: str  # "new", "shrink", "range", "all"
-    begin: Any = None
-    end: Any = None
+    kind: str  # "new", "shrink", "range"
+    begin: Entry | None = None
+    end: Entry | None = None
     stride: int = 1
 
 
-def _items(rank: int, begin: Any, end: Any, strides: Any, masks: tuple[int, int, int, int, int]) -> list[_Item]:
-    """Reads a specification; begin and end are sequences of ints, dimension expressions or traced scalars."""
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """A slice of known size, dimension by dimension.
+
+    The elements of dimension i are the ``counts[i]`` numbers ``range(starts[i], limits[i], steps[i])``, in the opposite
+    order if i is in ``reverse``; a traced start has step 1, and its limit does not count. ``layout`` has a dimension's
+    number, or None for a new one, for each dimension of the result.
+    """
+
+    starts: list[Entry]
+    limits: list[Any]
+    counts: list[Any]
+    steps: list[int]
+    reverse: tuple[int, ...]
+    layout: tuple[int | None, ...]
+
+    @property
+    def result(self) -> tuple[Any, ...]:
+        return self.shaped(self.counts)
+
+    def shaped(self, sizes: Any) -> tuple[Any, ...]:
+        return tuple(1 if axis is None else sizes[axis] for axis in self.layout)
+
+    @property
+    def is_static(self) -> bool:
+        return all(s.is_known for s in self.starts)
+
+    @property
+    def is_contiguous(self) -> bool:
+        return all(s == 1 for s in self.steps)
+
+
+Masks = tuple[int, int, int, int, int]
+
+
+def _items(rank: int, begin: list[Entry], end: list[Entry], strides: tuple[Any, ...], masks: Masks) -> list[_Item]:
     begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask = masks
     count = len(strides)
-    used = sum(1 for i in range(count) if not (new_axis_mask >> i & 1) and not (ellipsis_mask >> i & 1))
+    if not len(begin) == len(end) == count:
+        raise OpError(f"begin, end and strides must have as many entries, got {len(begin)}, {len(end)} and {count}")
     if ellipsis_mask & (ellipsis_mask - 1):
         raise OpError("more than one ellipsis in a slice")
-    items: list[_Item] = []
-    for i in range(count):
-        if ellipsis_mask >> i & 1:
-            # New axes that stand after the ellipsis do not take a dimension.
-            items.extend([_Item("all")] * (rank - used))
-        elif new_axis_mask >> i & 1:
-            items.append(_Item("new"))
-        elif shrink_axis_mask >> i & 1:
-            items.append(_Item("shrink", begin[i]))
-        else:
-            stride = strides[i]
-            if isinstance(stride, int) and stride == 0:
-                raise OpError("a slice with stride 0")
-            items.append(
-                _Item("range", None if begin_mask >> i & 1 else begin[i], None if end_mask >> i & 1 else end[i], stride)
-            )
-    taken = sum(1 for item in items if item.kind != "new")
+    taken = sum(1 for i in range(count) if not (new_axis_mask | ellipsis_mask) >> i & 1)
     if taken > rank:
         raise OpError(f"a slice of {taken} dimensions of a tensor of rank {rank}")
-    return [*items, *[_Item("all")] * (rank - taken)]
+    rest = [_Item("range")] * (rank - taken)
+    items: list[_Item] = []
+    for i in range(count):
+        stride = strides[i]
+        if ellipsis_mask >> i & 1:
+            items.extend(rest)
+            continue
+        if new_axis_mask >> i & 1:
+            items.append(_Item("new"))
+            continue
+        if not _is_int(stride):
+            raise OpError("strides must be known integers")
+        if stride == 0:
+            raise OpError("a slice with stride 0")
+        if shrink_axis_mask >> i & 1:
+            if stride < 0:
+                raise OpError("only stride 1 allowed on non-range indexing")
+            items.append(_Item("shrink", begin[i]))
+        else:
+            masked = begin_mask >> i & 1, end_mask >> i & 1
+            items.append(_Item("range", None if masked[0] else begin[i], None if masked[1] else end[i], int(stride)))
+    return items if ellipsis_mask & ((1 << count) - 1) else [*items, *rest]
 
 
-def _entries(value: Any) -> Any:
-    """Returns the elements of a vector: ints and dimension expressions where they are known, else traced scalars."""
-    if isinstance(value, Mixed):
-        return tuple(dims(item)[0] if is_static(item) else item for item in value.items)
-    found = known(value)
-    return value if found is None else dims(found)
+def _plan(shape: tuple[Any, ...], begin: list[Entry], end: list[Entry], strides: Any, masks: Masks) -> _Plan:
+    starts: list[Entry] = []
+    limits: list[Any] = []
+    counts: list[Any] = []
+    steps: list[int] = []
+    reverse: list[int] = []
+    layout: list[int | None] = []
+    for item in _items(len(shape), begin, end, dims(strides), masks):
+        if item.kind == "new":
+            layout.append(None)
+            continue
+        axis = len(starts)
+        size = shape[axis]
+        if item.kind == "shrink":
+            start = _index(item.begin, size, axis)
+            limit, count = start.offset + 1, 1
+        else:
+            layout.append(axis)
+            start, limit, count = _range(item, size, axis)
+            if item.stride < 0:
+                reverse.append(axis)
+        starts.append(start)
+        limits.append(limit)
+        counts.append(count)
+        steps.append(abs(item.stride))
+    return _Plan(starts, limits, counts, steps, tuple(reverse), tuple(layout))
 
 
-def _host(
+def _index(entry: Any, size: Any, axis: int) -> Entry:
+    if not entry.is_known:
+        return entry
+    at = entry.offset
+    if _is_int(at) and _is_int(size) and not -size <= at < size:
+        raise OpError(f"slice index {at} of dimension {axis} out of bounds")
+    return Entry(None, size + at if _is_int(at) and at < 0 else at)
+
+
+def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
+    """Returns the lowest element of a range of a dimension, the end (above the highest), and the number of elements."""
+    begin, end, stride = item.begin, item.end, item.stride
+    if not ((begin is None or begin.is_known) and (end is None or end.is_known)):
+        count = end.minus(begin) if begin is not None and end is not None else None
+        if count is None or stride != 1:
+            raise OpError(
+                f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with "
+                "a known size, or pass the bounds as static arguments"
+            )
+        assert begin is not None
+        return begin, None, core.max_dim(core.min_dim(count, size), 0)
+    first = None if begin is None else begin.offset
+    last = None if end is None else end.offset
+    if _is_int(size) and all(v is None or _is_int(v) for v in (first, last)):
+        index = range(size)[slice(first, last, stride)]
+        if not index:
+            return Entry(None, 0), 0, 0
+        return Entry(None, min(index[0], index[-1])), max(index[0], index[-1]) + 1, len(index)
+    top = size if stride > 0 else size - 1
+    bottom = 0 if stride > 0 else -1
+
+    def bound(value: Any) -> Any:
+        if _is_int(value):
+            if value >= 0:
+                return top if value >= 2**31 - 1 else core.min_dim(value, top)
+            return core.max_dim(size + value, bottom)
+        return core.min_dim(value, top)  # a dimension expression: taken to be non-negative
+
+    if stride > 0:
+        low = 0 if first is None else bound(first)
+        high = top if last is None else bound(last)
+        high = high if _is_zero(low) else core.max_dim(high, low)
+        return Entry(None, low), high, -(-(high - low) // stride)
+    high = top if first is None else bound(first)
+    low = bottom if last is None else bound(last)
+    count = -(-core.max_dim(high - low, 0) // -stride)
+    return Entry(None, high + (count - 1) * stride), high + 1, count
+
+
+def _take(input: Any, plan: _Plan) -> Any:
+    # Steps first, and in one slice with all that is static; traced starts have steps of 1.
+    full = input.shape
+    whole = [not s.is_known or _is_zero(n) for s, n in zip(plan.starts, plan.counts, strict=True)]
+    low = [0 if w else s.offset for w, s in zip(whole, plan.starts, strict=True)]
+    high = [d if w else limit for w, limit, d in zip(whole, plan.limits, full, strict=True)]
+    high = [0 if _is_zero(n) else limit for n, limit in zip(plan.counts, high, strict=True)]
+    if not all(map(_is_zero, low)) or tuple(high) != full or not plan.is_contiguous:
+        input = lax.slice(input, low, high, plan.steps)
+    if not plan.is_static:
+        input = _move(input, plan.starts, plan.counts, full)
+    if plan.reverse:
+        input = lax.rev(input, plan.reverse)
+    shape = plan.shaped(input.shape)
+    return input if input.shape == shape else lax.reshape(input, shape)
+
+
+def _host_strided_slice(
     input: Any,
     begin: Any,
     end: Any,
@@ -74,36 +294,36 @@ def _host(
     shrink_axis_mask: int = 0,
 ) -> Any:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    index: list[Any] = []
     input = np.asarray(input)
-    for item in _items(input.ndim, dims(begin), dims(end), dims(strides), masks):
+    if input.dtype != object and not all(map(_is_int, (*dims(begin), *dims(end)))):
+        return strided_slice(
+            as_array(input),
+            begin,
+            end,
+            strides,
+            begin_mask=begin_mask,
+            end_mask=end_mask,
+            ellipsis_mask=ellipsis_mask,
+            new_axis_mask=new_axis_mask,
+            shrink_axis_mask=shrink_axis_mask,
+        )
+    begin, end = ([Entry(None, d) for d in dims(v)] for v in (begin, end))
+    index: list[Any] = []
+    for item in _items(input.ndim, begin, end, dims(strides), masks):
+        first, last = (None if e is None else e.offset for e in (item.begin, item.end))
         if item.kind == "new":
             index.append(None)
-        elif item.kind == "all":
-            index.append(slice(None))
         elif item.kind == "shrink":
-            index.append(item.begin)
+            index.append(first)
         else:
-            index.append(slice(item.begin, item.end, item.stride))
+            index.append(slice(first, last, item.stride))
     try:
-        return np.asarray(input[tuple(index)]) if input.dtype != object else _object(input[tuple(index)])
+        return object_or_array(input[tuple(index)])
     except IndexError as error:
         raise OpError(f"slice index out of bounds: {error}") from error
 
 
-def _object(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value
-    out = np.empty((), object)
-    out[()] = value
-    return out if not isinstance(value, (int, np.integer)) else np.asarray(value, np.int32)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer))
-
-
-@op("StridedSlice", host=_host, partial=("begin", "end"))
+@op("StridedSlice", host=_host_strided_slice)
 def strided_slice(
     input: Any,
     begin: Any,
@@ -116,82 +336,142 @@ def strided_slice(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Any:
-    """Slices like Python. A traced index takes one element (clamped into the range). See tf.raw_ops.StridedSlice."""
+    """Slices like Python. See tf.raw_ops.StridedSlice.
+
+    Bounds may be traced where the size is known all the same: an index, or a range whose ends are a known distance
+    apart (``x[i:i + 3]``). A traced index out of range is an error in TensorFlow; a traced range that reaches out is
+    cut short there, and empty if it starts below 0 and ends at 0 or above. Here the slice is moved inside.
+    """
     input = jnp.asarray(input)
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    items = _items(input.ndim, _entries(begin), _entries(end), dims(strides), masks)
-    starts: list[Any] = []
-    limits: list[Any] = []
-    steps: list[int] = []
-    reverse: list[int] = []
-    dynamic: list[tuple[int, Any, int]] = []
-    axis = 0
-    for item in items:
-        if item.kind == "new":
-            continue
-        size = input.shape[axis]
-        start, limit, step = 0, size, 1
-        if item.kind == "shrink":
-            if not isinstance(item.begin, jax.Array):
-                if _is_int(size) and _is_int(item.begin) and not -size <= item.begin < size:
-                    raise OpError(f"slice index {item.begin} of dimension {axis} out of bounds ({size})")
-                at: Any = item.begin
-                start = size + at if _is_int(at) and at < 0 else at
-                limit = start + 1
-            else:
-                dynamic.append((axis, item.begin, 1))
-        elif item.kind == "range":
-            start, limit, step, flipped = _range(item, size, axis, dynamic)
-            if flipped:
-                reverse.append(axis)
-        starts.append(start)
-        limits.append(limit)
-        steps.append(step)
-        axis += 1
-    out = input
-    if any(not (_is_int(s) and s == 0) for s in starts) or any(s != 1 for s in steps) or limits != list(input.shape):
-        out = lax.slice(input, starts, limits, steps)
-    for where, first, size in dynamic:
-        first = jnp.asarray(first)
-        first = jnp.where(first < 0, first + input.shape[where], first)
-        out = lax.dynamic_slice_in_dim(out, first, size, where)
-    if reverse:
-        out = lax.rev(out, reverse)
-    shape: list[Any] = []
-    axis = 0
-    for item in items:
-        if item.kind == "new":
-            shape.append(1)
-            continue
-        if item.kind != "shrink":
-            shape.append(out.shape[axis])
-        axis += 1
-    return out if tuple(shape) == out.shape else lax.reshape(out, shape)
+    count = np.shape(strides)[0]
+    return _take(input, _plan(input.shape, entries(begin, count), entries(end, count), strides, masks))
 
 
-def _range(item: _Item, size: Any, axis: int, dynamic: list[Any]) -> tuple[Any, Any, int, bool]:
-    begin, end, stride = item.begin, item.end, int(item.stride)
-    traced = [v for v in (begin, end) if isinstance(v, jax.Array)]
-    if traced:
-        raise OpError(
-            f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with a "
-            "known size, or pass the bounds as static arguments"
-        )
-    if not all(v is None or _is_int(v) for v in (begin, end)) or not _is_int(size):
-        return (*_symbolic_range(begin, end, stride, size), False)
-    index = range(size)[slice(begin, end, stride)]
-    if not len(index):
-        return 0, 0, 1, False
-    if stride > 0:
-        return index[0], index[-1] + 1, stride, False
-    return index[-1], index[0] + 1, -stride, True
+def _inserted(value: Any, plan: _Plan) -> Any:
+    """Returns a slice's value with the rank and order of what it was sliced from."""
+    value = lax.reshape(value, plan.counts) if value.shape != tuple(plan.counts) else value
+    return lax.rev(value, plan.reverse) if plan.reverse else value
 
 
-def _symbolic_range(begin: Any, end: Any, stride: int, size: Any) -> tuple[Any, Any, int]:
-    if stride < 0:
-        raise OpError("a slice with a negative stride of a symbolic dimension")
-    start = 0 if begin is None else (size + begin if _is_int(begin) and begin < 0 else begin)
-    limit = size if end is None else (size + end if _is_int(end) and end < 0 else end)
-    if isinstance(end, int) and end >= 2**31 - 1:
-        limit = size
-    return start, limit, stride
+def _spread(value: Any, shape: tuple[Any, ...], plan: _Plan, fill: Any) -> Any:
+    """Returns ``fill`` of the given shape with the value of a static slice in its place."""
+    config = []
+    for start, count, step, size in zip(plan.starts, plan.counts, plan.steps, shape, strict=True):
+        span = (count - 1) * step + 1 if step > 1 and not _is_zero(count) else count
+        config.append((start.offset, size - start.offset - span, step - 1))
+    return lax.pad(value, fill, config)
+
+
+def _update(input: Any, value: Any, plan: _Plan) -> Any:
+    """Returns ``input`` with ``value`` (of the slice's shape) in place of the slice."""
+    if any(map(_is_zero, plan.counts)):
+        return input
+    value = _inserted(value, plan)
+    if plan.is_contiguous:
+        if tuple(plan.counts) == input.shape and plan.is_static:
+            return value
+        starts = [
+            np.int32(s.offset) if s.is_known and _is_int(s.offset) else _traced_start(s, d)
+            for s, d in zip(plan.starts, input.shape, strict=True)
+        ]
+        return lax.dynamic_update_slice(input, value, _one_dtype(starts), allow_negative_indices=False)
+    if not plan.is_static:
+        raise OpError("an update with traced bounds must have stride 1 everywhere")
+    inside = _spread(jnp.ones(value.shape, bool), input.shape, plan, np.False_)
+    return lax.select(inside, _spread(value, input.shape, plan, np.zeros((), value.dtype)), input)
+
+
+def _traced_start(entry: Entry, size: Any) -> Any:
+    return jnp.asarray(entry.offset, np.int32) if entry.is_known else _wrapped(value_of(entry), size)
+
+
+@op("StridedSliceGrad")
+def strided_slice_grad(
+    shape: Static,
+    begin: Any,
+    end: Any,
+    strides: Static,
+    dy: Any,
+    *,
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Any:
+    """Returns zeros with ``dy`` in place of the slice. See tf.raw_ops.StridedSliceGrad."""
+    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    count = np.shape(strides)[0]
+    wanted = dims(shape)
+    plan = _plan(wanted, entries(begin, count), entries(end, count), strides, masks)
+    dy = jnp.asarray(dy)
+    _check_shape(dy.shape, plan.result)
+    zero = np.zeros((), dy.dtype)
+    if plan.is_static:
+        return _spread(_inserted(dy, plan), wanted, plan, zero)
+    return _update(jnp.broadcast_to(zero, wanted), dy, plan)
+
+
+def _check_shape(actual: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
+    if len(actual) != len(wanted) or any(
+        _is_int(a) and _is_int(w) and a != w for a, w in zip(actual, wanted, strict=True)
+    ):
+        raise OpError(f"the value has shape {actual}, the slice {wanted}")
+
+
+@op("TensorStridedSliceUpdate")
+def tensor_strided_slice_update(
+    input: Any,
+    begin: Any,
+    end: Any,
+    strides: Static,
+    value: Any,
+    *,
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Any:
+    """Replaces a slice (the value is broadcast). See tf.raw_ops.TensorStridedSliceUpdate, and `strided_slice`."""
+    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    input = jnp.asarray(input)
+    count = np.shape(strides)[0]
+    plan = _plan(input.shape, entries(begin, count), entries(end, count), strides, masks)
+    value = jnp.asarray(as_array(value))
+    if value.shape != plan.result:
+        try:
+            value = jnp.broadcast_to(value, plan.result)
+        except ValueError as error:
+            raise OpError(f"a value of shape {value.shape} does not broadcast to the slice's {plan.result}") from error
+    return _update(input, value, plan)
+
+
+@op("ResourceStridedSliceAssign", reads=("ref",), writes=("ref",))
+def resource_strided_slice_assign(
+    ref: Any,
+    begin: Any,
+    end: Any,
+    strides: Static,
+    value: Any,
+    *,
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Any:
+    """Replaces a slice of a variable. See tf.raw_ops.ResourceStridedSliceAssign, and `strided_slice`."""
+    return tensor_strided_slice_update(
+        ref,
+        begin,
+        end,
+        strides,
+        value,
+        begin_mask=begin_mask,
+        end_mask=end_mask,
+        ellipsis_mask=ellipsis_mask,
+        new_axis_mask=new_axis_mask,
+        shrink_axis_mask=shrink_axis_mask,
+    )

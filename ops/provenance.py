@@ -1,0 +1,142 @@
+"""Where the entries of a small traced vector come from.
+
+A slice such as ``x[:2, i:i + 3]`` gets its bounds as vectors packed of constants and traced scalars. What is constant
+in them, and how far the traced ones are apart, decides whether the slice has a size. JAX's tracers know the equation
+that made them; this module reads that, and knows nothing of an entry where the tracer does not tell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jax import core
+
+from .values import dims, known
+
+_FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
+_PURE = ("add", "sub", "mul", "neg", "div", "rem", "min", "max", "convert_element_type", "dim_as_value")
+_MAX_DEPTH = 32
+_MAX_NAME = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One integer: ``base + offset``, or just ``offset`` (an int or a dimension expression) if ``base`` is None."""
+
+    base: Any
+    offset: Any
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the value is known while tracing."""
+        return self.base is None
+
+    def minus(self, other: Entry) -> Any:
+        """Returns the difference if it is known, else None."""
+        same = self.base is other.base or (self.base is not None and _name(self.base) == _name(other.base))
+        return self.offset - other.offset if same else None
+
+
+def entries(vector: Any, length: int) -> list[Entry]:
+    """Returns what is known of each entry of a vector."""
+    found = known(vector)
+    if found is not None:
+        return [Entry(None, d) for d in dims(found)]
+    return _vector(vector, length, 0) or [Entry((vector, i), 0) for i in range(length)]
+
+
+def _name(base: Any) -> Any:
+    """Returns what identifies a traced scalar: how it is computed, from which variables of the jaxpr."""
+    if isinstance(base, tuple):
+        return (_name(base[0]), base[1])
+    return _structure(base, 0)
+
+
+def _structure(tracer: Any, depth: int) -> Any:
+    value = _constant(tracer)
+    if value is not None and value.ndim == 0:
+        return value.item()
+    name, operands, params = _parent(tracer)
+    if name in _PURE and depth < _MAX_NAME and all(getattr(o, "ndim", 1) == 0 for o in operands):
+        return (name, str(params), *(_structure(o, depth + 1) for o in operands))
+    variable = getattr(tracer, "val", None)
+    return id(tracer if variable is None else variable)
+
+
+def value_of(entry: Entry) -> Any:
+    """Returns the traced scalar that an entry stands for."""
+    base = entry.base
+    if isinstance(base, tuple):
+        base = jax.lax.index_in_dim(base[0], base[1], keepdims=False)
+    if isinstance(entry.offset, int) and entry.offset == 0:
+        return base
+    return jax.lax.add(base, jax.lax.convert_element_type(entry.offset, base.dtype))
+
+
+def _constant(tracer: Any) -> Any:
+    """Returns the value of a tracer that stands for a constant, else None."""
+    if not isinstance(tracer, core.Tracer):
+        return np.asarray(tracer)
+    lower = getattr(tracer, "full_lower", None)
+    value = lower() if lower is not None else tracer
+    return None if isinstance(value, core.Tracer) else np.asarray(value)
+
+
+def _parent(tracer: Any) -> tuple[str, list[Any], Any]:
+    equation = getattr(tracer, "parent", None)
+    primitive = getattr(equation, "primitive", None)
+    operands = getattr(equation, "in_tracers", None)
+    if primitive is None or operands is None or len(getattr(equation, "outvars", ())) != 1:
+        return "", [], {}
+    return primitive.name, list(operands), getattr(equation, "params", {})
+
+
+def _vector(tracer: Any, length: int, depth: int) -> list[Entry] | None:
+    value = _constant(tracer)
+    if value is not None:
+        return [Entry(None, int(v)) for v in value.reshape(-1)] if value.dtype.kind in "iu" else None
+    if depth > _MAX_DEPTH:
+        return None
+    name, operands, _ = _parent(tracer)
+    if name == "stack" and all(o.ndim == 0 for o in operands):
+        return [_scalar(o, depth + 1) for o in operands]
+    if name == "concatenate":
+        out: list[Entry] = []
+        for part in operands:
+            size = part.shape[0]
+            if not isinstance(size, int):
+                return None
+            out += _vector(part, size, depth + 1) or [Entry((part, i), 0) for i in range(size)]
+        return out
+    if length == 1 and name in _FORWARDING and operands and operands[0].size == 1:
+        inner = operands[0]
+        return [_scalar(inner, depth + 1)] if inner.ndim == 0 else _vector(inner, 1, depth + 1)
+    return None
+
+
+def _scalar(tracer: Any, depth: int) -> Entry:
+    value = _constant(tracer)
+    if value is not None and value.dtype.kind in "iu":
+        return Entry(None, int(value))
+    own = Entry(tracer, 0)
+    if depth > _MAX_DEPTH or not np.issubdtype(tracer.dtype, np.signedinteger):
+        return own
+    name, operands, params = _parent(tracer)
+    if name == "dim_as_value" and "dim" in params:
+        return Entry(None, params["dim"])
+    if name in ("add", "sub") and all(getattr(o, "ndim", 1) == 0 for o in operands):
+        left, right = (_scalar(o, depth + 1) for o in operands)
+        if right.is_known:
+            return Entry(left.base, left.offset + right.offset if name == "add" else left.offset - right.offset)
+        if left.is_known and name == "add":
+            return Entry(right.base, left.offset + right.offset)
+    if name in ("convert_element_type", "reshape", "squeeze") and operands and operands[0].ndim == 0:
+        inner = operands[0]
+        if np.issubdtype(inner.dtype, np.signedinteger):
+            entry = _scalar(inner, depth + 1)
+            # The base keeps the dtype of the vector, so that entries stay comparable across casts of one variable.
+            return entry if entry.is_known or inner.dtype == tracer.dtype else own
+    return own
