@@ -12,6 +12,7 @@ import numpy as np
 from tf2jax_lite.errors import OpError
 
 __all__ = [
+    "LOCAL",
     "Mixed",
     "VariableHandle",
     "as_array",
@@ -25,6 +26,10 @@ __all__ = [
     "normalize_axes",
     "normalize_axis",
 ]
+
+
+LOCAL = "<local>/"
+"""How the names of resources begin that live as long as one call of the converted function, such as stacks."""
 
 
 @dataclasses.dataclass(frozen=True)

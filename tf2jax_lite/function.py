@@ -88,14 +88,20 @@ class ConvertedFunction:
     ) -> tuple[Any, dict[str, Any]]:
         """Runs the function once and returns results and updated params."""
         bound = self.interface.bind(args, kwargs, self.config)
+        flat, state = self.flat_call(params, bound.flat, rng, loose=bound.loose)
+        return self.interface.results(flat), state
+
+    def flat_call(
+        self, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None, *, loose: bool = False
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Runs the function on flat tensor inputs, unchecked, and returns flat results and updated params."""
         state = dict(params)
         self._check_params(state)
-        trace = Trace(self.program, state, _typed_key(rng), loose=self.loose or bound.loose)
-        inputs = list(bound.flat)
-        for capture in self.program.graph.captures:
-            inputs.append(_captured(capture.value))
-        flat = trace.call(self.program.graph.main, inputs, trace.root_frame())
-        return self.interface.results([_result(v) for v in flat]), dict(trace.state)
+        trace = Trace(self.program, state, _typed_key(rng), loose=self.loose or loose)
+        captured = [_captured(capture.value) for capture in self.program.graph.captures]
+        flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
+        kept = {name: value for name, value in trace.state.items() if not name.startswith(values.LOCAL)}
+        return [_result(v) for v in flat], kept
 
     def _check_params(self, state: Mapping[str, Any]) -> None:
         missing = [name for name in self.variables if name not in state]
@@ -131,7 +137,10 @@ def _result(value: Any) -> Any:
     if isinstance(value, values.Mixed):
         return values.as_array(value)
     if values.is_static(value):
-        return np.asarray(value) if values.is_string(value) else jnp.asarray(values.as_array(value))
+        if values.is_string(value):
+            return np.asarray(value)
+        value = values.as_array(value)
+        return jax.device_put(value) if isinstance(value, np.ndarray) else value
     return value
 
 
@@ -144,5 +153,5 @@ def _typed_key(rng: Any) -> Any:
             raise InputError(f"rng is one key, got an array of keys of shape {rng.shape}; use jax.vmap for several.")
         return rng
     if isinstance(rng, (np.ndarray, jax.Array)) and rng.dtype == np.uint32 and rng.ndim == 1:
-        return jax.random.wrap_key_data(jnp.asarray(rng))
+        return jax.random.wrap_key_data(rng if isinstance(rng, jax.Array) else jax.device_put(rng))
     raise InputError(f"rng is a JAX PRNG key (jax.random.key(seed)), got {type(rng).__name__}.")

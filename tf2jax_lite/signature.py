@@ -270,7 +270,7 @@ class _Binder:
             return _strings(np.asarray(value))
         if value.dtype.kind in "iub" and value.size <= _STATIC_SIZE:
             return np.asarray(value)  # small integers may be shapes, axes or counts: they stay known while tracing
-        return jnp.asarray(value)
+        return jax.device_put(value)  # jnp.asarray would compile a program for every shape
 
     def _check_shape(self, path: str, spec: TensorArgument, array: Any) -> None:
         if not self._config.strict_shape_check or spec.shape is None:

@@ -15,6 +15,9 @@ from tensorflow.python.framework import op_def_library, op_def_registry
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import registry
 
+# Half the time of compiling small programs.
+OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+
 # Relative and absolute tolerance by result dtype; integers, booleans and the like must be equal.
 TOLERANCE = {
     "float64": (1e-10, 1e-12),
@@ -112,16 +115,34 @@ def _check(case: Case) -> None:
     traced = subject.traced_arrays
     expected = subject.tensorflow(*traced)
     compare(case, expected, subject.converted(*traced), "eager")
-    function = subject.converted
     if case.jit:
-        function = jax.jit(subject.converted)
-        compare(case, expected, function(*traced), "jit")
-    if case.grad and case.jit:
-        _check_gradient(case, subject)
-    if case.vmap and case.jit and traced:
-        _check_vmap(case, function, traced)
+        _check_compiled(case, subject, expected)
     if case.symbolic:
         _check_export(case, subject, expected)
+
+
+def _check_compiled(case: Case, subject: _Subject, expected: list[Any]) -> None:
+    """Compares the op under ``jit``, its gradient, the op under ``vmap``: one program, as compiling costs most."""
+    traced = subject.traced_arrays
+    gradient = _Gradient.of(case, subject) if case.grad else None
+    stacked, other = _batched(traced) if case.vmap and traced else ([], [])
+
+    def program(args: Any, batch: Any, variables: Any, cotangents: Any) -> Any:
+        return (
+            subject.converted(*args),
+            jax.vmap(subject.converted)(*batch) if batch else [],
+            gradient.backward(variables, cotangents) if gradient is not None else [],
+        )
+
+    points, upstream = ([], []) if gradient is None else (gradient.points, gradient.cotangents)
+    values, batched, gradients = jax.jit(program, compiler_options=OPTIONS)(traced, stacked, points, upstream)
+    compare(case, expected, values, "jit")
+    if gradient is not None:
+        gradient.compare(gradients)
+    if stacked:
+        rows = [expected, [np.asarray(v) for v in subject.converted(*other)]]
+        for index, row in enumerate(rows):
+            compare(case, row, [np.asarray(v)[index] for v in batched], f"vmap row {index}", 10.0)
 
 
 def compare(case: Case, expected: list[Any], actual: list[Any], how: str, scale: float = 1.0) -> None:
@@ -240,71 +261,80 @@ def _is_inexact(value: Any) -> bool:
     return jnp.issubdtype(value.dtype, jnp.inexact)
 
 
-def _check_gradient(case: Case, subject: _Subject) -> None:
-    traced = subject.traced_arrays
-    wanted = [i for i, v in enumerate(traced) if _is_inexact(v) and v.dtype.name in TOLERANCE]
-    if not wanted:
-        return
-    tensors = [tf.constant(v) for v in traced]
-    rng = np.random.default_rng(0)
-    try:
-        with tf.GradientTape() as tape:
-            tape.watch([tensors[i] for i in wanted])
-            results = subject.function(*tensors)
-        inexact = [i for i, r in enumerate(results) if r.dtype.is_floating or r.dtype.is_complex]
-        upstream = [np.asarray(rng.uniform(0.5, 1.5, r.shape), r.dtype.as_numpy_dtype) for r in results]
-        upstream = [upstream[i] for i in inexact]
-        expected = tape.gradient(
-            [results[i] for i in inexact], [tensors[i] for i in wanted], list(map(tf.constant, upstream))
+@dataclasses.dataclass
+class _Gradient:
+    """The gradient of a case by its floating-point inputs, at TensorFlow's values for random upstream gradients."""
+
+    case: Case
+    expected: list[Any]
+    points: list[np.ndarray]
+    cotangents: list[np.ndarray]
+    backward: Callable[[Any, Any], Any]
+
+    @classmethod
+    def of(cls, case: Case, subject: _Subject) -> _Gradient | None:
+        """Returns TensorFlow's gradient, or None if there is nothing to compare with."""
+        traced = subject.traced_arrays
+        wanted = [i for i, v in enumerate(traced) if _is_inexact(v) and v.dtype.name in TOLERANCE]
+        if not wanted:
+            return None
+        tensors = [tf.constant(v) for v in traced]
+        rng = np.random.default_rng(0)
+        try:
+            with tf.GradientTape() as tape:
+                tape.watch([tensors[i] for i in wanted])
+                results = subject.function(*tensors)
+            inexact = [i for i, r in enumerate(results) if r.dtype.is_floating or r.dtype.is_complex]
+            upstream = [np.asarray(rng.uniform(0.5, 1.5, r.shape), r.dtype.as_numpy_dtype) for r in results]
+            upstream = [upstream[i] for i in inexact]
+            expected = tape.gradient(
+                [results[i] for i in inexact], [tensors[i] for i in wanted], list(map(tf.constant, upstream))
+            )
+        except (LookupError, TypeError, ValueError, NotImplementedError, tf.errors.OpError):
+            return None  # TensorFlow has no gradient here
+        if not inexact or all(g is None for g in expected):
+            return None
+
+        def function(*variables: Any) -> list[Any]:
+            args: list[Any] = list(traced)
+            for i, value in zip(wanted, variables, strict=True):
+                args[i] = value
+            outputs = subject.converted(*args)
+            return [outputs[i] for i in inexact]
+
+        def backward(variables: Any, cotangents: Any) -> Any:
+            return jax.vjp(function, *variables)[1](cotangents)
+
+        # JAX's cotangents are linear in the tangents; TensorFlow's complex gradients are their conjugates.
+        return cls(case, expected, [traced[i] for i in wanted], [_conjugate(u) for u in upstream], backward)
+
+    def compare(self, actual: Any) -> None:
+        """Fails unless dtypes, shapes and values are TensorFlow's."""
+        case = self.case
+        loose = case.using(
+            rtol=case.grad_rtol if case.grad_rtol is not None else case.rtol,
+            atol=case.grad_atol if case.grad_atol is not None else case.atol,
         )
-    except (LookupError, TypeError, ValueError, NotImplementedError, tf.errors.OpError):
-        return  # TensorFlow has no gradient here: nothing to compare with
-    if not inexact:
-        return
-    if all(g is None for g in expected):
-        return
-
-    def function(*variables: Any) -> list[Any]:
-        args: list[Any] = list(traced)
-        for i, value in zip(wanted, variables, strict=True):
-            args[i] = value
-        outputs = subject.converted(*args)
-        return [outputs[i] for i in inexact]
-
-    def backward(variables: Any, cotangents: Any) -> Any:
-        _, pull = jax.vjp(function, *variables)
-        return pull(cotangents)
-
-    # JAX's cotangents are linear in the tangents; TensorFlow's complex gradients are their conjugates.
-    actual = jax.jit(backward)([jnp.asarray(traced[i]) for i in wanted], [jnp.conj(jnp.asarray(u)) for u in upstream])
-    loose = case.using(
-        rtol=case.grad_rtol if case.grad_rtol is not None else case.rtol,
-        atol=case.grad_atol if case.grad_atol is not None else case.atol,
-    )
-    for index, (e, a) in enumerate(zip(expected, actual, strict=True)):
-        if e is None:
-            np.testing.assert_array_equal(np.asarray(a).astype(np.complex128), 0, err_msg=f"gradient {index}")
-            continue
-        e = tf.convert_to_tensor(e).numpy()
-        a = np.asarray(jnp.conj(a))
-        assert a.dtype == e.dtype, f"gradient {index} has dtype {a.dtype}, TensorFlow {e.dtype}"
-        assert a.shape == e.shape, f"gradient {index} has shape {a.shape}, TensorFlow {e.shape}"
-        _close(loose, e, a, f"gradient {index}", 1.0 if case.grad_rtol is not None else 10.0)
+        for index, (e, a) in enumerate(zip(self.expected, actual, strict=True)):
+            if e is None:
+                np.testing.assert_array_equal(np.asarray(a).astype(np.complex128), 0, err_msg=f"gradient {index}")
+                continue
+            e = tf.convert_to_tensor(e).numpy()
+            a = _conjugate(np.asarray(a))
+            assert a.dtype == e.dtype, f"gradient {index} has dtype {a.dtype}, TensorFlow {e.dtype}"
+            assert a.shape == e.shape, f"gradient {index} has shape {a.shape}, TensorFlow {e.shape}"
+            _close(loose, e, a, f"gradient {index}", 1.0 if case.grad_rtol is not None else 10.0)
 
 
-def _check_vmap(case: Case, function: Callable[..., Any], traced: list[np.ndarray]) -> None:
+def _conjugate(value: np.ndarray) -> np.ndarray:
+    return np.conj(value) if np.iscomplexobj(value) else value
+
+
+def _batched(traced: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns inputs stacked with other ones, and these other ones."""
     # Halving keeps values inside nearly every domain (probabilities, positive definite matrices); indices stay.
-    other = [(v * np.asarray(0.5, v.dtype)) if _is_inexact(v) else v for v in traced]
-    stacked = [jnp.stack([jnp.asarray(a), jnp.asarray(b)]) for a, b in zip(traced, other, strict=True)]
-    batched = jax.jit(jax.vmap(function))(*stacked)
-    for row, args in enumerate((traced, other)):
-        compare(
-            case,
-            [np.asarray(v) for v in function(*args)],
-            [np.asarray(v)[row] for v in batched],
-            f"vmap row {row}",
-            10.0,
-        )
+    other = [(v * np.asarray(0.5, v.dtype)).astype(v.dtype) if _is_inexact(v) else v for v in traced]
+    return [np.stack([a, b]) for a, b in zip(traced, other, strict=True)], other
 
 
 def _check_export(case: Case, subject: _Subject, expected: list[np.ndarray]) -> None:
