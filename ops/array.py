@@ -21,6 +21,8 @@ from . import pad as _pad  # noqa: F401
 from . import slicing as _slicing  # noqa: F401
 from .registry import Static, op
 from .slicing import object_or_array
+from .tensor_list import TensorList
+from .tensor_list_batch import ListBatch, stack_lists, unstack_lists
 from .values import as_array, canonical, dims, known, normalize_axes, normalize_axis
 
 # A numpy twin computes results up to this size; larger ones are made in the trace, where they cost no memory.
@@ -212,6 +214,8 @@ def _host_pack(values: list[Any], *, axis: int = 0) -> Any:
 @op("Pack", host=_host_pack)
 def pack(values: list[Any], *, axis: int = 0) -> Any:
     """Stacks along a new axis. See tf.raw_ops.Pack."""
+    if isinstance(values[0], TensorList):
+        return stack_lists(values)
     axis = _pack_axis(values, axis)
     # Constants are expanded here, not in the trace: a slice by this vector can then see what is constant in it.
     parts = [np.expand_dims(v, axis) if isinstance(v, np.ndarray) else lax.expand_dims(v, (axis,)) for v in values]
@@ -235,6 +239,8 @@ def _host_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
 @op("Unpack", host=_host_unpack)
 def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
     """Takes slices along an axis apart. See tf.raw_ops.Unpack."""
+    if isinstance(value, ListBatch):
+        return unstack_lists(value)
     value = jnp.asarray(value)
     axis = _unpack_axis(value, num, axis)
     if num == 0:

@@ -131,3 +131,19 @@ def bitcast(input: Any, *, type: Any) -> Any:
     out = lax.reshape(out, (*shape, 2))
     real, imag = (lax.index_in_dim(out, i, out.ndim - 1, keepdims=False) for i in range(2))
     return lax.complex(real, imag)
+
+
+def _host_to_bool(input: Any) -> Any:
+    found = np.asarray(input)
+    if found.ndim:
+        return np.bool_(found.size > 0)
+    return np.bool_(found != b"") if is_string(found) else np.bool_(found)
+
+
+@op("ToBool", host=_host_to_bool)
+def to_bool(input: Any) -> Any:
+    """Whether a scalar is not zero (a string: not empty), or a tensor not empty. See tf.raw_ops.ToBool."""
+    input = jnp.asarray(input)
+    if input.ndim:
+        return np.bool_(True) if all(d != 0 for d in input.shape) else np.bool_(False)
+    return lax.ne(input, jnp.zeros((), input.dtype))

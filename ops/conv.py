@@ -1,5 +1,6 @@
 """Convolutions in two and three dimensions, depthwise ones, and their gradients."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -338,3 +339,36 @@ def depthwise_conv2d_backprop_filter(
 
     aval = jax.ShapeDtypeStruct(dims(filter_sizes), out_backprop.dtype)
     return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+
+
+@op("Conv")
+def conv(
+    input: Any,
+    filter: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "CHANNELS_LAST",
+    dilations: Dims = (),
+    batch_dims: int = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolves in two or three dimensions, with any number of batch dimensions. See tf.raw_ops.Conv."""
+    input = jnp.asarray(input)
+    rank = input.ndim - batch_dims - 1
+    if rank not in (2, 3):
+        raise OpError(f"the input must have 2 or 3 spatial dimensions, not {rank}")
+    letters = "DHW"[-rank:]
+    batch, rest = input.shape[:batch_dims], input.shape[batch_dims:]
+    result = convolve(
+        lax.reshape(input, (math.prod(batch), *rest)),
+        filter,
+        strides=strides,
+        padding=padding,
+        explicit_paddings=explicit_paddings,
+        data_format=f"N{letters}C" if data_format == "CHANNELS_LAST" else f"NC{letters}",
+        dilations=dilations,
+        groups=groups,
+    )
+    return lax.reshape(result, (*batch, *result.shape[1:]))

@@ -1,1 +1,320 @@
-"""Placeholder."""
+"""Non-maximum suppression, nearest neighbours and isotonic regression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.errors import OpError
+
+from .registry import Static, op
+from .values import canonical, known
+
+_F32 = np.float32
+
+
+def _iou(boxes: Any, box: Any) -> Any:
+    """Returns by how much boxes overlap with one, as intersection over union; 0 for boxes without area."""
+    boxes, box = boxes.astype(_F32), box.astype(_F32)
+    low, high = jnp.minimum(boxes[:, :2], boxes[:, 2:]), jnp.maximum(boxes[:, :2], boxes[:, 2:])
+    box_low, box_high = jnp.minimum(box[:2], box[2:]), jnp.maximum(box[:2], box[2:])
+    sides = jnp.maximum(jnp.minimum(high, box_high) - jnp.maximum(low, box_low), 0)
+    shared = sides[:, 0] * sides[:, 1]
+    area = (high[:, 0] - low[:, 0]) * (high[:, 1] - low[:, 1])
+    box_area = (box_high[0] - box_low[0]) * (box_high[1] - box_low[1])
+    full = (area > 0) & (box_area > 0)
+    return jnp.where(full, shared / jnp.where(full, area + box_area - shared, 1), 0)
+
+
+def _suppress(
+    scores: Any, similarity: Callable[[Any], Any], count: int, threshold: Any, least: Any, sigma: Any = None
+) -> tuple[Any, Any, Any]:
+    """Selects ``count`` times the best score, and lowers those of similar boxes.
+
+    Equal scores go by index. Returns indices and scores, 0 beyond the valid ones, and the number of valid ones.
+    """
+    dtype = scores.dtype
+    size = scores.shape[0]
+    if count == 0 or size == 0:
+        return jnp.zeros((count,), np.int32), jnp.zeros((count,), dtype), jnp.zeros((), np.int32)
+    nothing = jnp.asarray(-np.inf, dtype)
+    usable = scores > least  # not so for NaN
+    soft = jnp.asarray(False) if sigma is None else sigma > 0
+    scale = jnp.asarray(-0.5, dtype) / jnp.where(soft, 1 if sigma is None else sigma, 1)
+
+    def select(step: Any, carry: Any) -> Any:
+        left, live, indices, chosen, valid = carry
+        best = jnp.argmax(jnp.where(live, left, nothing))
+        found = live[best]
+        indices = indices.at[step].set(jnp.where(found, best, 0).astype(np.int32))
+        chosen = chosen.at[step].set(jnp.where(found, left[best], 0))
+        near = similarity(best).astype(dtype)
+        if sigma is None:
+            stays = ~(near > threshold)
+        else:
+            weight = jnp.where(soft, jnp.exp(scale * near * near), 1)
+            left = jnp.where(found, left * weight, left)
+            stays = (soft | ~(near > threshold)) & (left > least)
+        live = live & (stays | ~found) & (lax.iota(np.int32, size) != best)
+        return left, live, indices, chosen, valid + found.astype(np.int32)
+
+    start = (scores, usable, jnp.zeros((count,), np.int32), jnp.zeros((count,), dtype), jnp.zeros((), np.int32))
+    return lax.fori_loop(0, count, select, start)[2:]
+
+
+def _checked(boxes: Any, scores: Any, limit: Any, threshold: Any) -> int:
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise OpError(f"boxes are rows of 4, not of shape {tuple(boxes.shape)}")
+    if scores.ndim != 1:
+        raise OpError(f"scores are a vector, not of rank {scores.ndim}")
+    if int(limit) < 0:
+        raise OpError("output size must be non-negative")
+    value = known(threshold)
+    if value is not None and not 0 <= float(value) <= 1:
+        raise OpError(f"iou_threshold must be in [0, 1], not {float(value)}")
+    return int(limit)
+
+
+def _run(
+    boxes: Any, scores: Any, limit: Any, threshold: Any, least: Any, sigma: Any, bound: int | None, padded: bool
+) -> tuple[Any, Any, Any]:
+    count = _checked(boxes, scores, limit, threshold)
+
+    def best(boxes: Any, scores: Any, threshold: Any, least: Any, sigma: Any, count: int) -> Any:
+        boxes, scores = jnp.asarray(boxes), jnp.asarray(scores)
+        threshold, least = jnp.asarray(threshold).astype(scores.dtype), jnp.asarray(least).astype(scores.dtype)
+        return _suppress(scores, lambda i: _iou(boxes, boxes[i]), count, threshold, least, sigma)
+
+    if padded:
+        return best(boxes, scores, threshold, least, sigma, count)
+    return _dynamic(best, (boxes, scores, threshold, least, sigma), count, bound)
+
+
+def _dynamic(best: Callable[..., Any], inputs: tuple[Any, ...], count: int, bound: int | None) -> tuple[Any, Any, Any]:
+    """Returns only the valid results where inputs are known; else the bound's number, the index of padding being -1."""
+    values = [None if v is None else known(v) for v in inputs]
+    if all(v is None or k is not None for v, k in zip(inputs, values, strict=True)):
+        with jax.ensure_compile_time_eval():
+            indices, chosen, valid = (np.asarray(v) for v in best(*values, min(count, inputs[0].shape[0])))
+        return indices[: int(valid)], chosen[: int(valid)], valid
+    if bound is None:
+        raise OpError("how many boxes stay depends on traced values; set dynamic_shape_bound")
+    indices, chosen, valid = best(*inputs, min(count, bound))
+    return jnp.where(lax.iota(np.int32, indices.shape[0]) < valid, indices, -1), chosen, valid
+
+
+@op("NonMaxSuppression", dynamic_shape=True)
+def non_max_suppression(
+    boxes: Any, scores: Any, max_output_size: Static, *, iou_threshold: float = 0.5, bound: int | None
+) -> Any:
+    """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppression.
+
+    With traced inputs there are as many results as ``dynamic_shape_bound`` or ``max_output_size`` says; -1 is padding.
+    """
+    least = np.finfo(_F32).min
+    return _run(boxes, scores, max_output_size, _F32(iou_threshold), least, None, bound, False)[0]
+
+
+@op("NonMaxSuppressionV2", dynamic_shape=True)
+def non_max_suppression_v2(
+    boxes: Any, scores: Any, max_output_size: Static, iou_threshold: Any, *, bound: int | None
+) -> Any:
+    """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppressionV2 and `non_max_suppression`."""
+    least = jnp.finfo(scores.dtype).min
+    return _run(boxes, scores, max_output_size, iou_threshold, least, None, bound, False)[0]
+
+
+@op("NonMaxSuppressionV3", dynamic_shape=True)
+def non_max_suppression_v3(
+    boxes: Any,
+    scores: Any,
+    max_output_size: Static,
+    iou_threshold: Any,
+    score_threshold: Any,
+    *,
+    bound: int | None,
+) -> Any:
+    """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppressionV3 and `non_max_suppression`."""
+    return _run(boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, False)[0]
+
+
+@op("NonMaxSuppressionV4", dynamic_shape=True)
+def non_max_suppression_v4(
+    boxes: Any,
+    scores: Any,
+    max_output_size: Static,
+    iou_threshold: Any,
+    score_threshold: Any,
+    *,
+    pad_to_max_output_size: bool = False,
+    bound: int | None,
+) -> tuple[Any, Any]:
+    """Selects boxes that do not overlap, and counts them. See tf.raw_ops.NonMaxSuppressionV4, `non_max_suppression`."""
+    args = (boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, pad_to_max_output_size)
+    indices, _, valid = _run(*args)
+    return indices, valid
+
+
+@op("NonMaxSuppressionV5", dynamic_shape=True)
+def non_max_suppression_v5(
+    boxes: Any,
+    scores: Any,
+    max_output_size: Static,
+    iou_threshold: Any,
+    score_threshold: Any,
+    soft_nms_sigma: Any,
+    *,
+    pad_to_max_output_size: bool = False,
+    bound: int | None,
+) -> tuple[Any, Any, Any]:
+    """Selects boxes, lowering the scores of those that overlap. See tf.raw_ops.NonMaxSuppressionV5.
+
+    See `non_max_suppression` for traced inputs. With ``soft_nms_sigma`` 0 boxes that overlap are dropped.
+    """
+    args = (boxes, scores, max_output_size, iou_threshold, score_threshold)
+    return _run(*args, soft_nms_sigma, bound, pad_to_max_output_size)
+
+
+@op("NonMaxSuppressionWithOverlaps", dynamic_shape=True)
+def non_max_suppression_with_overlaps(
+    overlaps: Any,
+    scores: Any,
+    max_output_size: Static,
+    overlap_threshold: Any,
+    score_threshold: Any,
+    *,
+    bound: int | None,
+) -> Any:
+    """Selects what does not overlap, by given overlaps. See tf.raw_ops.NonMaxSuppressionWithOverlaps.
+
+    See `non_max_suppression` for traced inputs.
+    """
+    if overlaps.ndim != 2 or overlaps.shape[0] != overlaps.shape[1]:
+        raise OpError(f"overlaps must be a square matrix, not of shape {tuple(overlaps.shape)}")
+    if int(max_output_size) < 0:
+        raise OpError("output size must be non-negative")
+
+    def best(overlaps: Any, scores: Any, threshold: Any, least: Any, count: int) -> Any:
+        overlaps, scores = jnp.asarray(overlaps), jnp.asarray(scores)
+        return _suppress(scores, lambda i: overlaps[:, i], count, threshold, least)
+
+    inputs = (overlaps, scores, overlap_threshold, score_threshold)
+    return _dynamic(best, inputs, int(max_output_size), bound)[0]
+
+
+@op("CombinedNonMaxSuppression")
+def combined_non_max_suppression(
+    boxes: Any,
+    scores: Any,
+    max_output_size_per_class: Static,
+    max_total_size: Static,
+    iou_threshold: Any,
+    score_threshold: Any,
+    *,
+    pad_per_class: bool = False,
+    clip_boxes: bool = True,
+) -> tuple[Any, Any, Any, Any]:
+    """Suppresses boxes per class, and keeps the best of each image. See tf.raw_ops.CombinedNonMaxSuppression.
+
+    Equal scores go by class and index; in TensorFlow their order is open.
+    """
+    boxes, scores = jnp.asarray(boxes), jnp.asarray(scores)
+    if boxes.ndim != 4 or boxes.shape[3] != 4 or scores.ndim != 3:
+        raise OpError(f"boxes of rank 4 and scores of rank 3 are needed, not {boxes.shape} and {scores.shape}")
+    per_class, total = int(max_output_size_per_class), int(max_total_size)
+    if per_class <= 0 or total <= 0:
+        raise OpError("max_size_per_class and max_total_size must be positive")
+    number, groups, classes = boxes.shape[1], boxes.shape[2], scores.shape[2]
+    if groups not in (1, classes):
+        raise OpError(f"boxes have {groups} classes and scores {classes}")
+    count = min(per_class, number)
+    wanted = min(total, per_class * classes) if pad_per_class else total
+    threshold, least = jnp.asarray(iou_threshold), jnp.asarray(score_threshold)
+
+    def one_class(boxes: Any, scores: Any) -> tuple[Any, Any, Any]:
+        indices, chosen, valid = _suppress(scores, lambda i: _iou(boxes, boxes[i]), count, threshold, least)
+        live = lax.iota(np.int32, count) < valid
+        return boxes[indices], jnp.where(live, chosen, -np.inf), live
+
+    def one_image(boxes: Any, scores: Any) -> tuple[Any, Any, Any, Any]:
+        by_class = jnp.moveaxis(jnp.broadcast_to(boxes, (number, classes, 4)), 1, 0)
+        found, best, live = (v.reshape(classes * count, *v.shape[2:]) for v in jax.vmap(one_class)(by_class, scores.T))
+        order = jnp.argsort(-best, stable=True)[:wanted]
+        short = wanted - min(wanted, classes * count)
+        keep = jnp.pad(live[order], (0, short))
+        found, best = jnp.pad(found[order], ((0, short), (0, 0))), jnp.pad(best[order], (0, short))
+        label = jnp.pad((order // max(count, 1)).astype(_F32), (0, short))
+        found = jnp.clip(found, 0, 1) if clip_boxes else found
+        return (
+            jnp.where(keep[:, None], found, 0),
+            jnp.where(keep, best, 0),
+            jnp.where(keep, label, 0),
+            jnp.sum(keep, dtype=np.int32),
+        )
+
+    return jax.vmap(one_image)(boxes, scores)
+
+
+@op("NearestNeighbors")
+def nearest_neighbors(points: Any, centers: Any, k: Static) -> tuple[Any, Any]:
+    """Returns the nearest centers of each point, and squared distances. See tf.raw_ops.NearestNeighbors."""
+    points, centers = jnp.asarray(points), jnp.asarray(centers)
+    if points.ndim != 2 or centers.ndim != 2:
+        raise OpError(f"matrices are needed, not ranks {points.ndim} and {centers.ndim}")
+    if int(k) <= 0:
+        raise OpError("k must be positive")
+    product = lax.dot_general(points, centers, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+    norms = jnp.sum(centers * centers, 1)[None, :] + jnp.sum(points * points, 1)[:, None]
+    nearest, index = lax.top_k(2 * product - norms, min(int(k), centers.shape[0]))
+    return index.astype(canonical(np.int64)), jnp.maximum(-nearest, 0)
+
+
+def _pool(row: Any) -> Any:
+    """Returns the segment of each element after pooling adjacent violators (a later mean above an earlier one)."""
+    size = row.shape[0]
+
+    def violated(state: Any) -> Any:
+        sums, counts, top = state
+        here, before = sums[top] / counts[top], sums[top - 1] / counts[top - 1]
+        return (top > 0) & (here > before)
+
+    def merge(state: Any) -> Any:
+        sums, counts, top = state
+        return sums.at[top - 1].add(sums[top]), counts.at[top - 1].add(counts[top]), top - 1
+
+    def push(column: Any, state: Any) -> Any:
+        sums, counts, top = state
+        top = top + 1
+        return lax.while_loop(violated, merge, (sums.at[top].set(row[column]), counts.at[top].set(1), top))
+
+    start = (jnp.zeros_like(row), jnp.ones_like(row), jnp.asarray(-1, np.int32))
+    _, counts, top = lax.fori_loop(0, size, push, start)
+    sizes = jnp.where(lax.iota(np.int32, size) <= top, counts, 0).astype(np.int32)
+    ends = jnp.cumsum(sizes, dtype=np.int32)
+    return jnp.sum(lax.iota(np.int32, size)[:, None] >= ends[None, :], 1, dtype=np.int32)
+
+
+@op("IsotonicRegression")
+def isotonic_regression(input: Any, *, output_dtype: Any = np.float32) -> tuple[Any, Any]:
+    """The nearest sequences that never increase, along the last axis. See tf.raw_ops.IsotonicRegression."""
+    values = jnp.asarray(input)
+    if values.ndim < 1:
+        raise OpError("the input must have a dimension")
+    dtype = canonical(output_dtype)
+    wide = values.astype(np.promote_types(dtype, _F32) if jnp.issubdtype(dtype, jnp.floating) else dtype)
+    rows = wide.reshape(-1, wide.shape[-1]) if wide.size else wide
+    if not wide.size:
+        return values.astype(dtype), jnp.zeros(values.shape, np.int32)
+    segments = jax.vmap(_pool)(lax.stop_gradient(rows))
+
+    def means(row: Any, segment: Any) -> Any:
+        zeros = jnp.zeros_like(row)
+        return (zeros.at[segment].add(row) / jnp.maximum(zeros.at[segment].add(1), 1))[segment]
+
+    result = jax.vmap(means)(rows, segments)
+    return result.reshape(values.shape).astype(dtype), segments.reshape(values.shape)

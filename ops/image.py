@@ -1,4 +1,10 @@
-"""Resizing of images."""
+"""Resizing of images.
+
+Linear methods are two small matrix products, whose weights are known while tracing. A pixel that is inf or NaN
+therefore reaches its whole row and column, not only its neighbours as in TensorFlow.
+"""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -6,35 +12,88 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.errors import OpError
+
+from . import image_color, image_warp
 from .registry import Static, op
-from .values import dims
+from .values import dims, is_static
+
+__all__ = ["image_color", "image_warp"]  # they register their ops
+
+_F32 = np.float32
+_HIGHEST = lax.Precision.HIGHEST
 
 
-def _scale(size_in: int, size_out: int, align_corners: bool) -> np.float32:
-    if align_corners and size_out > 1:
-        return np.float32(np.float32(size_in - 1) / np.float32(size_out - 1))
-    return np.float32(np.float32(size_in) / np.float32(size_out))
+def _checked(images: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False) -> tuple[Any, Any]:
+    images, wanted = jnp.asarray(images), dims(size)
+    if images.ndim != 4:
+        raise OpError(f"images have rank 4, not {images.ndim}")
+    if len(wanted) != 2:
+        raise OpError(f"a size has two elements, not {len(wanted)}")
+    if any(isinstance(d, int) and d <= 0 for d in wanted):
+        raise OpError(f"output dimensions must be positive, not {wanted}")
+    if align_corners and half_pixel_centers:
+        raise OpError("align_corners and half_pixel_centers cannot both be true")
+    return images, wanted
 
 
-def _positions(size_in: int, size_out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
-    out = np.arange(size_out, dtype=np.float32)
+def _whole(*sizes: Any) -> bool:
+    """Whether all sizes are numbers: with symbolic ones, weights are computed in the trace."""
+    return all(isinstance(d, int) for d in sizes)
+
+
+def _float(size: Any) -> Any:
+    return _F32(size) if isinstance(size, int) else jnp.asarray(size).astype(_F32)
+
+
+def _count(size: Any, dtype: Any) -> Any:
+    return np.arange(size, dtype=dtype) if isinstance(size, int) else lax.iota(dtype, size)
+
+
+def _scale(size_in: Any, size_out: Any, align_corners: bool) -> Any:
+    if align_corners:
+        if _whole(size_out):
+            if size_out > 1:
+                return _float(size_in - 1) / _F32(size_out - 1)
+        else:
+            more = _float(size_out) > 1
+            return jnp.where(more, _float(size_in - 1) / _float(size_out - 1), _float(size_in) / _float(size_out))
+    return _float(size_in) / _float(size_out)
+
+
+def _positions(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
+    """Returns where each output pixel lies in the input, in float32 as TensorFlow's kernels do."""
+    out = _count(size_out, _F32)
     scale = _scale(size_in, size_out, align_corners)
-    if half_pixel_centers:
-        return (out + np.float32(0.5)) * scale - np.float32(0.5)
-    return out * scale
+    return (out + _F32(0.5)) * scale - _F32(0.5) if half_pixel_centers else out * scale
 
 
-def _bilinear_weights(size_in: int, size_out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
+    xp = np if _whole(size_in, size_out) else jnp
     where = _positions(size_in, size_out, align_corners, half_pixel_centers)
-    floor = np.floor(where)
-    low = np.maximum(floor, 0).astype(int)
-    high = np.minimum(np.ceil(where), size_in - 1).astype(int)
-    part = (where - floor).astype(np.float32)
-    weights = np.zeros((size_out, size_in), np.float32)
-    rows = np.arange(size_out)
-    np.add.at(weights, (rows, np.minimum(low, size_in - 1)), 1 - part)
-    np.add.at(weights, (rows, high), part)
-    return weights
+    floor = xp.floor(where)
+    part = (where - floor)[:, None]
+    low = xp.maximum(floor, 0).astype(np.int32)[:, None]
+    high = xp.minimum(xp.ceil(where).astype(np.int32), size_in - 1)[:, None]
+    columns = _count(size_in, np.int32)[None, :]
+    zero = _F32(0)
+    return xp.where(columns == low, 1 - part, zero) + xp.where(columns == high, part, zero)
+
+
+def _is_identity(weights: Any) -> bool:
+    return isinstance(weights, np.ndarray) and np.array_equal(weights, np.eye(len(weights)))
+
+
+def _apply(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side: int = 1) -> Any:
+    """Multiplies rows and columns of images with weights; ``side=0`` with the transposed weights."""
+    images = images.astype(_F32)
+    if not _is_identity(rows):
+        images = lax.dot_general(images, rows, (((1,), (side,)), ((), ())), precision=precision)
+        images = lax.transpose(images, (0, 3, 1, 2))
+    if not _is_identity(columns):
+        images = lax.dot_general(images, columns, (((2,), (side,)), ((), ())), precision=precision)
+        images = lax.transpose(images, (0, 1, 3, 2))
+    return images
 
 
 @op("ResizeBilinear", options=("resize_bilinear_precision",))
@@ -46,16 +105,50 @@ def resize_bilinear(
     half_pixel_centers: bool = False,
     resize_bilinear_precision: str = "highest",
 ) -> Any:
-    """Resizes by linear interpolation, as two small matrix products. See tf.raw_ops.ResizeBilinear."""
-    images = jnp.asarray(images)
-    dtype = images.dtype if images.dtype in (np.float32, np.float64) else np.dtype(np.float32)
-    height, width = (int(d) for d in dims(size))
-    rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers).astype(np.float32)
-    columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers).astype(np.float32)
-    # TensorFlow interpolates in float32 whatever the input's type.
-    out = jnp.einsum("nhwc,Hh,Ww->nHWc", images.astype(np.float32), rows, columns, precision=resize_bilinear_precision)
-    del dtype
-    return out
+    """Resizes by linear interpolation, in float32 whatever the input's type. See tf.raw_ops.ResizeBilinear."""
+    images, (height, width) = _checked(images, size, align_corners, half_pixel_centers)
+    rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers)
+    columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers)
+    return _apply(images, rows, columns, resize_bilinear_precision)
+
+
+@op("ResizeBilinearGrad", options=("resize_bilinear_precision",))
+def resize_bilinear_grad(
+    grads: Any,
+    original_image: Any,
+    *,
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+    resize_bilinear_precision: str = "highest",
+) -> Any:
+    """Gradient of ResizeBilinear. See tf.raw_ops.ResizeBilinearGrad."""
+    grads = jnp.asarray(grads)
+    rows, columns = (
+        _bilinear_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
+    )
+    return _apply(grads, rows, columns, resize_bilinear_precision, side=0).astype(original_image.dtype)
+
+
+# --- Nearest neighbour
+
+
+def _nearest(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
+    xp = np if _whole(size_in, size_out) else jnp
+    out = _count(size_out, _F32)
+    # No shift back by half a pixel here: flooring does that.
+    where = (out + _F32(0.5) if half_pixel_centers else out) * _scale(size_in, size_out, align_corners)
+    index = xp.floor(where)
+    if align_corners:
+        index = index + (where - index >= 0.5)  # C's roundf: halves go away from zero
+    return xp.clip(index, 0, size_in - 1).astype(np.int32)
+
+
+def _repeats(index: Any, size_in: Any) -> int:
+    """Returns k if each pixel is taken k times in a row, else 0."""
+    if not isinstance(index, np.ndarray) or size_in == 0 or index.size % size_in:
+        return 0
+    times = index.size // size_in
+    return times if np.array_equal(index, np.arange(index.size) // times) else 0
 
 
 @op("ResizeNearestNeighbor")
@@ -63,23 +156,219 @@ def resize_nearest_neighbor(
     images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Any:
     """Resizes by taking the nearest pixel. See tf.raw_ops.ResizeNearestNeighbor."""
-    out = jnp.asarray(images)
-    for axis, wanted in zip((1, 2), dims(size), strict=True):
+    out, wanted = _checked(images, size, align_corners, half_pixel_centers)
+    for axis, size_out in zip((1, 2), wanted, strict=True):
         size_in = out.shape[axis]
-        scale = _scale(size_in, int(wanted), align_corners)
-        where = np.arange(int(wanted), dtype=np.float32)
-        where = ((where + np.float32(0.5)) if half_pixel_centers else where) * scale
-        index = np.round(where) if align_corners else np.floor(where)
-        index = np.clip(index, 0, size_in - 1).astype(np.int32)
-        out = lax.gather(
-            out,
-            index[:, None],
-            lax.GatherDimensionNumbers(
-                offset_dims=tuple(i for i in range(4) if i != axis),
-                collapsed_slice_dims=(axis,),
-                start_index_map=(axis,),
-            ),
-            tuple(1 if i == axis else d for i, d in enumerate(out.shape)),
-            mode=lax.GatherScatterMode.CLIP,
+        index = _nearest(size_in, size_out, align_corners, half_pixel_centers)
+        times = _repeats(index, size_in)
+        if times == 1:
+            continue
+        if times:  # a whole factor: no gather, and a gradient without scatter
+            shape = (*out.shape[: axis + 1], times, *out.shape[axis + 1 :])
+            kept = tuple(i for i in range(5) if i != axis + 1)
+            wide = lax.broadcast_in_dim(out, shape, kept)
+            out = lax.reshape(wide, (*out.shape[:axis], size_in * times, *out.shape[axis + 1 :]))
+            continue
+        numbers = lax.GatherDimensionNumbers(
+            offset_dims=tuple(i for i in range(4) if i != axis), collapsed_slice_dims=(axis,), start_index_map=(axis,)
         )
+        sizes = tuple(1 if i == axis else d for i, d in enumerate(out.shape))
+        out = lax.gather(out, index[:, None], numbers, sizes, mode=lax.GatherScatterMode.CLIP)
     return out
+
+
+@op("ResizeNearestNeighborGrad")
+def resize_nearest_neighbor_grad(
+    grads: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
+) -> Any:
+    """Sums gradients over the pixels that a pixel was taken for. See tf.raw_ops.ResizeNearestNeighborGrad."""
+    grads, wanted = _checked(grads, size, align_corners, half_pixel_centers)
+    half = grads.dtype in (np.dtype(np.float16), np.dtype(jnp.bfloat16))
+    out = grads.astype(_F32) if half else grads
+    for axis, original in zip((1, 2), wanted, strict=True):
+        index = _nearest(original, grads.shape[axis], align_corners, half_pixel_centers)
+        zeros = jnp.zeros(tuple(original if i == axis else d for i, d in enumerate(out.shape)), out.dtype)
+        numbers = lax.ScatterDimensionNumbers(
+            update_window_dims=tuple(i for i in range(4) if i != axis),
+            inserted_window_dims=(axis,),
+            scatter_dims_to_operand_dims=(axis,),
+        )
+        out = lax.scatter_add(
+            zeros, index[:, None], out, numbers, indices_are_sorted=True, mode=lax.GatherScatterMode.CLIP
+        )
+    return out.astype(grads.dtype)
+
+
+# --- Cubic and area
+
+
+def _needs_numbers(*sizes: Any) -> None:
+    if not _whole(*sizes):
+        raise OpError(f"height and width have to be known, not symbolic: {sizes}")
+
+
+def _cubic(a: float, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns Keys' cubic with parameter ``a`` at distance x and x + 1, for x in steps of 1/1024."""
+    a = float(_F32(a))
+    x = (steps / 1024).astype(_F32).astype(np.float64)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    x = x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return near.astype(_F32), far.astype(_F32)
+
+
+def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    """Weights of resize_bicubic_op.cc: with half pixels what lies outside counts nothing, else the edge is repeated."""
+    _needs_numbers(size_in, size_out)
+    where = _positions(size_in, size_out, align_corners, half_pixel_centers)
+    floor = np.floor(where)
+    steps = np.rint((where - floor) * _F32(1024)).astype(int)
+    a = -0.5 if half_pixel_centers else -0.75
+    (near, far), (near_up, far_up) = _cubic(a, steps), _cubic(a, 1024 - steps)
+    taps = np.stack([far, near, near_up, far_up], 1)
+    index = floor.astype(int)[:, None] + np.arange(-1, 3)
+    if half_pixel_centers:
+        taps = np.where((index >= 0) & (index < size_in), taps, _F32(0))
+        total = taps.sum(1, keepdims=True, dtype=_F32)
+        safe = np.abs(total) >= 1000 * np.finfo(_F32).tiny
+        taps = np.where(safe, taps / np.where(safe, total, 1), taps)
+    weights = np.zeros((size_out, size_in), _F32)
+    np.add.at(weights, (np.arange(size_out)[:, None], np.clip(index, 0, size_in - 1)), taps)
+    return weights
+
+
+@op("ResizeBicubic")
+def resize_bicubic(images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False) -> Any:
+    """Resizes by cubic interpolation, in float32. See tf.raw_ops.ResizeBicubic."""
+    images, (height, width) = _checked(images, size, align_corners, half_pixel_centers)
+    rows = _bicubic_weights(images.shape[1], height, align_corners, half_pixel_centers)
+    columns = _bicubic_weights(images.shape[2], width, align_corners, half_pixel_centers)
+    return _apply(images, rows, columns)
+
+
+@op("ResizeBicubicGrad")
+def resize_bicubic_grad(
+    grads: Any, original_image: Any, *, align_corners: bool = False, half_pixel_centers: bool = False
+) -> Any:
+    """Gradient of ResizeBicubic. See tf.raw_ops.ResizeBicubicGrad."""
+    grads = jnp.asarray(grads)
+    rows, columns = (
+        _bicubic_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
+    )
+    return _apply(grads, rows, columns, side=0).astype(original_image.dtype)
+
+
+def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> np.ndarray:
+    _needs_numbers(size_in, size_out)
+    scale = _scale(size_in, size_out, align_corners)
+    start = (np.arange(size_out, dtype=_F32) * scale)[:, None]
+    end = (np.arange(1, size_out + 1, dtype=_F32) * scale)[:, None]
+    first, last = np.floor(start).astype(int), np.ceil(end).astype(int)
+    index = first + np.arange(max(int((last - first).max(initial=0)), 1))
+    # How much of pixel [index, index + 1) lies in [start, end), with resize_area_op.cc's case for "start inside".
+    over = index + 1 > end
+    covered = np.where(index < start, np.where(over, scale, index + 1 - start), np.where(over, end - index, 1))
+    covered = np.where(index < last, covered, 0).astype(_F32)
+    weights = np.zeros((size_out, size_in), _F32)
+    np.add.at(weights, (np.arange(size_out)[:, None], np.clip(index, 0, size_in - 1)), covered)
+    return weights / scale
+
+
+@op("ResizeArea")
+def resize_area(images: Any, size: Static, *, align_corners: bool = False) -> Any:
+    """Resizes by averaging over areas, in float32. See tf.raw_ops.ResizeArea."""
+    images, (height, width) = _checked(images, size)
+    rows = _area_weights(images.shape[1], height, align_corners)
+    return _apply(images, rows, _area_weights(images.shape[2], width, align_corners))
+
+
+# --- Scale and translate
+
+
+def _lanczos(radius: int) -> Any:
+    def kernel(xp: Any, x: Any) -> Any:
+        safe = xp.where(x <= 1e-3, 1, x)
+        value = radius * xp.sin(np.pi * safe) * xp.sin(np.pi * safe / radius) / (np.pi**2 * safe * safe)
+        return xp.where(x > radius, 0, xp.where(x <= 1e-3, 1, value))
+
+    return kernel
+
+
+def _keys(xp: Any, x: Any) -> Any:
+    outer = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return xp.where(x >= 2, 0, xp.where(x >= 1, outer, (1.5 * x - 2.5) * x * x + 1))
+
+
+def _mitchell(xp: Any, x: Any) -> Any:
+    outer = ((-7 / 18 * x + 2) * x - 10 / 3) * x + 16 / 9
+    return xp.where(x >= 2, 0, xp.where(x >= 1, outer, (7 / 6 * x - 2) * x * x + 8 / 9))
+
+
+# The kernels of sampling_kernels.h: a function of the distance, zero beyond its radius.
+_KERNELS = {
+    "lanczos1": _lanczos(1),
+    "lanczos3": _lanczos(3),
+    "lanczos5": _lanczos(5),
+    "gaussian": lambda xp, x: xp.where(x >= 1.5, 0, xp.exp(-2 * x * x)),
+    "box": lambda xp, x: xp.where(x < 0.5, 1, xp.where(x == 0.5, 0.5, 0)),
+    "triangle": lambda xp, x: xp.maximum(1 - x, 0),
+    "keyscubic": _keys,
+    "mitchellcubic": _mitchell,
+}
+
+
+def _sampling_weights(
+    size_in: Any, size_out: Any, scale: Any, translation: Any, kernel_type: str, antialias: bool
+) -> Any:
+    """Weights of scale_and_translate_op.cc; an output pixel whose centre lies outside the image gets none.
+
+    Two kernels have jumps. Known scales are worked out in numpy, so that no fused arithmetic moves a pixel across one.
+    """
+    if kernel_type not in _KERNELS:
+        raise OpError(f"there is no kernel_type {kernel_type!r}; there are {', '.join(_KERNELS)}")
+    xp = np if is_static(scale) and is_static(translation) and _whole(size_in, size_out) else jnp
+    inverse = 1 / scale
+    kernel_scale = xp.maximum(inverse, _F32(1)) if antialias else _F32(1)
+    sample = (_count(size_out, _F32) + _F32(0.5)) * inverse - inverse * translation
+    distance = xp.abs(_count(size_in, _F32)[None, :] + _F32(0.5) - sample[:, None])
+    weights = _KERNELS[kernel_type](xp, distance * (1 / kernel_scale)).astype(_F32)
+    total = xp.sum(weights, 1, keepdims=True)
+    usable = xp.abs(total) >= 1000 * np.finfo(_F32).tiny
+    inside = ((sample >= 0) & (sample <= _float(size_in)))[:, None]
+    return xp.where(usable & inside, weights / xp.where(usable, total, 1), _F32(0))
+
+
+def _sampling(
+    inputs: tuple[Any, Any], outputs: tuple[Any, Any], scale: Any, translation: Any, kernel_type: str, antialias: bool
+) -> tuple[Any, Any]:
+    # TensorFlow has no gradient for scale and translation.
+    scale, translation = (v if is_static(v) else lax.stop_gradient(v) for v in (scale, translation))
+    rows, columns = (
+        _sampling_weights(inputs[i], outputs[i], scale[i], translation[i], kernel_type, antialias) for i in (0, 1)
+    )
+    return rows, columns
+
+
+@op("ScaleAndTranslate")
+def scale_and_translate(
+    images: Any, size: Static, scale: Any, translation: Any, *, kernel_type: str = "lanczos3", antialias: bool = True
+) -> Any:
+    """Scales and moves images. See tf.raw_ops.ScaleAndTranslate."""
+    images, wanted = _checked(images, size)
+    return _apply(images, *_sampling(images.shape[1:3], wanted, scale, translation, kernel_type, antialias))
+
+
+@op("ScaleAndTranslateGrad")
+def scale_and_translate_grad(
+    grads: Any,
+    original_image: Any,
+    scale: Any,
+    translation: Any,
+    *,
+    kernel_type: str = "lanczos3",
+    antialias: bool = True,
+) -> Any:
+    """Gradient of ScaleAndTranslate. See tf.raw_ops.ScaleAndTranslateGrad."""
+    grads, inputs = jnp.asarray(grads), original_image.shape[1:3]
+    weights = _sampling(inputs, grads.shape[1:3], scale, translation, kernel_type, antialias)
+    return _apply(grads, *weights, side=0).astype(original_image.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from jax import core, lax
 
 from .registry import op
+from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import is_symbolic
 
 
@@ -99,6 +100,25 @@ def _power(x: Any, y: Any) -> Any:
     return _float_power(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.power(x, y)
 
 
+def _floor_div(x: Any, y: Any) -> Any:
+    # Not Python's, which differs where the quotient is infinite or rounds to a whole number.
+    return lax.floor(lax.div(x, y)) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.floor_divide(x, y)
+
+
+def _host_floor_div(x: Any, y: Any) -> Any:
+    if x.dtype.kind not in "fV":  # V: bfloat16
+        return np.floor_divide(x, y)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.floor(x / y)
+
+
+def _squared_difference(x: Any, y: Any) -> Any:
+    difference = lax.sub(x, y)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return lax.mul(difference, lax.conj(difference))
+    return lax.square(difference)
+
+
 def _host_extreme(fn: Callable[[Any, Any], Any], of_dimensions: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Returns a numpy function that takes symbolic dimensions, whose comparison is not always conclusive."""
 
@@ -140,19 +160,26 @@ _unary("IsNan", jnp.isnan)
 _unary("IsFinite", jnp.isfinite)
 _unary("IsInf", jnp.isinf)
 _unary("LogicalNot", lax.bitwise_not, np.logical_not)
-_unary("ZerosLike", jnp.zeros_like, np.zeros_like)
+
+
+@op("ZerosLike", host=lambda x: np.asarray(np.zeros_like(x)))
+def zeros_like(x: Any) -> Any:
+    """Returns zeros, of a list too. See tf.raw_ops.ZerosLike."""
+    return zeros_like_list(x) if isinstance(x, TensorList) else jnp.zeros_like(x)
+
+
 _unary("OnesLike", jnp.ones_like, np.ones_like)
 for _name in ("Add", "AddV2"):
     _binary(_name, lax.add, np.add)
 _binary("Sub", lax.sub, np.subtract)
 _binary("Mul", lambda x, y: lax.mul(x, y), np.multiply)
 _binary("RealDiv", lax.div, np.divide)
-_binary("FloorDiv", jnp.floor_divide, np.floor_divide)
+_binary("FloorDiv", _floor_div, _host_floor_div)
 _binary("FloorMod", jnp.mod, np.mod)
 _binary("Maximum", _maximum, _host_extreme(np.maximum, core.max_dim))
 _binary("Minimum", _minimum, _host_extreme(np.minimum, core.min_dim))
 _binary("Pow", _power, np.power)
-_binary("SquaredDifference", lambda x, y: lax.square(lax.sub(x, y)))
+_binary("SquaredDifference", _squared_difference)
 _binary("Less", lax.lt, np.less)
 _binary("LessEqual", lax.le, np.less_equal)
 _binary("Greater", lax.gt, np.greater)
@@ -181,7 +208,9 @@ for _name, _fn in {
 
 @op("AddN", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
 def add_n(inputs: list[Any]) -> Any:
-    """Adds tensors of one shape. See tf.raw_ops.AddN."""
+    """Adds tensors of one shape, or tensor lists of one length. See tf.raw_ops.AddN."""
+    if any(isinstance(value, TensorList) for value in inputs):
+        return add_lists(inputs)
     total = jnp.asarray(inputs[0])
     for value in inputs[1:]:
         total = lax.add(total, jnp.asarray(value))

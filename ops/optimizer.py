@@ -1,4 +1,7 @@
-"""Optimizer steps on variables, as TensorFlow's CPU kernels do them."""
+"""Optimizer steps on variables, as TensorFlow's CPU kernels do them.
+
+The steps on single rows (``ResourceSparseApply*``) are the same formulas on gathered rows: ops/optimizer_sparse.py.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,28 @@ def adagrad_v2(var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, *, update
     """See tf.raw_ops.ResourceApplyAdagradV2."""
     accum = accum + grad * grad if update_slots else accum
     return var - lr * grad / (jnp.sqrt(accum) + epsilon), accum
+
+
+@op(
+    "ResourceApplyAdagradDA",
+    reads=("var", "gradient_accumulator", "gradient_squared_accumulator"),
+    writes=("var", "gradient_accumulator", "gradient_squared_accumulator"),
+)
+def adagrad_da(
+    var: Any,
+    gradient_accumulator: Any,
+    gradient_squared_accumulator: Any,
+    grad: Any,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    global_step: Any,
+) -> Any:
+    """See tf.raw_ops.ResourceApplyAdagradDA."""
+    sums, squares = gradient_accumulator + grad, gradient_squared_accumulator + grad * grad
+    step = jnp.asarray(global_step).astype(sums.dtype)
+    shrunk = jnp.where(l1 > 0, jnp.sign(sums) * jnp.maximum(jnp.abs(sums) - step * l1, 0), sums)
+    return -lr * shrunk / (l2 * (step * lr) + jnp.sqrt(squares)), sums, squares
 
 
 @op("ResourceApplyAdadelta", reads=("var", "accum", "accum_update"), writes=("var", "accum", "accum_update"))
@@ -176,8 +201,9 @@ def _ftrl(
         linear = linear + shrunk - (after - before) / lr * var
         quadratic = after / lr + 2 * l2
         threshold = l1
-    clipped = jnp.clip(linear, -threshold, threshold)
-    return (clipped - linear) / quadratic, grown, linear
+    # Not a clip: TensorFlow sets a weight whose linear term is NaN to zero.
+    active = (threshold * jnp.sign(linear) - linear) / quadratic
+    return jnp.where(jnp.abs(linear) > threshold, active, jnp.zeros_like(active)), grown, linear
 
 
 @op("ResourceApplyFtrl", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))

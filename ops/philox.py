@@ -7,7 +7,6 @@ tensorflow/core/kernels/stateless_random_ops.cc. All in 32-bit words, so that it
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["Words", "bits", "scramble", "to_words"]
+__all__ = ["Words", "at", "bits", "block", "from_words", "scramble", "skip", "to_words"]
 
 _M0, _M1 = np.uint32(0xD2511F53), np.uint32(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
@@ -108,26 +107,32 @@ def scramble(seed: Any) -> tuple[Any, Any]:
     return jnp.stack(mixed[:2]), jnp.stack([zero, zero, mixed[2], mixed[3]])
 
 
-def _add(counter: Any, steps: Any) -> tuple[Any, Any, Any, Any]:
-    """Adds 32-bit numbers to a 128-bit counter, with carries."""
-    c0 = counter[0] + steps
-    carry = (c0 < steps).astype(np.uint32)
-    c1 = counter[1] + carry
-    carry = carry & (c1 == 0).astype(np.uint32)
+def skip(counter: Any, low: Any, high: Any = 0) -> tuple[Any, Any, Any, Any]:
+    """Adds 64-bit numbers, given as words, to a 128-bit counter, with carries."""
+    low, high = jnp.asarray(low, np.uint32), jnp.asarray(high, np.uint32)
+    c0 = counter[0] + low
+    # Wraps as TensorFlow's does: a carry into a high word of ones is lost.
+    high = high + (c0 < low).astype(np.uint32)
+    c1 = counter[1] + high
+    carry = (c1 < high).astype(np.uint32)
     c2 = counter[2] + carry
-    carry = carry & (c2 == 0).astype(np.uint32)
-    c3 = counter[3] + carry
+    c3 = counter[3] + (c2 < carry).astype(np.uint32)
     return c0, c1, c2, c3
 
 
-def bits(key: Any, counter: Any, count: int) -> Any:
-    """Returns ``count`` 32-bit words.
+def at(counter: Any, index: Any, stride: int) -> tuple[Any, Any, Any, Any]:
+    """Returns the counter moved on by ``index * stride``; ``index`` may be an array of uint32."""
+    return skip(counter, *_mul(np.uint32(stride), jnp.asarray(index, np.uint32)))
+
+
+def bits(key: Any, counter: Any, count: Any) -> Any:
+    """Returns at least ``count`` 32-bit words, one row of four for each step of the counter.
 
     Args:
       key: words (2,).
       counter: words (4,).
-      count: how many; each step of the counter gives four.
+      count: how many, an int or a symbolic dimension.
     """
-    groups = math.ceil(count / 4)
-    words = block(_add(counter, lax.iota(np.uint32, groups)), (key[0], key[1]))
-    return jnp.stack(words, axis=-1).reshape(-1)[:count]
+    groups = -(-count // 4)
+    words = block(skip(counter, lax.iota(np.uint32, groups)), (key[0], key[1]))
+    return jnp.stack(words, axis=-1)

@@ -4,9 +4,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
+from tf2jax_lite.errors import OpError
+
+from .random_distributions import draw_bounded_normal, draw_gamma, draw_poisson
+from .random_fill import size
 from .registry import Static, op
 from .values import canonical, dims
+
+_INT64 = np.dtype(np.int64)
+
+
+def _philox(key: Any) -> tuple[Any, Any]:
+    """Returns a Philox key and counter, for those distributions that are drawn as TensorFlow draws them."""
+    words = jax.random.bits(key, (6,), np.uint32)
+    return words[:2], words[2:]
 
 
 @op("RandomUniform", needs_key=True)
@@ -37,3 +51,39 @@ def truncated_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0
 def random_shuffle(value: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
     """Shuffles along the first dimension. See tf.raw_ops.RandomShuffle."""
     return jax.random.permutation(key, value, axis=0)
+
+
+def _samples_of_each(shape: Any, parameter: Any) -> tuple[Any, ...]:
+    return (*dims(shape), *jnp.shape(parameter))
+
+
+@op("RandomGamma", needs_key=True)
+def random_gamma(shape: Static, alpha: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+    """Gamma variables, ``shape`` of them for each alpha, with a derivative by alpha. See tf.raw_ops.RandomGamma."""
+    return draw_gamma(np.array(_samples_of_each(shape, alpha)), *_philox(key), alpha)
+
+
+@op("RandomPoissonV2", needs_key=True)
+def random_poisson_v2(shape: Static, rate: Any, *, dtype: Any = _INT64, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+    """Poisson variables, ``shape`` of them for each rate. See tf.raw_ops.RandomPoissonV2."""
+    return draw_poisson(np.array(_samples_of_each(shape, rate)), *_philox(key), rate, dtype)
+
+
+@op("ParameterizedTruncatedNormal", needs_key=True)
+def parameterized_truncated_normal(
+    shape: Static, means: Any, stdevs: Any, minvals: Any, maxvals: Any, *, seed: int = 0, seed2: int = 0, key: Any
+) -> Any:
+    """Normal variables within bounds, parameters by first dimension. See tf.raw_ops.ParameterizedTruncatedNormal.
+
+    Bad parameters give NaN, as on GPUs, where TensorFlow's CPU kernel raises an error. No derivatives, as there.
+    """
+    wanted, _ = size(shape)
+    if not wanted:
+        raise OpError("the shape must have a first dimension, for the parameters")
+    each = []
+    for name, value in (("means", means), ("stdevs", stdevs), ("minvals", minvals), ("maxvals", maxvals)):
+        value = lax.stop_gradient(jnp.asarray(value))
+        if value.ndim > 1 or (value.ndim == 1 and value.shape[0] not in (1, wanted[0])):
+            raise OpError(f"{name} must be one number or {wanted[0]}, got shape {value.shape}")
+        each.append(jnp.broadcast_to(value.reshape(-1, *[1] * (len(wanted) - 1)), wanted))
+    return draw_bounded_normal(shape, *_philox(key), each)

@@ -129,6 +129,8 @@ def _host_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
         # TensorFlow divides the way C does, towards zero.
         return np.asarray(np.sign(total) * (np.abs(total) // max(count, 1))).astype(x.dtype)
     wide = x.astype(np.float32) if x.dtype in _HALF else x
+    if x.dtype.kind == "c":
+        count = max(count, 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.sum(wide, axis=axes, keepdims=keep_dims) / wide.dtype.type(count)).astype(x.dtype)
 
@@ -155,10 +157,13 @@ def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Averages over axes. See tf.raw_ops.Mean.
 
     Integers are summed in 64 bits and divided towards zero, as TensorFlow does (32 bits without ``jax_enable_x64``:
-    sums beyond that wrap). The mean of no integers, a division by zero in TensorFlow, is -1.
+    sums beyond that wrap). The mean of no integers, a division by zero in TensorFlow, is -1; of no floats NaN, but of
+    no complex numbers 0.
     """
     axes = _axes(axis, x.ndim)
     count = _size(x.shape, axes)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating) and count == 0:
+        count = 1
 
     def mean(v: Any) -> Any:
         return lax.div(lax.reduce_sum(v, axes), jnp.asarray(count, v.dtype))

@@ -1,1 +1,208 @@
-"""Placeholder."""
+"""TensorArrays, as TF1 and the raw ops have them: a resource handle and a ``flow`` that orders its uses.
+
+In TensorFlow the contents are behind the handle and the flow is a dummy scalar. Here it is the other way round: the
+flow carries the contents, as a tensor list, so that loops and branches take them along; the handle is a symbol.
+
+A gradient array (TensorArrayGradV3) starts as zeros, and its writes add. TensorFlow's gradient code starts each of
+them from the *forward* array's flow and adds up the flows that result, which is why a flow knows whose it is.
+
+Not checked: that an element is read once only (``clear_after_read``) and, in arrays that are not gradients, written
+once only. A correct program does not depend on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import OpError
+
+from . import tensor_list as lists
+from .registry import Static, op
+from .tensor_list import TensorList
+from .values import as_array, canonical, dims, known
+
+__all__ = ["ArrayHandle"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayHandle:
+    """What the resource tensor of a TensorArray is here.
+
+    Attributes:
+      dtype: element dtype.
+      shape: element shape, None for unknown dimensions or rank.
+      size: elements when it was made.
+      dynamic: whether writing past the end makes it longer.
+      sources: names of the gradient computations that it belongs to, outermost last; none for a forward array.
+    """
+
+    dtype: np.dtype
+    shape: tuple[Any, ...] | None
+    size: Any
+    dynamic: bool = False
+    sources: tuple[str, ...] = ()
+
+    def contents(self, flow: Any) -> TensorList:
+        """Returns what a flow carries; a flow that is not this array's own (or just a number) carries nothing yet."""
+        if isinstance(flow, TensorList) and flow.owner == self.sources:
+            return flow
+        length = self.size
+        full = self.shape is not None and all(d is not None for d in self.shape)
+        buffer = jnp.zeros((length, *self.shape), canonical(self.dtype)) if full and self.shape is not None else None
+        return TensorList(buffer, length, self.dtype, self.shape, owner=self.sources)
+
+
+def _handle(value: Any) -> ArrayHandle:
+    if not isinstance(value, ArrayHandle):
+        raise OpError(f"expected a TensorArray's handle, got {type(value).__name__}")
+    return value
+
+
+def _vector(shape: Any) -> np.ndarray:
+    """Returns an element shape the way the tensor list ops take it."""
+    if shape is None:
+        return np.asarray(-1)
+    out = np.empty(len(shape), object)
+    out[:] = [-1 if d is None else d for d in shape]
+    return out
+
+
+@op("TensorArrayV3")
+def tensor_array(
+    size: Static,
+    *,
+    dtype: Any,
+    element_shape: Any = None,
+    dynamic_size: bool = False,
+    clear_after_read: bool = True,
+    identical_element_shapes: bool = False,
+    tensor_array_name: str = "",
+) -> tuple[ArrayHandle, TensorList]:
+    """Makes an array of unset elements. See tf.raw_ops.TensorArrayV3."""
+    if not isinstance(dtype, np.dtype):
+        raise OpError(f"a TensorArray of {dtype} cannot be held by JAX arrays")
+    (count,) = dims(size)
+    handle = ArrayHandle(dtype, element_shape, count, dynamic_size)
+    return handle, handle.contents(None)
+
+
+def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) -> tuple[ArrayHandle, Any]:
+    array = _handle(handle)
+    forward = array.contents(flow_in)
+    shape = array.shape
+    if forward.buffer is not None:
+        shape = tuple(forward.buffer.shape[1:])
+    shape = None if shape is None else (*prepend, *shape)
+    size = forward.capacity if forward.is_traced else forward.length
+    return ArrayHandle(array.dtype, shape, size, False, (*array.sources, source)), flow_in
+
+
+@op("TensorArrayGradV3")
+def tensor_array_grad(handle: Any, flow_in: Any, *, source: str) -> tuple[ArrayHandle, Any]:
+    """Makes the array that gradients of an array's elements are added up in. See tf.raw_ops.TensorArrayGradV3."""
+    return _gradient(handle, flow_in, source, ())
+
+
+@op("TensorArrayGradWithShape")
+def tensor_array_grad_with_shape(
+    handle: Any, flow_in: Any, shape_to_prepend: Static, *, source: str
+) -> tuple[ArrayHandle, Any]:
+    """Like TensorArrayGradV3, with further dimensions before the elements'. See tf.raw_ops.TensorArrayGradWithShape."""
+    return _gradient(handle, flow_in, source, dims(shape_to_prepend))
+
+
+@op("TensorArrayWriteV3")
+def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> TensorList:
+    """Sets an element; adds to it in a gradient array. See tf.raw_ops.TensorArrayWriteV3."""
+    array = _handle(handle)
+    contents, value = array.contents(flow_in), jnp.asarray(value)
+    if array.sources and contents.buffer is not None:
+        old = lists.tensor_list_get_item(contents, index, _vector(None), element_dtype=array.dtype)
+        value = old + value
+    return lists.tensor_list_set_item(
+        contents, index, value, element_dtype=array.dtype, resize_if_index_out_of_bounds=array.dynamic
+    )
+
+
+@op("TensorArrayReadV3")
+def tensor_array_read(handle: Any, index: Any, flow_in: Any, *, dtype: Any) -> Any:
+    """Returns an element. See tf.raw_ops.TensorArrayReadV3."""
+    array = _handle(handle)
+    return lists.tensor_list_get_item(array.contents(flow_in), index, _vector(array.shape), element_dtype=dtype)
+
+
+@op("TensorArrayGatherV3")
+def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None) -> Any:
+    """Stacks the elements at ``indices``. See tf.raw_ops.TensorArrayGatherV3."""
+    array = _handle(handle)
+    contents = array.contents(flow_in)
+    positions = known(indices)
+    if positions is not None and not contents.is_traced and isinstance(contents.length, int):
+        if positions.size and not (positions.min() >= 0 and positions.max() < contents.length):
+            raise OpError(f"index {int(positions.max())} is out of range for an array of {contents.length} elements")
+        if np.array_equal(positions, np.arange(contents.length)) and contents.buffer is not None:
+            return contents.buffer
+    shape = element_shape if array.shape is None else array.shape
+    return lists.tensor_list_gather(contents, as_array(indices), _vector(shape), element_dtype=dtype)
+
+
+@op("TensorArrayScatterV3")
+def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
+    """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
+    array = _handle(handle)
+    contents, value = array.contents(flow_in), jnp.asarray(value)
+    if contents.buffer is None:
+        empty = jnp.zeros((contents.capacity, *value.shape[1:]), value.dtype)
+        contents = contents.with_buffer(empty)
+    positions = known(indices)
+    if positions is not None and positions.size and not contents.is_traced and isinstance(contents.length, int):
+        needed = int(positions.max()) + 1
+        if positions.min() < 0 or (needed > contents.length and not array.dynamic):
+            raise OpError(f"index {needed - 1} is out of range for an array of {contents.length} elements")
+        if needed > contents.length:
+            contents = contents.with_buffer(lists.resized(contents, needed), needed)
+    if tuple(value.shape[1:]) != tuple(contents.buffer.shape[1:]):
+        raise OpError(
+            f"elements of shape {list(value.shape[1:])} do not fit an array of {list(contents.buffer.shape[1:])}"
+        )
+    rows = jnp.asarray(contents.buffer).at[jnp.asarray(indices)]
+    return contents.with_buffer(rows.add(value, mode="drop") if array.sources else rows.set(value, mode="drop"))
+
+
+@op("TensorArraySplitV3")
+def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -> TensorList:
+    """Sets all elements to pieces of a tensor, cut along its first axis. See tf.raw_ops.TensorArraySplitV3.
+
+    JAX arrays have one shape, so the lengths must be equal.
+    """
+    array = _handle(handle)
+    pieces = lists.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
+    contents = array.contents(flow_in)
+    if not contents.is_traced and contents.length != pieces.length and not array.dynamic:
+        raise OpError(f"{pieces.length} pieces do not fit an array of {contents.length} elements")
+    return tensor_array_scatter(array, np.arange(pieces.length), pieces.buffer, contents)
+
+
+@op("TensorArrayConcatV3")
+def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_except0: Any = None) -> tuple[Any, Any]:
+    """Joins the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorArrayConcatV3."""
+    array = _handle(handle)
+    return lists.tensor_list_concat_v2(
+        array.contents(flow_in), _vector(array.shape), np.zeros(0, np.int64), element_dtype=dtype
+    )
+
+
+@op("TensorArraySizeV3")
+def tensor_array_size(handle: Any, flow_in: Any) -> Any:
+    """Returns the number of elements. See tf.raw_ops.TensorArraySizeV3."""
+    return lists.tensor_list_length(_handle(handle).contents(flow_in))
+
+
+@op("TensorArrayCloseV3")
+def tensor_array_close(handle: Any) -> tuple[()]:
+    """Does nothing: memory is not managed here. See tf.raw_ops.TensorArrayCloseV3."""
+    return ()

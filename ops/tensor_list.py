@@ -20,7 +20,7 @@ from tf2jax_lite.errors import OpError
 from .registry import Static, op
 from .values import as_array, canonical, dims, known
 
-__all__ = ["TensorList", "align_lists", "resized"]
+__all__ = ["TensorList", "add_lists", "align_lists", "resized", "zeros_like_list"]
 
 ElementShape = tuple[Any, ...] | None
 
@@ -37,6 +37,7 @@ class TensorList:
       dtype: element dtype as the graph declares it (None for lists of lists).
       shape: element shape as the graph declares it, None for unknown dimensions or rank.
       limit: most elements it may hold, or -1.
+      owner: which TensorArray's contents these are (ops/tensor_array.py), or None.
     """
 
     buffer: Any
@@ -44,18 +45,19 @@ class TensorList:
     dtype: Any = None
     shape: ElementShape = None
     limit: int = -1
+    owner: Any = None
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """Returns children and auxiliary data: a static length is not a child."""
         if isinstance(self.length, jax.Array | jax.ShapeDtypeStruct | np.ndarray):
-            return (self.buffer, self.length), (True, None, self.dtype, self.shape, self.limit)
-        return (self.buffer,), (False, self.length, self.dtype, self.shape, self.limit)
+            return (self.buffer, self.length), (True, None, self.dtype, self.shape, self.limit, self.owner)
+        return (self.buffer,), (False, self.length, self.dtype, self.shape, self.limit, self.owner)
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> TensorList:
         """Undoes `tree_flatten`."""
-        traced, length, dtype, shape, limit = aux
-        return cls(children[0], children[1] if traced else length, dtype, shape, limit)
+        traced, length, dtype, shape, limit, owner = aux
+        return cls(children[0], children[1] if traced else length, dtype, shape, limit, owner)
 
     @property
     def capacity(self) -> Any:
@@ -143,6 +145,25 @@ def align_lists(value: TensorList, other: TensorList, *, template_only: bool = F
     return dataclasses.replace(
         value, buffer=buffer, length=length, dtype=other.dtype, shape=other.shape, limit=other.limit
     )
+
+
+def add_lists(items: list[Any]) -> TensorList:
+    """Returns the element by element sum of lists (and of numbers, which count for nothing), as AddN does."""
+    total, *more = [item for item in items if isinstance(item, TensorList)]
+    for other in more:
+        if other.buffer is None:
+            continue
+        if total.buffer is None:
+            total = other
+            continue
+        total, other = align_lists(total, other), align_lists(other, total)
+        total = total.with_buffer(jax.tree.map(lambda a, b: jnp.asarray(a) + b, total.buffer, other.buffer))
+    return total
+
+
+def zeros_like_list(value: TensorList) -> TensorList:
+    """Returns a list of as many zeros."""
+    return value.with_buffer(jax.tree.map(jnp.zeros_like, value.buffer))
 
 
 @op("EmptyTensorList")

@@ -41,6 +41,12 @@ def _exact(case):
 
 
 CASES = [
+    *(
+        case("ToBool", v).using(name=f"{v.dtype}-{v.shape}-{i}")
+        for i, v in enumerate(
+            map(np.asarray, (np.float32(0), np.float32(np.nan), np.int8(-1), False, np.zeros(0), np.zeros((2, 1), int)))
+        )
+    ),
     *(_exact(case("Cast", _plain(a), DstT=T[b])) for a in ALL for b in ALL if not (a in FLOATS and b.kind == "u")),
     *(case("Cast", np.abs(PLAIN).astype(a), DstT=T[b]) for a in FLOATS for b in INTS if b.kind == "u"),
     *(

@@ -45,6 +45,11 @@ FORMS3D = [
 SQUARE = [{**f, "strides": [1, 2, 2, 1]} if f["strides"][1:3] == [2, 1] else f for f in FORMS]
 
 CASES = [
+    *(case("Conv", IMAGE, FILTER, **f).using(name=str(i), **LOOSE) for i, f in enumerate(FORMS)),
+    case("Conv", IMAGE[None], FILTER, **FORMS[1], batch_dims=2).using(name="batch", **LOOSE),
+    case("Conv", VOLUME, FILTER3D, strides=[1, 1, 2, 1, 1], padding="SAME").using(name="3d", **LOOSE),
+    case("Conv", (IMAGE * 9).astype(np.int32), (FILTER * 9).astype(np.int32), **FORMS[0]).using(name="int"),
+    case("Conv", IMAGE[0, 0], FILTER[0], strides=[1, 1, 1], padding="SAME").using(name="1d", error="spatial"),
     *(
         case("Conv2D", IMAGE.astype(d), FILTER.astype(d), **f).using(name=f"{np.dtype(d).name}-{i}", **LOOSE)
         for i, f in enumerate(FORMS)

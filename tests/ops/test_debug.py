@@ -1,15 +1,71 @@
-"""Assertions."""
+"""Assertions, printing and text."""
+
+import sys
+import time
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 from jax.experimental import checkify
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops import debug
 
-CASES = []
-TESTED_OTHERWISE = {"Assert"}
+from .harness import case, check
+
+BF16 = ml_dtypes.bfloat16
+NAN, INF = np.nan, np.inf
+
+CASES = [
+    case("Print", np.float32([1, 2]), [np.float32([3, 4]), np.int32(1)], message="here "),
+    case("Print", np.float32([1, 2]), [np.array([b"text"])], first_n=0),
+    case("Print", np.arange(6).reshape(2, 3), [np.float32(0.1)], summarize=1).using(baked=("data",), name="baked"),
+    case("AsString", np.array([b"a", b"bcd"]), width=3).using(jit=False),
+    *(
+        case("AsString", np.array(v), **attrs).using(jit=False)
+        for v in (
+            np.float32([1 / 3, -1e10, 1e-7, NAN, INF, -INF, -0.0]),
+            np.float64([[1 / 3, 1e17]]),
+            np.float16([1 / 3]),
+            np.array([1 / 3], BF16),
+            np.array([1 / 3 + 2j], np.complex64),
+        )
+        for attrs in (
+            {},
+            {"precision": 2},
+            {"scientific": True},
+            {"shortest": True},
+            {"scientific": True, "precision": 1},
+            {"width": 12},
+            {"shortest": True, "precision": 3},
+            {"fill": "0"},
+            *({"width": 12, "fill": f} for f in " 0-+"),
+        )
+        if v.dtype != np.complex64 or "width" not in attrs
+    ),
+    *(
+        case("AsString", v, **attrs).using(jit=False)
+        for v in (np.int32([1, -200]), np.uint8([200]), np.int64([2**62]), np.uint64([2**63]), np.array([True, False]))
+        for attrs in ({}, {"width": 6}, {"width": 6, "fill": "0"}, {"width": 6, "fill": "-"})
+    ),
+    case("AsString", np.int32([1]), precision=2).using(error="precision is not supported", jit=False),
+    case("AsString", np.float32([1]), scientific=True, shortest=True).using(error="exclude each other"),
+    case("AsString", np.float32([1]), fill="x").using(error="fill"),
+    case("StringJoin", [np.array([b"a", b"b"]), np.array([b"c", b"\xff"])]).using(jit=False),
+    case("StringJoin", [np.array([[b"a"], [b"b"]]), np.array(b"x"), np.array([[b"c"], [b"d"]])], separator=", ").using(
+        jit=False
+    ),
+    case("StringJoin", [np.array([b"a", b"b"]), np.array([b"c"])]).using(error="neither equal nor scalar"),
+]
+TESTED_OTHERWISE = {"Assert", "PrintV2", "StringFormat", "Timestamp"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case):
+    check(case)
 
 
 def fn(x):
@@ -47,3 +103,106 @@ def test_statically_false():
     with pytest.raises(ValueError, match="too short"):
         jax.jit(jax_fn)(GOOD)
     assert jax.jit(jax_fn)(np.ones(3, np.float32)).shape == (3,)
+
+
+FORMATTED = [
+    np.float32([0.1, 1 / 3, 1e10, 1e-5, 1e20, NAN, INF, -INF, -0.0, 123456789, 1.0, 16777216, 3.4e38]),
+    np.float64([0.1, 1 / 3, 1e10, 1e-5, 1e20, NAN, 1e15, 1e16, 1e17, 123456789.123, 1e-300]),
+    np.float16([0.1, 1 / 3, 1e4]),
+    np.array([0.1, 1 / 3, 1e4], BF16),
+    np.complex64([1 + 2j]),
+    np.array(b'a"b\n'),
+    np.array([b"a'\\b\t\x01\x7f", b"\xff", "ü".encode()]),
+    np.array([True, False]),
+    np.array(True),
+    np.int8([1, -2]),
+    np.uint8(200),
+    np.arange(100).reshape(4, 5, 5),
+    np.zeros(0),
+    np.zeros((2, 0)),
+    np.arange(6),
+    np.arange(7),
+]
+
+
+@pytest.mark.parametrize("value", FORMATTED, ids=lambda v: f"{v.dtype}{list(v.shape)}")
+@pytest.mark.parametrize("summarize", [-1, 0, 1, 3])
+def test_string_format(value, summarize):
+    expected = tf.raw_ops.StringFormat(
+        inputs=[tf.constant(value), tf.constant(1)], template="a{} {}c", placeholder="{}", summarize=summarize
+    )
+    value = value.astype(object) if value.dtype.kind == "S" else value
+    if value.dtype.kind == "c" and not summarize:
+        pytest.skip("TensorFlow lays out complex numbers, which it cannot show, in its own way")
+    actual = debug.string_format([value, np.int32(1)], template="a{} {}c", placeholder="{}", summarize=summarize)
+    assert actual[()] == expected.numpy()
+
+
+def test_string_format_counts():
+    with pytest.raises(OpError, match="1 placeholders"):
+        debug.string_format([np.int32(1), np.int32(2)], template="{}", placeholder="{}")
+
+
+def printing(x):
+    tf.print("x is", x, "and its sum", tf.reduce_sum(x), summarize=2)
+    tf.print("done", output_stream=sys.stdout)
+    return x * 2.0
+
+
+def test_print(capfd):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    tf.function(printing)(x)
+    expected = capfd.readouterr()
+    jax_fn = tf2jax.convert_functional(tf.function(printing), tf.TensorSpec([2, 3]))
+    for run in (jax_fn, jax.jit(jax_fn)):
+        for _ in range(2):
+            np.testing.assert_array_equal(run(x), x * 2)
+            jax.effects_barrier()
+            actual = capfd.readouterr()
+            assert actual.out == expected.out == "done\n"
+            assert actual.err == expected.err
+    assert "x is [[0 1 2]\n [3 4 5]] and its sum 15" in expected.err
+    np.testing.assert_array_equal(jax.grad(lambda x: jax_fn(x).sum())(x), 2)
+
+
+def test_print_in_a_loop(capfd):
+    def loop(x):
+        for i in tf.range(3):
+            tf.print("step", i)
+            x = x + 1.0
+        return x
+
+    jax_fn = tf2jax.convert_functional(tf.function(loop), tf.TensorSpec([]))
+    assert jax.jit(jax_fn)(np.float32(0)) == 3
+    jax.effects_barrier()
+    assert sorted(capfd.readouterr().err.splitlines()) == ["step 0", "step 1", "step 2"]
+
+
+def test_print_to_a_file_is_refused():
+    def to_file(x):
+        tf.print(x, output_stream="file:///tmp/never")
+        return x
+
+    with pytest.raises(ValueError, match="output_stream"):
+        tf2jax.convert_functional(tf.function(to_file), SPEC)(GOOD)
+
+
+def test_old_print(capfd):
+    jax_fn = tf2jax.convert_functional(
+        tf.function(lambda x: tf.raw_ops.Print(input=x, data=[x, "end"], message="x: ")), SPEC
+    )
+    jax.jit(jax_fn)(GOOD)
+    jax.effects_barrier()
+    assert capfd.readouterr().err == 'x: [[1 1]]["end"]\n'
+
+
+def test_traced_numbers_are_no_strings():
+    jax_fn = tf2jax.convert_functional(lambda x: (tf.strings.as_string(x), x)[0], SPEC)
+    with pytest.raises(ValueError, match="not known while tracing"):
+        jax.jit(jax_fn)(GOOD)
+
+
+def test_timestamp():
+    with jax.enable_x64(True):
+        now = tf2jax.convert_functional(lambda x: x + tf.timestamp(), tf.TensorSpec([], tf.float64))(0.0)
+    assert abs(float(now) - time.time()) < 60

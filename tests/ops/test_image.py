@@ -1,25 +1,116 @@
-"""Resizing against TensorFlow."""
+"""Images against TensorFlow: resizing."""
 
 import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from .harness import case, check
 
-IMAGES = np.random.default_rng(0).normal(size=(2, 5, 7, 3)).astype(np.float32)
+RNG = np.random.default_rng(0)
+BF16 = tf.bfloat16.as_numpy_dtype
+IMAGES = RNG.normal(size=(2, 5, 7, 3)).astype(np.float32)
+BYTES = RNG.integers(0, 255, size=(2, 4, 3, 2))
 SIZES = [(10, 14), (3, 4), (5, 7), (1, 1), (8, 3)]
 MODES = [{}, {"align_corners": True}, {"half_pixel_centers": True}]
+METHODS = ["ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic"]
+INTEGERS = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64]
+HALVES = [np.float16, BF16, np.float64]
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+KERNELS = ["lanczos1", "lanczos3", "lanczos5", "gaussian", "box", "triangle", "keyscubic", "mitchellcubic"]
+
+
+def size(*values):
+    return np.array(values, np.int32)
+
+
+def f32(*values):
+    return np.array(values, np.float32)
+
 
 CASES = [
     *(
-        case(op, IMAGES, np.array(s, np.int32), **m).using(rtol=1e-4, atol=1e-5)
-        for op in ("ResizeBilinear", "ResizeNearestNeighbor")
+        case(op, IMAGES, size(*s), **m).using(**CLOSE, name=f"{s}-{m}")
+        for op in METHODS
         for s, m in itertools.product(SIZES, MODES)
     ),
-    case("ResizeBilinear", (IMAGES * 50).astype(np.uint8), np.array([8, 9], np.int32)).using(rtol=1e-4, atol=1e-3),
-    case("ResizeNearestNeighbor", (IMAGES * 50).astype(np.uint8), np.array([8, 9], np.int32)),
-    case("ResizeBilinear", IMAGES, np.array([8, 9], np.int32)).using(symbolic=("b, 5, 7, 3",), rtol=1e-4, atol=1e-5),
+    *(
+        case("ResizeArea", IMAGES, size(*s), **m).using(**CLOSE, name=f"{s}-{m}")
+        for s, m in itertools.product([*SIZES, (2, 5), (13, 6)], MODES[:2])
+    ),
+    *(
+        case(op, (BYTES % 100).astype(d), size(6, 5)).using(
+            # TensorFlow sums gradients in the half type itself, in another order.
+            **({"grad_rtol": 3e-2, "grad_atol": 3e-2} if d in HALVES[:2] else {}),
+            rtol=1e-4,
+            atol=1e-3,
+            name=np.dtype(d).name,
+        )
+        for op in (*METHODS, "ResizeArea")
+        for d in (*INTEGERS, *HALVES)
+    ),
+    *(
+        case(op, IMAGES, size(8, 9)).using(symbolic=("b, 5, 7, 3",), name="symbolic", **CLOSE)
+        for op in (*METHODS, "ResizeArea")
+    ),
+    *(
+        case(op, IMAGES, size(10, 14), **m).using(symbolic=("b, h, w, 3",), name=f"symbolic-sides-{m}", **CLOSE)
+        for op in METHODS[:2]
+        for m in MODES
+    ),
+    case("ResizeBilinear", IMAGES[:0], size(8, 9)).using(name="empty"),
+    *(
+        case(op, RNG.normal(size=(2, *s, 3)).astype(np.float32), IMAGES[:, :4].astype(d), **m).using(
+            **(CLOSE if d in (np.float32, np.float64) else {}), name=f"{s}-{np.dtype(d).name}-{m}"
+        )
+        for op in ("ResizeBilinearGrad", "ResizeBicubicGrad")
+        for s, m in itertools.product([(8, 14), (3, 5)], MODES)
+        for d in ((np.float32, *HALVES) if op == "ResizeBilinearGrad" else (np.float32, np.float64))
+    ),
+    *(
+        case("ResizeNearestNeighborGrad", (IMAGES * 9).astype(d), size(*s), **m).using(
+            name=f"{s}-{np.dtype(d).name}-{m}"
+        )
+        for s, m in itertools.product([(2, 3), (8, 9)], MODES)
+        for d in (np.float32, np.int32, np.float64)
+    ),
+    *(
+        case("ResizeNearestNeighborGrad", (IMAGES * 9).astype(d), size(3, 3)).using(
+            name=np.dtype(d).name, **({"rtol": 5e-2, "atol": 5e-2} if d in HALVES[:2] else {})
+        )
+        for d in (np.int8, np.uint8, np.float16, BF16)
+    ),
+    *(case(op, IMAGES, size(0, 3)).using(error="positive", name="zero") for op in METHODS),
+    *(
+        case(op, IMAGES, size(2, 3), align_corners=True, half_pixel_centers=True).using(error="both", name="both")
+        for op in METHODS
+    ),
+    *(
+        case("ScaleAndTranslate", IMAGES, size(6, 4), f32(*s), f32(*t), kernel_type=k, antialias=a).using(
+            rtol=1e-4, atol=1e-4, name=f"{k}-{a}-{s}"
+        )
+        for k in KERNELS
+        for a in (True, False)
+        for s, t in [((1.2, 0.63), (0.3, -0.7))]
+    ),
+    *(
+        case("ScaleAndTranslate", IMAGES, size(6, 4), f32(1.2, 0.6), f32(0.3, -0.7), kernel_type=k).using(
+            rtol=1e-4, atol=1e-4, baked=("scale", "translation"), name=f"{k}-known"
+        )
+        for k in KERNELS[2:5]
+    ),
+    case("ScaleAndTranslate", BYTES.astype(np.uint8), size(9, 9), f32(2, 3), f32(-2.5, 1)).using(**CLOSE),
+    *(
+        case(
+            "ScaleAndTranslateGrad", IMAGES, RNG.normal(size=(2, 3, 9, 3)).astype(np.float32), *st, kernel_type=k
+        ).using(rtol=1e-4, atol=1e-4, name=f"{k}-{st[0][0]}")
+        for k in ("lanczos3", "triangle")
+        for st in [(f32(1.5, 0.8), f32(0.2, 0.1)), (f32(0.5, 1), f32(0, 0))]
+    ),
+    case("ScaleAndTranslate", IMAGES, size(6, 4), f32(1, 1), f32(0, 0), kernel_type="none").using(
+        error="kernel_type", name="unknown"
+    ),
 ]
 
 

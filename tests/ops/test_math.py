@@ -128,6 +128,12 @@ CASES = [
         for d in [np.int32, np.int64]
     ),
     *(case(name, np.array([7, 9], np.uint8), np.array([2, 4], np.uint8)) for name in ("FloorDiv", "TruncateDiv")),
+    # The floor of the rounded quotient.
+    case("FloorDiv", np.array([-np.inf, 0.08, 5.0, -1.0, 0.0]), np.array([2.5, -np.inf, 0.0, 0.0, 0.0])).using(
+        name="hard"
+    ),
+    case("FloorDiv", np.float32([-np.inf, 0.08]), np.float32([2.5, -np.inf])).using(baked=("x", "y"), name="baked"),
+    case("SquaredDifference", COMPLEX, COMPLEX[::-1] * 2).using(name="complex"),
     *(case("Mod", LEFT.astype(d), RIGHT.astype(d)) for d in [np.int32, np.float32]),
     *(
         case("Pow", np.array([2.0, 0.5, 3.0, 0.0, 0.0]).astype(d), np.array([3.0, -1.5, 0.0, 2.0, 0.0]).astype(d))

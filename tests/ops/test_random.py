@@ -8,7 +8,16 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 
 CASES = []
-TESTED_OTHERWISE = {"RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle"}
+TESTED_OTHERWISE = {
+    "RandomUniform",
+    "RandomUniformInt",
+    "RandomStandardNormal",
+    "TruncatedNormal",
+    "RandomShuffle",
+    "RandomGamma",
+    "RandomPoissonV2",
+    "ParameterizedTruncatedNormal",
+}
 N = 20_000
 
 
@@ -45,3 +54,62 @@ def test_shuffle():
     out = draw(tf.random.shuffle, tf.TensorSpec([25, 2]), args=(x,))
     assert not np.array_equal(out, x)
     np.testing.assert_array_equal(out[np.argsort(out[:, 0])], x)
+
+
+def gammas(alpha):
+    return tf.random.gamma([N], alpha)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_gamma(x64):
+    alpha = np.float32([0.5, 1.0, 7.0])
+    with jax.enable_x64(x64):
+        drawn = draw(gammas, tf.TensorSpec([3]), args=(alpha,))
+        assert drawn.shape == (N, 3) and drawn.dtype == np.float32 and np.all(drawn >= 0)
+        np.testing.assert_allclose(drawn.mean(0), alpha, rtol=0.05)
+        np.testing.assert_allclose(drawn.var(0), alpha, rtol=0.1)
+        assert x64 or not np.array_equal(drawn, draw(gammas, tf.TensorSpec([3]), args=(alpha,), seed=1))
+
+
+def test_gamma_gradient():
+    """The mean's derivative by alpha is 1, and each sample's is what TensorFlow has for it."""
+    jax_fn = tf2jax.convert_functional(gammas, tf.TensorSpec([3]))
+    alpha, key = np.float32([0.5, 1.0, 7.0]), jax.random.key(0)
+    samples, pull = jax.vjp(lambda a: jax_fn(a, rng=key), alpha)
+    (gradient,) = jax.jit(pull)(np.ones_like(samples))
+    each = tf.raw_ops.RandomGammaGrad(alpha=np.broadcast_to(alpha, samples.shape), sample=np.asarray(samples))
+    np.testing.assert_allclose(gradient, tf.reduce_sum(each, 0), rtol=1e-3)
+    np.testing.assert_allclose(gradient / N, 1, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda r: tf.random.poisson([N], r),
+        lambda r: tf.random.poisson([N], tf.cast(r, tf.float64), dtype=tf.int32),
+    ],
+)
+def test_poisson(fn):
+    rate = np.float32([[0.5, 4.0], [20.0, 300.0]])
+    drawn = draw(fn, tf.TensorSpec([2, 2]), args=(rate,))
+    assert drawn.shape == (N, 2, 2) and drawn.dtype == fn(rate).numpy().dtype
+    drawn = drawn.astype(np.float64)
+    np.testing.assert_allclose(drawn.mean(0), rate, rtol=0.05)
+    np.testing.assert_allclose(drawn.var(0), rate, rtol=0.1)
+
+
+@pytest.mark.parametrize("bounds", [(-1.0, 1.0), ([-1.0, 2.0], [3.0]), (1.0, np.inf)])
+def test_parameterized_truncated_normal(bounds):
+    low, high = (np.float32(b) for b in bounds)
+
+    def fn(mean):
+        return tf.raw_ops.ParameterizedTruncatedNormal(
+            shape=[2, N], means=mean, stdevs=[0.7], minvals=low, maxvals=high
+        )
+
+    mean = np.float32([-0.2, 0.5])
+    drawn, expected = draw(fn, tf.TensorSpec([2]), args=(mean,)), fn(mean).numpy()
+    assert drawn.shape == expected.shape and drawn.dtype == expected.dtype
+    assert np.all(drawn >= low.reshape(-1, 1)) and np.all(drawn <= high.reshape(-1, 1))
+    np.testing.assert_allclose(drawn.mean(1), expected.mean(1), atol=0.03)
+    np.testing.assert_allclose(drawn.std(1), expected.std(1), atol=0.03)

@@ -55,6 +55,25 @@ CASES = [
         for d in ("int32", "int64", "uint32", "uint64")
     ),
     case("StatelessRandomUniformV2", np.array([2]), KEY, COUNTER, np.int32(2)).using(error="algorithm 2"),
+    *(
+        case("StatelessTruncatedNormal", np.array(shape, np.int32), SEEDS[i], dtype=tf.as_dtype(dtype)).using(
+            vmap=False, name=f"{dtype}-{shape}"
+        )
+        for i, (dtype, shape) in enumerate(zip(FLOATS, ([7, 30], [2, 13], [], [0, 4]), strict=True), -1)
+    ),
+    *(
+        case(
+            "StatelessTruncatedNormalV2", np.array(shape, np.int64), KEY, COUNTER, np.int32(alg), dtype=tf.as_dtype(d)
+        ).using(name=f"{d}-{shape}")
+        for d, shape, alg in (("float32", [40], 3), ("float64", [5, 1], 1), ("float16", [5], 1), ("bfloat16", [9], 1))
+    ),
+    case("StatelessTruncatedNormalV2", np.array([2]), KEY, COUNTER, np.int32(2)).using(error="algorithm 2"),
+    case("StatelessShuffle", np.arange(40, dtype=np.int32), KEY, COUNTER, PHILOX),
+    case("StatelessShuffle", np.arange(26, dtype=np.float32).reshape(13, 2), KEY, COUNTER, np.int32(3)),
+    case("StatelessShuffle", np.float64(3), KEY, COUNTER, PHILOX).using(name="scalar"),
+    case("StatelessShuffle", np.zeros([1, 2], bool), KEY, COUNTER, PHILOX).using(name="one"),
+    case("StatelessShuffle", np.zeros([0, 2]), KEY, COUNTER, PHILOX).using(name="empty"),
+    case("StatelessShuffle", np.arange(4), KEY, COUNTER, np.int32(2)).using(error="algorithm 2"),
 ]
 
 

@@ -75,6 +75,7 @@ CASES = [
         for dtype in ("float32", "float16", "int32", "uint8")
     ),
     case("Mean", np.zeros((0, 2), np.float32), I0).using(name="empty"),
+    case("Mean", np.zeros((0, 2), np.complex64), I0).using(name="empty-complex"),
     case("Mean", np.zeros((0, 2), np.int32), np.array([1])).using(name="empty-int"),
     case("All", np.zeros((0, 2), bool), I0).using(name="empty"),
     case("Any", np.zeros((0, 2), bool), I0).using(name="empty"),

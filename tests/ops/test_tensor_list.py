@@ -104,7 +104,18 @@ def drain_in_a_loop(x):
     return total, raw.TensorListLength(input_handle=handle)
 
 
+def push_batch(x):
+    empty = raw.EmptyTensorList(element_shape=ROW, max_num_elements=ANY, element_dtype=F32)
+    handles = tf.raw_ops.Pack(values=[empty, empty])
+    for rows in (x[:2], x[2:] * 3.0):
+        handles = raw.TensorListPushBackBatch(input_handles=handles, tensor=rows)
+    again = raw.TensorListPushBackBatch(input_handles=raw.Pack(values=[filled(x), filled(x * 2.0)]), tensor=x[1:3])
+    first, second = raw.Unpack(value=handles, num=2)
+    return stack(first), stack(second), stack(raw.Unpack(value=again, num=2)[1])
+
+
 FUNCTIONS = [
+    push_batch,
     lambda x: stack(push(x)),
     reserve_and_set,
     pop,
@@ -132,6 +143,7 @@ TESTED_OTHERWISE = {
     "TensorListLength",
     "TensorListPopBack",
     "TensorListPushBack",
+    "TensorListPushBackBatch",
     "TensorListReserve",
     "TensorListResize",
     "TensorListScatter",

@@ -47,6 +47,8 @@ TESTED_OTHERWISE = {
     "_XlaAotOnlyVarHandleOp",
     "DestroyResourceOp",
     "DisableCopyOnRead",
+    "ReadVariableXlaSplitND",
+    "AssignVariableXlaConcatND",
 }
 
 
@@ -77,3 +79,59 @@ def test_the_original_params_are_untouched():
     before = np.array(params["v"])
     jax_fn(params)
     np.testing.assert_array_equal(params["v"], before)
+
+
+TILED = np.arange(2 * 5 * 3, dtype=np.float32).reshape(2, 5, 3)
+GRIDS = [([1, 2, 1], [0, 1, 0]), ([2, 3, 1], [0, 1, 0]), ([2, 1, 3], []), ([1, 1, 1], [1, 0, 2])]
+
+
+# XLA alone has kernels for the two, so TensorFlow has to compile.
+@pytest.mark.parametrize(("grid", "paddings"), GRIDS, ids=str)
+def test_split_nd(grid, paddings):
+    v = tf.Variable(TILED, name="v")
+
+    def tiles():
+        v.read_value()
+        return tf.raw_ops.ReadVariableXlaSplitND(
+            resource=v.handle, T=tf.float32, N=int(np.prod(grid)), num_splits=grid, paddings=paddings
+        )
+
+    expected = tf.function(tiles, jit_compile=True)()
+    jax_fn, params = tf2jax.convert(tf.function(tiles))
+    actual, _ = jax.jit(jax_fn)(params)
+    assert len(actual) == len(expected)
+    for e, a in zip(expected, actual, strict=True):
+        np.testing.assert_array_equal(a, e.numpy())
+
+
+@pytest.mark.parametrize(("grid", "paddings"), GRIDS, ids=str)
+def test_concat_nd(grid, paddings):
+    padded = np.array(TILED.shape) + (paddings or 0)
+    shape = (np.prod(grid), *(padded // grid))
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    v = tf.Variable(TILED, name="v")
+
+    def assign(tiles):
+        tf.raw_ops.AssignVariableXlaConcatND(
+            resource=v.handle, inputs=tf.unstack(tiles), num_concats=grid, paddings=paddings
+        )
+        return v.read_value()
+
+    expected = tf.function(assign, jit_compile=True)(values)
+    jax_fn, params = tf2jax.convert(tf.function(assign), tf.TensorSpec(shape, tf.float32))
+    actual, updated = jax.jit(jax_fn)(params, values)
+    for a in (actual, updated["v"], v.numpy()):
+        np.testing.assert_array_equal(a, expected.numpy())
+
+
+def test_a_grid_that_does_not_fit():
+    v = tf.Variable(TILED, name="v")
+    fn = tf.function(
+        lambda: (
+            v.read_value(),
+            tf.raw_ops.ReadVariableXlaSplitND(resource=v.handle, T=tf.float32, N=2, num_splits=[1, 2, 1]),
+        )
+    )
+    jax_fn, params = tf2jax.convert(fn)
+    with pytest.raises(tf2jax.errors.LoweringError, match="cannot be cut into 2 equal parts"):
+        jax_fn(params)

@@ -1,4 +1,4 @@
-"""Nodes that make a variable's handle."""
+"""Nodes that make the handle of a variable or of a stack."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.values import VariableHandle
+from tf2jax_lite.ops.tensor_list import TensorList
+from tf2jax_lite.ops.values import LOCAL, VariableHandle, known
 from tf2jax_lite.passes.effects import handle_name
 
 from .trace import Context
@@ -29,3 +31,15 @@ def xla_var_handle(ctx: Context, *, dtype: Any = None, shape: Any = None) -> Var
 
 def _handle(ctx: Context, dtype: Any, shape: Any) -> VariableHandle:
     return VariableHandle(handle_name(ctx.step.node), dtype if isinstance(dtype, np.dtype) else None, shape)
+
+
+@op("StackV2", needs_context=True)
+def stack(ctx: Context, max_size: Any, *, elem_type: Any, stack_name: str = "") -> VariableHandle:
+    """Makes an empty stack, whose contents are kept with the variables' values. See tf.raw_ops.StackV2."""
+    found = known(max_size)
+    if found is None:
+        raise OpError("the size of a stack must be known while tracing")
+    dtype = elem_type if isinstance(elem_type, np.dtype) else None
+    name = LOCAL + "/".join((*ctx.frame.path, ctx.step.node.name))
+    ctx.trace.state[name] = TensorList(None, 0, dtype, None, int(found))
+    return VariableHandle(name, dtype)

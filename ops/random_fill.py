@@ -1,0 +1,125 @@
+"""Tensors of uniform, normal and integer numbers from Philox words, bit for bit TensorFlow's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.errors import OpError
+
+from .philox import bits, to_words
+from .random_samplers import box_muller, double_units, float_units
+from .random_samplers import truncated_normal as truncated_normal_numbers
+from .values import canonical, dims
+
+__all__ = [
+    "check_algorithm",
+    "full_int",
+    "normal",
+    "size",
+    "state",
+    "truncated_normal",
+    "uniform",
+    "uniform_int",
+    "units",
+]
+
+_PHILOX, _AUTO = 1, 3
+
+
+def check_algorithm(alg: Any) -> None:
+    """Raises OpError unless an algorithm's number is Philox's, or asks for the device's own, which is Philox."""
+    if int(alg) not in (_PHILOX, _AUTO):
+        raise OpError(f"random algorithm {int(alg)} is not supported; use 'philox' or 'auto_select'")
+
+
+def size(shape: Any, *, symbolic: bool = False) -> tuple[tuple[Any, ...], Any]:
+    """Returns a static shape as a tuple, and how many elements it has.
+
+    Args:
+      shape: a vector of ints, or of symbolic dimensions.
+      symbolic: whether symbolic dimensions can be handled.
+    """
+    wanted = dims(shape)
+    if not symbolic and not all(isinstance(d, int) for d in wanted):
+        raise OpError("TensorFlow's random bits need a shape known while tracing here, and this one is symbolic")
+    return wanted, math.prod(wanted)
+
+
+def state(key: Any, counter: Any) -> tuple[Any, Any]:
+    """Returns the words of the key and counter inputs of an op."""
+    return jnp.asarray(to_words(key)).reshape(-1), jnp.asarray(to_words(counter)).reshape(-1)
+
+
+def units(words: Any, dtype: Any) -> Any:
+    """Returns floats in [0, 1): the words' low bits as mantissa, minus one. A float64 takes a pair of words each."""
+    if dtype == np.float64:
+        return double_units(words[..., 0], words[..., 1])
+    if dtype == np.float32:
+        return float_units(words)
+    small = words.astype(np.uint16)
+    if dtype == np.float16:
+        return lax.bitcast_convert_type((small & np.uint16(0x3FF)) | np.uint16(15 << 10), np.float16) - np.float16(1)
+    value = lax.bitcast_convert_type((small & np.uint16(0x7F)) | np.uint16(127 << 7), ml_dtypes.bfloat16)
+    return value - jnp.ones((), value.dtype)
+
+
+def _numbers(words: Any, dtype: Any) -> Any:
+    """Returns rows of four words as a vector, or as rows of two for a 64-bit dtype."""
+    rows = words.shape[0]
+    return words.reshape((2 * rows, 2) if _words_per(dtype) == 2 else (4 * rows,))
+
+
+def _words_per(dtype: Any) -> int:
+    return 2 if np.dtype(dtype).itemsize == 8 else 1
+
+
+def uniform(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
+    """Returns numbers in [0, 1)."""
+    wanted, count = size(shape, symbolic=True)
+    # Without 64-bit mode a double is drawn as TensorFlow draws a float.
+    narrow = canonical(dtype)
+    return units(_numbers(bits(key, counter, count * _words_per(narrow)), narrow), narrow)[:count].reshape(wanted)
+
+
+def normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
+    """Returns standard normals, by Box and Muller."""
+    wanted, count = size(shape, symbolic=True)
+    dtype = canonical(dtype)
+    wide = np.dtype(np.float64) if dtype == np.float64 else np.dtype(np.float32)
+    words = bits(key, counter, count * _words_per(wide))
+    pairs = units(_numbers(words, wide), wide).reshape(words.shape[0] * (2 // _words_per(wide)), 2)
+    numbers = jnp.stack(box_muller(pairs[:, 0], pairs[:, 1]), axis=-1)
+    return numbers.reshape(-1)[:count].reshape(wanted).astype(dtype)
+
+
+def truncated_normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
+    """Returns standard normals within two standard deviations."""
+    wanted, count = size(shape)
+    dtype = canonical(dtype)
+    return truncated_normal_numbers(key, counter, count, dtype).reshape(wanted).astype(dtype)
+
+
+def full_int(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
+    """Returns integers from all of a type's range."""
+    wanted, count = size(shape, symbolic=True)
+    dtype = canonical(dtype)
+    words = _numbers(bits(key, counter, count * _words_per(dtype)), dtype)
+    if _words_per(dtype) == 2:
+        words = lax.bitcast_convert_type(words, np.uint64)
+    return lax.bitcast_convert_type(words[:count], dtype).reshape(wanted)
+
+
+def uniform_int(shape: Any, key: Any, counter: Any, minval: Any, maxval: Any, dtype: Any) -> Any:
+    """Returns integers in [minval, maxval)."""
+    dtype = canonical(dtype)
+    unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
+    low, high = jnp.asarray(minval, dtype), jnp.asarray(maxval, dtype)
+    span = high.astype(unsigned) - low.astype(unsigned)
+    drawn = full_int(shape, key, counter, unsigned)
+    return (low.astype(unsigned) + lax.rem(drawn, jnp.broadcast_to(span, drawn.shape))).astype(dtype)

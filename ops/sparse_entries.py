@@ -1,0 +1,533 @@
+"""Sparse tensors: ops that choose, merge and reduce entries. See sparse.py for traced indices and bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.errors import OpError
+
+from .gather import take
+from .registry import Static, op
+from .segment import fold
+from .sparse import check_indices, need_bound, order_of, pick
+from .values import canonical, dims, known, normalize_axes, normalize_axis
+
+_INT64 = np.dtype(np.int64)
+
+
+def _shape_result(value: Any) -> Any:
+    return np.asarray(value).astype(canonical(_INT64))
+
+
+def _whole_shape(value: Any, what: str) -> np.ndarray:
+    found = known(value)
+    if found is None or found.dtype == np.dtype(object):
+        raise OpError(f"{what} must be known while tracing")
+    return found.astype(np.int64)
+
+
+def _places(keep: Any, bound: int) -> Any:
+    """Returns where kept entries stand when the others are left out: ``bound`` places, -1 where nothing is left."""
+    to = jnp.where(keep, jnp.cumsum(keep) - 1, bound)
+    count = keep.shape[0]
+    return jnp.full(bound, -1, np.int32).at[to].set(lax.iota(np.int32, count), mode="drop")
+
+
+def _chosen(places: Any, indices: Any, values: Any) -> tuple[Any, Any]:
+    """Returns indices and values at ``places``; padding holds -1 and 0."""
+    if isinstance(places, np.ndarray) and known(indices) is not None:
+        return np.asarray(indices)[places], pick(values, places)
+    return jnp.where((places >= 0)[:, None], pick(indices, places), -1), pick(values, places)
+
+
+# ---- merging ----
+
+
+def _union(a: Any, b: Any, bound: int | None) -> tuple[Any, Any, Any]:
+    """Merges index vectors in order; returns them, and for each its place in ``a`` and in ``b`` (-1: none)."""
+    ours, theirs = known(a), known(b)
+    split = a.shape[0]
+    if ours is not None and theirs is not None:
+        rows, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        place_a, place_b = np.full(len(rows), -1), np.full(len(rows), -1)
+        place_a[inverse[:split]] = np.arange(split)
+        place_b[inverse[split:]] = np.arange(len(theirs))
+        return rows.astype(ours.dtype), place_a, place_b
+    size = need_bound(bound, "the entries of a sum depend on traced indices")
+    rows = jnp.concatenate([jnp.asarray(a), jnp.asarray(b)])
+    order = order_of(rows)
+    rows = take(rows, order, 0)
+    fresh = jnp.any(rows != jnp.roll(rows, 1, 0), axis=1).at[0].set(True) if rows.shape[0] else jnp.zeros(0, bool)
+    to = jnp.where(rows[:, 0] < 0, size, jnp.cumsum(fresh) - 1)
+    blank = jnp.full(size, -1, np.int32)
+    place_a = blank.at[jnp.where(order < split, to, size)].set(order, mode="drop")
+    place_b = blank.at[jnp.where(order < split, size, to)].set(order - split, mode="drop")
+    out = jnp.full((size, rows.shape[1]), -1, rows.dtype).at[to].set(rows, mode="drop")
+    return out, place_a, place_b
+
+
+def _check_pair(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
+    for part in (a, b):
+        check_indices(*part)
+    mine, other = known(a[2]), known(b[2])
+    if a[2].shape != b[2].shape or (mine is not None and other is not None and not np.array_equal(mine, other)):
+        raise OpError(f"the shapes {mine} and {other} differ")
+
+
+@op("SparseAdd", dynamic_shape=True)
+def sparse_add(
+    a_indices: Any,
+    a_values: Any,
+    a_shape: Any,
+    b_indices: Any,
+    b_values: Any,
+    b_shape: Any,
+    thresh: Any,
+    *,
+    bound: int | None,
+) -> tuple[Any, Any, Any]:
+    """Adds sparse tensors and drops sums smaller than ``thresh``. See tf.raw_ops.SparseAdd.
+
+    As in TensorFlow, only what both tensors have an entry for is dropped. Both are taken to be in order, without
+    repeated indices. A traced NaN is kept if ``thresh`` is 0 (TensorFlow drops it).
+    """
+    _check_pair((a_indices, a_values, a_shape), (b_indices, b_values, b_shape))
+    indices, place_a, place_b = _union(a_indices, b_indices, bound)
+    total = pick(a_values, place_a) + pick(b_values, place_b)
+    shape = a_shape if known(a_shape) is None else _shape_result(known(a_shape))
+    limit, sums = known(thresh), known(total)
+    if sums is not None and limit is not None and known(indices) is not None:
+        keep = (place_a < 0) | (place_b < 0) | (limit <= np.abs(sums))
+        return np.asarray(indices)[keep], sums[keep], shape
+    if limit is not None and not limit > 0:
+        return indices, total, shape
+    size = need_bound(bound, "which sums reach the threshold depends on traced values")
+    keep = (place_a < 0) | (place_b < 0) | (jnp.asarray(thresh) <= jnp.abs(total))
+    keep = (jnp.asarray(indices)[:, 0] >= 0) & keep
+    return (*_chosen(_places(keep, size), jnp.asarray(indices), total), shape)
+
+
+def _same_rows(a: Any, b: Any) -> Any:
+    """Returns, for each row of ``a``, the place of an equal row of ``b``, or -1."""
+    ours, theirs = known(a), known(b)
+    if ours is not None and theirs is not None:
+        _, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        out = np.full(inverse.max(initial=-1) + 1, -1)
+        out[inverse[len(ours) :]] = np.arange(len(theirs))
+        return out[inverse[: len(ours)]]
+    if b.shape[0] == 0:
+        return np.full(a.shape[0], -1)
+    equal = jnp.all(jnp.asarray(a)[:, None] == jnp.asarray(b)[None], axis=2) & (jnp.asarray(a)[:, :1] >= 0)
+    return jnp.where(equal.any(1), jnp.argmax(equal, 1), -1)
+
+
+@op("SparseAddGrad")
+def sparse_add_grad(backprop_val_grad: Any, a_indices: Any, b_indices: Any, sum_indices: Any) -> tuple[Any, Any]:
+    """Hands the gradients of a sum's entries to those of its operands. See tf.raw_ops.SparseAddGrad."""
+    return (
+        pick(backprop_val_grad, _same_rows(a_indices, sum_indices)),
+        pick(backprop_val_grad, _same_rows(b_indices, sum_indices)),
+    )
+
+
+def _sparse_sparse(fn: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], bound: int | None) -> tuple[Any, Any]:
+    _check_pair(a, b)
+    indices, place_a, place_b = _union(a[0], b[0], bound)
+    return indices, fn(jnp.asarray(pick(a[1], place_a)), jnp.asarray(pick(b[1], place_b)))
+
+
+@op("SparseSparseMaximum", dynamic_shape=True)
+def sparse_sparse_maximum(
+    a_indices: Any,
+    a_values: Any,
+    a_shape: Any,
+    b_indices: Any,
+    b_values: Any,
+    b_shape: Any,
+    *,
+    bound: int | None,
+) -> tuple[Any, Any]:
+    """The larger of two sparse tensors, where either has an entry. See tf.raw_ops.SparseSparseMaximum."""
+    return _sparse_sparse(lax.max, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
+
+
+@op("SparseSparseMinimum", dynamic_shape=True)
+def sparse_sparse_minimum(
+    a_indices: Any,
+    a_values: Any,
+    a_shape: Any,
+    b_indices: Any,
+    b_values: Any,
+    b_shape: Any,
+    *,
+    bound: int | None,
+) -> tuple[Any, Any]:
+    """The smaller of two sparse tensors, where either has an entry. See tf.raw_ops.SparseSparseMinimum."""
+    return _sparse_sparse(lax.min, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
+
+
+# ---- choosing ----
+
+
+@op("SparseFillEmptyRows", dynamic_shape=True)
+def sparse_fill_empty_rows(
+    indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: int | None
+) -> tuple[Any, Any, Any, Any]:
+    """Gives each row without an entry one at column 0. See tf.raw_ops.SparseFillEmptyRows.
+
+    Padded results have as many entries as the bound says; those past it are lost.
+    """
+    check_indices(indices, values, dense_shape)
+    shape = _whole_shape(dense_shape, "the dense shape")
+    if default_value.ndim:
+        raise OpError("default_value must be a scalar")
+    if not len(shape):
+        raise OpError("dense_shape must not be empty")
+    rows, rank = int(shape[0]), len(shape)
+    row_ids, values_out, empty, reverse, places = _fill_rows(indices[:, 0], values, rows, default_value, bound)
+    rest = pick(indices[:, 1:], places)  # zeros in the new entries
+    if known(row_ids) is not None and known(rest) is not None:
+        return np.concatenate([row_ids[:, None], rest.reshape(-1, rank - 1)], 1), values_out, empty, reverse
+    rest = jnp.where((row_ids >= 0)[:, None], rest, -1)
+    return jnp.concatenate([row_ids[:, None], rest], 1), values_out, empty, reverse
+
+
+def _fill_rows(row_ids: Any, values: Any, rows: int, default: Any, bound: int | None) -> tuple[Any, ...]:
+    """Returns row ids, values, empty rows, where entries went, and where entries came from (-1: new)."""
+    found, dtype = known(row_ids), canonical(_INT64)
+    if found is not None:
+        if found.size and not 0 <= found.min() <= found.max() < rows:
+            raise OpError(f"row {found.min() if found.min() < 0 else found.max()} is out of range [0, {rows})")
+        empty = np.bincount(found, minlength=rows) == 0
+        ids = np.concatenate([found, np.nonzero(empty)[0].astype(found.dtype)])
+        order = np.argsort(ids, kind="stable")
+        reverse = np.empty(len(order), np.int64)
+        reverse[order] = np.arange(len(order))
+        places = np.where(order < len(found), order, -1)
+        reverse = reverse[: len(found)].astype(dtype)
+        return ids[order].astype(dtype), _filled(values, places, default, len(found)), empty, reverse, places
+    size = need_bound(bound, "which rows are empty depends on traced indices")
+    count = row_ids.shape[0]
+    inside = (row_ids >= 0) & (row_ids < rows)
+    counts = jnp.zeros(rows, np.int32).at[jnp.where(inside, row_ids, rows)].add(1, mode="drop")
+    empty = counts == 0
+    ids = jnp.concatenate([jnp.where(inside, row_ids, rows), jnp.where(empty, jnp.arange(rows), rows)])
+    order = jnp.argsort(ids, stable=True)
+    reverse = jnp.zeros(count + rows, dtype).at[order].set(jnp.arange(count + rows, dtype=dtype))[:count]
+    missing = max(0, size - count - rows)
+    order, ids = jnp.pad(order, (0, missing))[:size], jnp.pad(ids[order], (0, missing), constant_values=rows)[:size]
+    valid = ids < rows
+    places = jnp.where(valid & (order < count), order, -1)
+    new = _filled(values, places, default, count)
+    zero = jnp.zeros((), new.dtype)
+    return jnp.where(valid, ids, -1).astype(dtype), jnp.where(valid, new, zero), empty, reverse, places
+
+
+def _filled(values: Any, places: Any, default: Any, count: int) -> Any:
+    if isinstance(places, np.ndarray) and isinstance(values, np.ndarray) and isinstance(default, np.ndarray):
+        out = values[places] if count else np.empty(len(places), values.dtype)
+        out = np.array(out)
+        out[places < 0] = default
+        return out
+    return jnp.where(places >= 0, pick(values, places) if count else jnp.zeros(len(places), values.dtype), default)
+
+
+@op("SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad")
+def sparse_fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> tuple[Any, Any]:
+    """Splits gradients into those of entries and of the default. See tf.raw_ops.SparseFillEmptyRowsGrad."""
+    if reverse_index_map.ndim != 1 or grad_values.ndim != 1:
+        raise OpError("reverse_index_map and grad_values must be vectors")
+    own = take(grad_values, reverse_index_map, 0)
+    kept = jnp.ones(grad_values.shape, bool).at[jnp.asarray(reverse_index_map)].set(False, mode="drop")
+    rest = jnp.where(kept, grad_values, jnp.zeros((), grad_values.dtype))
+    return own, jnp.sum(rest, dtype=grad_values.dtype)
+
+
+@op("RaggedFillEmptyRows", dynamic_shape=True)
+def ragged_fill_empty_rows(
+    value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: int | None
+) -> tuple[Any, Any, Any, Any]:
+    """Gives each row without a value the default. See tf.raw_ops.RaggedFillEmptyRows."""
+    if value_rowids.ndim != 1 or values.ndim != 1 or value_rowids.shape != values.shape:
+        raise OpError(f"row ids of shape {value_rowids.shape} and values of shape {values.shape}")
+    rows = int(_whole_shape(nrows, "the number of rows"))
+    return _fill_rows(value_rowids, values, rows, default_value, bound)[:4]
+
+
+@op("SparseSlice", dynamic_shape=True)
+def sparse_slice(
+    indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: int | None
+) -> tuple[Any, Any, Any]:
+    """Returns the entries inside a box. See tf.raw_ops.SparseSlice."""
+    check_indices(indices, values, shape)
+    if not shape.shape == start.shape == size.shape:
+        raise OpError(f"start and size must have the shape's length {shape.shape[0]}")
+    sizes = known(size)
+    if sizes is not None and (sizes < 0).any():
+        raise OpError(f"a size must not be negative, got {sizes.tolist()}")
+    xp: Any = np if all(known(v) is not None for v in (indices, start, size)) else jnp
+    inside = xp.all((indices >= start) & (indices < start + size), axis=1)
+    limits: Any = np if all(known(v) is not None for v in (shape, start, size)) else jnp
+    out_shape = limits.maximum(limits.minimum(size, shape - start), 0).astype(canonical(_INT64))
+    return (*_select(inside, indices, values, start, bound), out_shape)
+
+
+def _select(keep: Any, indices: Any, values: Any, start: Any, bound: int | None) -> tuple[Any, Any]:
+    """Keeps some entries and moves them by ``-start``."""
+    if isinstance(keep, np.ndarray):
+        places: Any = np.nonzero(keep)[0]
+        return np.asarray(indices)[places] - start, pick(values, places)
+    places = _places(keep, need_bound(bound, "which entries are chosen depends on traced indices"))
+    rows = pick(indices, places)
+    return jnp.where((places >= 0)[:, None], rows - start, -1).astype(rows.dtype), pick(values, places)
+
+
+@op("SparseSliceGrad")
+def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: Any, output_indices: Any) -> Any:
+    """Hands the gradients of a slice's entries to those of its input. See tf.raw_ops.SparseSliceGrad."""
+    moved = output_indices + input_start
+    if known(output_indices) is None:
+        moved = jnp.where(output_indices < 0, -1, moved)
+    return pick(backprop_val_grad, _same_rows(input_indices, moved))
+
+
+@op("SparseSplit", dynamic_shape=True)
+def sparse_split(
+    split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: int | None
+) -> tuple[Any, Any, Any]:
+    """Splits along a dimension; first parts are larger if it does not divide. See tf.raw_ops.SparseSplit."""
+    check_indices(indices, values, shape)
+    size = _whole_shape(shape, "the shape")
+    axis = normalize_axis(_whole_shape(split_dim, "split_dim"), len(size))
+    if not 1 <= num_split <= size[axis]:
+        raise OpError(f"num_split must be between 1 and the size of the dimension ({size[axis]}), got {num_split}")
+    base, rest = divmod(int(size[axis]), num_split)
+    first = 0
+    parts: list[tuple[Any, Any]] = []
+    shapes: list[Any] = []
+    for i in range(num_split):
+        length = base + (i < rest)
+        column = indices[:, axis]
+        start = np.where(np.arange(len(size)) == axis, first, 0)
+        parts.append(_select((column >= first) & (column < first + length), indices, values, start, bound))
+        shapes.append(_shape_result(np.where(np.arange(len(size)) == axis, length, size)))
+        first += length
+    return [p[0] for p in parts], [p[1] for p in parts], shapes
+
+
+# ---- within groups ----
+
+
+@op("SparseSoftmax")
+def sparse_softmax(sp_indices: Any, sp_values: Any, sp_shape: Any) -> Any:
+    """Softmax over the entries of each row (runs of entries of one row). See tf.raw_ops.SparseSoftmax."""
+    check_indices(sp_indices, sp_values, sp_shape)
+    if sp_indices.shape[1] < 2:
+        raise OpError("a sparse tensor of rank 2 or more is expected")
+    count = sp_values.shape[0]
+    rows = jnp.asarray(sp_indices)[:, :-1]
+    fresh = jnp.any(rows[1:] != rows[:-1], axis=1)
+    ids = jnp.concatenate([jnp.zeros(min(count, 1), np.int32), jnp.cumsum(fresh, dtype=np.int32)])
+    values = jnp.asarray(sp_values)
+    top = lax.stop_gradient(fold("Max", lax.stop_gradient(values), ids, count, -np.inf))
+    parts = lax.exp(values - take(top, ids, 0))
+    return parts / take(fold("Sum", parts, ids, count), ids, 0)
+
+
+def _reduction(input_shape: Any, reduction_axes: Any, keep_dims: bool) -> tuple[list[int], tuple[Any, ...]]:
+    """Returns the dimensions that remain, and the result's shape."""
+    shape = dims(input_shape)
+    axes = set(normalize_axes(reduction_axes, len(shape)))
+    kept = [i for i in range(len(shape)) if i not in axes]
+    if keep_dims:
+        return kept, tuple(1 if i in axes else d for i, d in enumerate(shape))
+    return kept, tuple(shape[i] for i in kept)
+
+
+def _reduce(kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_dims: bool) -> Any:
+    check_indices(indices, values, shape)
+    kept, out_shape = _reduction(shape, axes, keep_dims)
+    sizes = tuple(dims(shape)[i] for i in kept)
+    values = jnp.asarray(values)
+    if any(isinstance(d, int) and d == 0 for d in (*sizes, values.shape[0])):
+        return jnp.zeros(out_shape, values.dtype)
+    flat = jnp.zeros(values.shape[0], indices.dtype)
+    stride: Any = 1
+    for i, d in zip(reversed(kept), reversed(sizes), strict=True):
+        flat = flat + indices[:, i] * jnp.asarray(stride, indices.dtype)
+        stride = stride * d
+    flat = jnp.where(indices[:, 0] < 0, -1, flat)
+    out = fold(kind, values, flat, stride)
+    if kind == "Max":  # TensorFlow reduces explicit entries alone, and leaves 0 where there is none
+        filled = fold("Sum", jnp.ones(flat.shape, np.int32), flat, stride) > 0
+        out = jnp.where(filled, out, jnp.zeros((), out.dtype))
+    return out.reshape(out_shape)
+
+
+@op("SparseReduceSum")
+def sparse_reduce_sum(
+    input_indices: Any, input_values: Any, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
+) -> Any:
+    """Sums entries into a dense tensor. See tf.raw_ops.SparseReduceSum."""
+    return _reduce("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims)
+
+
+@op("SparseReduceMax")
+def sparse_reduce_max(
+    input_indices: Any, input_values: Any, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
+) -> Any:
+    """Largest entries as a dense tensor, 0 where there is none. See tf.raw_ops.SparseReduceMax.
+
+    Any NaN wins (in TensorFlow, on CPU, whether it does depends on its place).
+    """
+    return _reduce("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims)
+
+
+def _reduce_sparse(
+    kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_dims: bool, bound: int | None
+) -> tuple[Any, Any, Any]:
+    check_indices(indices, values, shape)
+    kept, out_shape = _reduction(_whole_shape(shape, "the shape"), _whole_shape(axes, "the axes"), keep_dims)
+    found = known(indices)
+    positions = np.array(kept, int)
+    if found is not None:
+        if kept:
+            rows, ids = np.unique(found[:, positions], axis=0, return_inverse=True)
+        else:
+            rows, ids = np.zeros((min(len(found), 1), 0), found.dtype), np.zeros(len(found), int)
+        count: Any = len(rows)
+        out = fold(kind, values, ids.reshape(-1), count)
+        full = np.zeros((count, len(found.T)), found.dtype)
+    else:
+        count = need_bound(bound, "the entries of a reduction depend on traced indices")
+        own = jnp.asarray(indices)[:, positions]
+        own = jnp.where(jnp.asarray(indices)[:, :1] < 0, -1, own)
+        order = order_of(own) if kept else jnp.argsort(indices[:, 0] < 0, stable=True)
+        own = take(own, order, 0)
+        ids = jnp.concatenate(
+            [jnp.zeros(min(len(own), 1), np.int32), jnp.cumsum(jnp.any(own[1:] != own[:-1], 1), dtype=np.int32)]
+        )
+        valid = take(jnp.asarray(indices), order, 0)[:, 0] >= 0
+        ids = jnp.where(valid, ids, count)
+        out = fold(kind, take(values, order, 0), ids, count)
+        rows = jnp.full((count, len(kept)), -1, own.dtype).at[ids].set(own, mode="drop")
+        used = jnp.zeros(count, bool).at[ids].set(True, mode="drop")
+        out = jnp.where(used, out, jnp.zeros((), out.dtype))
+        full = jnp.where(used[:, None], 0, jnp.full((count, indices.shape[1]), -1, own.dtype))
+    if keep_dims:
+        rows = jnp.asarray(full).at[:, positions].set(rows) if kept else full
+    return rows, out, _shape_result(np.array(out_shape, np.int64))
+
+
+@op("SparseReduceSumSparse", dynamic_shape=True)
+def sparse_reduce_sum_sparse(
+    input_indices: Any,
+    input_values: Any,
+    input_shape: Any,
+    reduction_axes: Any,
+    *,
+    keep_dims: bool = False,
+    bound: int | None,
+) -> tuple[Any, Any, Any]:
+    """Sums entries into a sparse tensor. See tf.raw_ops.SparseReduceSumSparse."""
+    return _reduce_sparse("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
+
+
+@op("SparseReduceMaxSparse", dynamic_shape=True)
+def sparse_reduce_max_sparse(
+    input_indices: Any,
+    input_values: Any,
+    input_shape: Any,
+    reduction_axes: Any,
+    *,
+    keep_dims: bool = False,
+    bound: int | None,
+) -> tuple[Any, Any, Any]:
+    """Largest entries as a sparse tensor. See tf.raw_ops.SparseReduceMaxSparse."""
+    return _reduce_sparse("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
+
+
+# ---- edit distance ----
+
+
+def _sequences(indices: Any, values: Any, shape: Any, width: int, groups: tuple[int, ...]) -> tuple[Any, Any]:
+    """Returns the sequences of a sparse tensor as rows of a dense one, and their lengths."""
+    total = int(np.prod(groups))
+    strides = [int(np.prod(groups[i + 1 :])) for i in range(len(groups))]
+    lead = indices[:, :-1]
+    xp: Any = np if known(indices) is not None else jnp
+    flat = lead @ np.asarray(strides, lead.dtype) if strides else xp.zeros(indices.shape[0], int)
+    if xp is jnp:
+        flat = jnp.where(indices[:, 0] < 0, total, flat)
+    # Only the order of a sequence's entries counts, not which columns they stand in.
+    fresh = xp.concatenate([xp.ones(min(len(flat), 1), bool), flat[1:] != flat[:-1]])
+    first = lax.cummax(jnp.where(fresh, jnp.arange(len(flat)), 0)) if len(flat) else jnp.zeros(0, int)
+    position = jnp.arange(len(flat)) - first
+    lengths = jnp.zeros(total, np.int32).at[flat].add(1, mode="drop")
+    rows = jnp.zeros((total, width), values.dtype).at[flat, position].set(values, mode="drop")
+    return rows, lengths
+
+
+def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
+    """Edit distances between rows of ``a`` and ``b``, one row of the table for each symbol of ``a``."""
+    width = b.shape[1]
+    first = jnp.broadcast_to(jnp.arange(width + 1, dtype=np.float32), (b.shape[0], width + 1))
+
+    def step(row: Any, given: Any) -> Any:
+        i, symbol = given
+        changed = row[:, :-1] + (symbol[:, None] != b)
+        best = jnp.minimum(row[:, 1:] + 1, changed)
+        best = jnp.concatenate([jnp.full((len(b), 1), i + 1, row.dtype), best], 1)
+        # An insertion adds one per place: a running minimum of what is left when that is taken off.
+        places = jnp.arange(width + 1, dtype=row.dtype)
+        new = lax.cummin(best - places, axis=1) + places
+        new = jnp.where((i < length_a)[:, None], new, row)
+        return new, None
+
+    last, _ = lax.scan(step, first, (jnp.arange(a.shape[1]), a.T))
+    return jnp.take_along_axis(last, length_b[:, None], axis=1)[:, 0]
+
+
+@op("EditDistance", dynamic_shape=True)
+def edit_distance(
+    hypothesis_indices: Any,
+    hypothesis_values: Any,
+    hypothesis_shape: Any,
+    truth_indices: Any,
+    truth_values: Any,
+    truth_shape: Any,
+    *,
+    normalize: bool = True,
+    bound: int | None,
+) -> Any:
+    """Levenshtein distance between sequences. See tf.raw_ops.EditDistance. Shapes must be known while tracing."""
+    del bound
+    check_indices(hypothesis_indices, hypothesis_values, hypothesis_shape)
+    check_indices(truth_indices, truth_values, truth_shape)
+    ours, theirs = (_whole_shape(s, "the shape") for s in (hypothesis_shape, truth_shape))
+    if len(ours) != len(theirs) or len(ours) < 1:
+        raise OpError(f"sequences of ranks {len(ours)} and {len(theirs)}")
+    groups = tuple(int(max(a, b)) for a, b in zip(ours[:-1], theirs[:-1], strict=True))
+    hypothesis_values, truth_values = _comparable(hypothesis_values, truth_values)
+    a, length_a = _sequences(hypothesis_indices, hypothesis_values, ours, int(ours[-1]), groups)
+    b, length_b = _sequences(truth_indices, truth_values, theirs, int(theirs[-1]), groups)
+    out = _levenshtein(a, length_a, b, length_b)
+    if normalize:
+        empty = length_b == 0
+        scaled = out / jnp.where(empty, 1, length_b)
+        out = jnp.where(empty, jnp.where(length_a == 0, 0.0, jnp.inf), scaled)
+    return out.astype(np.float32).reshape(groups)
+
+
+def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
+    """Numbers strings that are known, so that they can be compared."""
+    if getattr(a, "dtype", None) != np.dtype(object):
+        return a, b
+    _, numbers = np.unique(np.concatenate([a, b]), return_inverse=True)
+    return numbers[: len(a)].astype(np.int32), numbers[len(a) :].astype(np.int32)

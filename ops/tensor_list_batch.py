@@ -1,0 +1,74 @@
+"""Batches of tensor lists: vectors of handles, all of whose lists are equally long.
+
+A batch is one list whose elements carry the batch as their first axis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tf2jax_lite.errors import OpError
+
+from .registry import op
+from .tensor_list import TensorList, align_lists, tensor_list_push_back
+
+__all__ = ["ListBatch", "stack_lists", "unstack_lists"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ListBatch:
+    """A vector of list handles.
+
+    Attributes:
+      stacked: the list of batched elements.
+      count: how many lists there are.
+      shape: element shape of one list, as the graph declares it.
+    """
+
+    stacked: TensorList
+    count: int = dataclasses.field(metadata={"static": True})
+    shape: Any = dataclasses.field(metadata={"static": True})
+
+
+def stack_lists(lists: list[TensorList]) -> ListBatch:
+    """Returns lists as a batch (what Pack does to handles).
+
+    Raises:
+      OpError: they differ in length.
+    """
+    first = lists[0]
+    if any(other.is_traced or other.length != first.length for other in lists):
+        raise OpError("tensor lists of lengths that differ, or that are not known while tracing, make no batch")
+    filled = [other for other in lists if other.buffer is not None]
+    if not filled:
+        return ListBatch(dataclasses.replace(first, shape=None), len(lists), first.shape)
+    buffers = [align_lists(other, filled[0]).buffer for other in lists]
+    buffer = jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *buffers)
+    return ListBatch(dataclasses.replace(first, buffer=buffer, shape=None), len(lists), first.shape)
+
+
+def unstack_lists(batch: ListBatch) -> list[TensorList]:
+    """Returns the lists of a batch (what Unpack does to handles)."""
+
+    def one(index: int) -> TensorList:
+        buffer = jax.tree.map(lambda leaf: leaf[:, index], batch.stacked.buffer)
+        return dataclasses.replace(batch.stacked, buffer=buffer, shape=batch.shape)
+
+    return [one(index) for index in range(batch.count)]
+
+
+@op("TensorListPushBackBatch")
+def tensor_list_push_back_batch(input_handles: Any, tensor: Any, *, element_dtype: Any) -> ListBatch:
+    """Appends a row of a tensor to each list of a batch. See tf.raw_ops.TensorListPushBackBatch."""
+    if not isinstance(input_handles, ListBatch):
+        raise OpError(f"expected a batch of tensor lists, got {type(input_handles).__name__}")
+    tensor = jnp.asarray(tensor)
+    if tensor.shape[:1] != (input_handles.count,):
+        raise OpError(f"a tensor of shape {tensor.shape} has no row for each of {input_handles.count} lists")
+    pushed = tensor_list_push_back(input_handles.stacked, tensor, element_dtype=element_dtype)
+    return dataclasses.replace(input_handles, stacked=pushed)

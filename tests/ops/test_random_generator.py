@@ -1,0 +1,138 @@
+"""tf.random.Generator: what it draws and its state afterwards are TensorFlow's."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import LoweringError
+
+CASES = []
+STATE = np.array([-3, 2**40 + 5, 2**63 - 77], np.int64)
+INT = {"minval": np.int32(-4), "maxval": np.int32(90)}
+LONG = {"minval": np.int64(-(2**40)), "maxval": np.int64(2**50)}
+BINOMIAL = {"counts": np.array([10.0, 100, 20]), "probs": np.array([[0.3], [0.7]]), "dtype": tf.float32}
+OPS = [
+    ("StatefulUniform", {"shape": [5, 3], "algorithm": 1}),
+    ("StatefulUniform", {"shape": [], "algorithm": 3, "dtype": tf.float64}),
+    ("StatefulUniform", {"shape": np.array([9], np.int32), "algorithm": 1, "dtype": tf.float16}),
+    ("StatefulUniform", {"shape": [9, 0], "algorithm": 1, "dtype": tf.bfloat16}),
+    ("StatefulUniformInt", {"shape": [7], "algorithm": 1, **INT}),
+    ("StatefulUniformInt", {"shape": [2, 3], "algorithm": 1, **LONG}),
+    ("StatefulUniformFullInt", {"shape": [7], "algorithm": 1, "dtype": tf.uint32}),
+    ("StatefulUniformFullInt", {"shape": [5], "algorithm": 1, "dtype": tf.int64}),
+    ("StatefulStandardNormalV2", {"shape": [7], "algorithm": 1}),
+    ("StatefulStandardNormalV2", {"shape": [3, 3], "algorithm": 1, "dtype": tf.float64}),
+    ("StatefulStandardNormalV2", {"shape": [3], "algorithm": 1, "dtype": tf.bfloat16}),
+    ("StatefulTruncatedNormal", {"shape": [27], "algorithm": 1}),
+    ("StatefulTruncatedNormal", {"shape": [7], "algorithm": 3, "dtype": tf.float64}),
+    ("StatefulRandomBinomial", {"shape": np.array([5, 2, 3], np.int32), "algorithm": 1, **BINOMIAL}),
+    ("RngReadAndSkip", {"alg": 1, "delta": np.uint64(2**62 + 9)}),
+    ("RngReadAndSkip", {"alg": 3, "delta": np.uint64(0)}),
+    ("RngSkip", {"algorithm": 1, "delta": np.int64(12345)}),
+    ("RngSkip", {"algorithm": 1, "delta": np.int64(-12345)}),
+]
+TESTED_OTHERWISE = {name for name, _ in OPS}
+
+
+def make(name, arguments):
+    variable = tf.Variable(STATE, name="state")
+
+    def fn():
+        result = getattr(tf.raw_ops, name)(resource=variable.handle, **arguments)
+        # Makes the variable known to the function, which a handle alone does not. It comes last because TensorFlow's
+        # StatefulRandomBinomial loses the new state where somebody still holds the old one.
+        variable.read_value()
+        return None if isinstance(result, tf.Operation) else result
+
+    return variable, tf.function(fn)
+
+
+@pytest.mark.parametrize(("name", "arguments"), OPS)
+def test_op(name, arguments):
+    variable, fn = make(name, arguments)
+    with jax.enable_x64(True):
+        jax_fn, params = tf2jax.convert(fn)
+        for _ in range(2):
+            expected = fn()
+            actual, params = jax_fn(params)
+            np.testing.assert_array_equal(params["state"], variable.numpy())
+            if expected is not None:
+                assert np.asarray(actual).dtype == expected.numpy().dtype
+                tolerance = {"float64": 1e-12, "bfloat16": 1e-2}.get(expected.dtype.name, 1e-5)
+                wide = np.float64 if expected.dtype.is_floating else expected.dtype.as_numpy_dtype
+                compare = np.testing.assert_allclose if "Normal" in name else np.testing.assert_array_equal
+                extra = {"rtol": tolerance, "atol": 1e-6} if "Normal" in name else {}
+                compare(np.asarray(actual).astype(wide), expected.numpy().astype(wide), **extra)
+
+
+class Model(tf.Module):
+    """Draws everything that a generator offers."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = tf.random.Generator.from_seed(1)
+
+    @tf.function
+    def __call__(self, x):
+        g = self.generator
+        seeds = g.make_seeds(3)
+        return {
+            "uniform": g.uniform([4], 1.0, 3.0),
+            "normal": g.normal(tf.shape(x)),
+            "int": g.uniform([6], 0, 100, tf.int32),
+            "full": g.uniform_full_int([2], tf.uint64),
+            "truncated": g.truncated_normal([2, 9], stddev=0.1),
+            "binomial": g.binomial([2, 3], 20.0, [0.1, 0.5, 0.8]),
+            "seeds": seeds,
+            "stateless": tf.random.stateless_uniform([2], seeds[:, 1]),
+        }
+
+
+def test_generator():
+    model, x = Model(), np.zeros([2, 5], np.float32)
+    with jax.enable_x64(True):
+        jax_fn, params = tf2jax.convert(model.__call__, tf.TensorSpec([2, 5]))
+        (name,) = params
+        jitted = jax.jit(jax_fn)
+        for call in (jax_fn, jitted, jitted):
+            expected = model(x)
+            actual, params = call(params, x)
+            for key, value in expected.items():
+                np.testing.assert_allclose(actual[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+                assert np.asarray(actual[key]).dtype == value.numpy().dtype
+            np.testing.assert_array_equal(params[name], model.generator.state.numpy())
+
+
+def test_generators_of_a_split():
+    class Split(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = tf.random.Generator.from_seed(7).split(2)
+
+        @tf.function
+        def __call__(self):
+            return [part.normal([3]) for part in self.parts]
+
+    model = Split()
+    with jax.enable_x64(True):
+        jax_fn, params = tf2jax.convert(model.__call__)
+        for _ in range(2):
+            actual, params = jax_fn(params)
+            np.testing.assert_allclose(actual, model(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_state_of_32_bits_is_refused():
+    _, fn = make("StatefulUniform", {"shape": [2], "algorithm": 1})
+    jax_fn, params = tf2jax.convert(fn)
+    with pytest.raises(LoweringError, match="jax_enable_x64"):
+        jax_fn(params)
+
+
+def test_threefry_is_refused():
+    _, fn = make("StatefulUniform", {"shape": [2], "algorithm": 2})
+    with jax.enable_x64(True):
+        jax_fn, params = tf2jax.convert(fn)
+        with pytest.raises(LoweringError, match="algorithm 2"):
+            jax_fn(params)

@@ -1,0 +1,211 @@
+"""TensorArrays (the resource kind) against TensorFlow, also in loops and under TensorFlow's own gradient code."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite import errors
+
+raw = tf.raw_ops
+v1 = tf.compat.v1
+F32 = tf.float32
+X = np.arange(12, dtype=np.float32).reshape(4, 3) + 1
+
+CASES = []
+TESTED_OTHERWISE = {
+    "TensorArrayCloseV3",
+    "TensorArrayConcatV3",
+    "TensorArrayGatherV3",
+    "TensorArrayGradV3",
+    "TensorArrayGradWithShape",
+    "TensorArrayReadV3",
+    "TensorArrayScatterV3",
+    "TensorArraySizeV3",
+    "TensorArraySplitV3",
+    "TensorArrayV3",
+    "TensorArrayWriteV3",
+}
+
+
+def make(size=4, shape=(3,), **attrs):
+    return raw.TensorArrayV3(size=size, dtype=F32, element_shape=shape, **{"clear_after_read": False, **attrs})
+
+
+def write_and_read(x):
+    handle, flow = make()
+    for i in (2, 0, 3):
+        flow = raw.TensorArrayWriteV3(handle=handle, index=i, value=x[i] * 2.0, flow_in=flow)
+    read = [raw.TensorArrayReadV3(handle=handle, index=i, flow_in=flow, dtype=F32) for i in (3, 1)]
+    close = raw.TensorArrayCloseV3
+    with tf.control_dependencies(read):
+        close(handle=handle)
+    return read
+
+
+def unknown_shape(x):
+    handle, flow = make(shape=None)
+    flow = raw.TensorArrayWriteV3(handle=handle, index=1, value=x, flow_in=flow)
+    return raw.TensorArrayReadV3(handle=handle, index=1, flow_in=flow, dtype=F32)
+
+
+def dynamic_size(x):
+    handle, flow = make(size=0, dynamic_size=True)
+    for i in range(3):
+        flow = raw.TensorArrayWriteV3(handle=handle, index=i, value=x[i], flow_in=flow)
+    size = raw.TensorArraySizeV3(handle=handle, flow_in=flow)
+    return raw.TensorArrayGatherV3(handle=handle, indices=tf.range(size), flow_in=flow, dtype=F32), size
+
+
+def scatter_and_gather(x):
+    handle, flow = make()
+    flow = raw.TensorArrayScatterV3(handle=handle, indices=[3, 1, 0, 2], value=x, flow_in=flow)
+    return raw.TensorArrayGatherV3(handle=handle, indices=[1, 3], flow_in=flow, dtype=F32, element_shape=[3])
+
+
+def split_and_concat(x):
+    handle, flow = make(size=2, shape=(None, 3))
+    flow = raw.TensorArraySplitV3(handle=handle, value=x, lengths=np.array([2, 2], np.int64), flow_in=flow)
+    value, lengths = raw.TensorArrayConcatV3(handle=handle, flow_in=flow, dtype=F32, element_shape_except0=[3])
+    return value, lengths
+
+
+def in_a_loop(x):
+    handle, flow = make()
+
+    def body(i, total, flow):
+        total = total * 0.5 + x[i]
+        return i + 1, total, raw.TensorArrayWriteV3(handle=handle, index=i, value=total, flow_in=flow)
+
+    _, total, flow = tf.while_loop(lambda i, *_: i < 4, body, (0, tf.zeros([3]), flow))
+    return raw.TensorArrayGatherV3(handle=handle, indices=tf.range(4), flow_in=flow, dtype=F32), total
+
+
+def in_a_branch(x):
+    handle, flow = make(size=1)
+
+    def write(scale):
+        return lambda: raw.TensorArrayWriteV3(handle=handle, index=0, value=x[0] * scale, flow_in=flow)
+
+    flow = tf.cond(tf.reduce_sum(x) > 0.0, write(2.0), write(3.0))
+    return raw.TensorArrayReadV3(handle=handle, index=0, flow_in=flow, dtype=F32)
+
+
+def gradient_in_the_graph(x):
+    handle, flow = make()
+    flow = raw.TensorArrayScatterV3(handle=handle, indices=[0, 1, 2, 3], value=tf.sin(x), flow_in=flow)
+    # One element is read twice: its gradients add up.
+    read = [raw.TensorArrayReadV3(handle=handle, index=i, flow_in=flow, dtype=F32) for i in (1, 3, 1)]
+    loss = tf.reduce_sum(read[0] * read[1]) + tf.reduce_sum(read[2] ** 3)
+    return tf.gradients(loss, x)[0], loss
+
+
+def gradient_of_writes(x):
+    handle, flow = make(size=3)
+    for i in range(3):
+        flow = raw.TensorArrayWriteV3(handle=handle, index=i, value=x[i] * x[i + 1], flow_in=flow)
+    gathered = raw.TensorArrayGatherV3(handle=handle, indices=[2, 0], flow_in=flow, dtype=F32)
+    return tf.gradients(tf.reduce_sum(gathered**2), x)[0]
+
+
+def gradient_of_split_and_concat(x):
+    handle, flow = make(size=2, shape=(2, 3))
+    flow = raw.TensorArraySplitV3(handle=handle, value=x, lengths=np.array([2, 2], np.int64), flow_in=flow)
+    value, _ = raw.TensorArrayConcatV3(handle=handle, flow_in=flow, dtype=F32)
+    return tf.gradients(tf.reduce_sum(value**2), x)[0]
+
+
+def gradient_array(x):
+    handle, flow = make(size=2)
+    flow = raw.TensorArrayWriteV3(handle=handle, index=0, value=x[0], flow_in=flow)
+    grads, start = raw.TensorArrayGradV3(handle=handle, flow_in=flow, source="gradients")
+    for i in (0, 2):
+        start = raw.TensorArrayWriteV3(handle=grads, index=1, value=x[i], flow_in=start)
+    return raw.TensorArrayReadV3(handle=grads, index=1, flow_in=start, dtype=F32)
+
+
+def gradient_array_with_shape(x):
+    handle, flow = make(size=2)
+    flow = raw.TensorArrayWriteV3(handle=handle, index=0, value=x[0], flow_in=flow)
+    grads, start = raw.TensorArrayGradWithShape(handle=handle, flow_in=flow, shape_to_prepend=[4], source="gradients")
+    start = raw.TensorArrayWriteV3(handle=grads, index=1, value=x, flow_in=start)
+    return raw.TensorArrayReadV3(handle=grads, index=1, flow_in=start, dtype=F32)
+
+
+FUNCTIONS = [
+    write_and_read,
+    unknown_shape,
+    dynamic_size,
+    scatter_and_gather,
+    split_and_concat,
+    in_a_loop,
+    in_a_branch,
+    gradient_array,
+    gradient_array_with_shape,
+]
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
+def test_against_tensorflow(fn):
+    fn = tf.function(fn, autograph=False)
+    with jax.enable_x64(True):
+        converted = tf2jax.convert_functional(fn, tf.TensorSpec([4, 3]))
+        expected = tf.nest.flatten(fn(X))
+        for run in (converted, jax.jit(converted)):
+            for e, a in zip(expected, jax.tree.leaves(run(X)), strict=True):
+                np.testing.assert_allclose(a, e, rtol=1e-6)
+                assert np.asarray(a).dtype == e.numpy().dtype
+
+
+@pytest.fixture
+def _control_flow_v1():
+    """TensorFlow's gradient code knows this kind of TensorArray only where control flow v1 is on."""
+    v1.disable_control_flow_v2()
+    yield
+    v1.enable_control_flow_v2()
+
+
+@pytest.mark.usefixtures("_control_flow_v1")
+@pytest.mark.parametrize(
+    "fn", [gradient_in_the_graph, gradient_of_writes, gradient_of_split_and_concat], ids=lambda f: f.__name__
+)
+def test_gradient_in_the_graph(fn):
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(F32, [4, 3], name="x")
+        results = tf.nest.map_structure(tf.identity, tf.nest.flatten(fn(x)))
+        with v1.Session() as session:
+            expected = session.run(results, {x: X})
+    assert "TensorArrayGradV3" in {node.op for node in graph.as_graph_def().node}
+    converted = tf2jax.convert_graph_def(graph.as_graph_def(), ["x:0"], [r.name for r in results])[0]
+    actual = converted({}, X)[0]
+    for e, a in zip(expected, jax.tree.leaves(actual), strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fn", [write_and_read, scatter_and_gather, in_a_loop, split_and_concat])
+def test_jax_gradient(fn):
+    """JAX's gradient through the converted function is that of the same thing written with tf.stack and indexing."""
+    plain = {
+        write_and_read: lambda x: x[3] * 2.0,
+        scatter_and_gather: lambda x: jnp.stack([x[1], x[0]]),
+        in_a_loop: lambda x: jnp.stack([sum(x[j] * 0.5 ** (i - j) for j in range(i + 1)) for i in range(4)]),
+        split_and_concat: lambda x: x,
+    }[fn]
+    converted = tf2jax.convert_functional(tf.function(fn, autograph=False), tf.TensorSpec([4, 3]))
+    actual = jax.grad(lambda x: jnp.sum(jnp.sin(jax.tree.leaves(converted(x))[0])))(X)
+    np.testing.assert_allclose(actual, jax.grad(lambda x: jnp.sum(jnp.sin(plain(x))))(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda x: raw.TensorArrayReadV3(handle=make()[0], index=7, flow_in=make()[1], dtype=F32), "out of range"),
+        (lambda x: raw.TensorArrayGatherV3(handle=make()[0], indices=[9], flow_in=0.0, dtype=F32), "out of range"),
+        (lambda x: raw.TensorArrayScatterV3(handle=make()[0], indices=[9], value=x[:1], flow_in=0.0), "out of range"),
+    ],
+)
+def test_errors(fn, message):
+    with pytest.raises(errors.LoweringError, match=message):
+        tf2jax.convert_functional(tf.function(fn, autograph=False), tf.TensorSpec([4, 3]))(X)
