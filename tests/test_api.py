@@ -376,3 +376,21 @@ def test_errors_inside_the_graph_name_the_node():
     np.testing.assert_allclose(jax_fn(np.arange(6, dtype=np.float32), np.array([2, 3])).shape, (2, 3))
     with pytest.raises(ValueError, match=r"the_reshape.*must be known while tracing"):
         jax.jit(jax_fn)(np.arange(6, dtype=np.float32), np.array([2, 3]))
+
+
+def test_a_function_that_a_gradient_was_taken_through():
+    """Its graph then also returns what the gradient needs, after its own results."""
+
+    @tf.function
+    def fn(x):
+        y = tf.nn.softmax(tf.sin(x) * x)
+        return y, tf.tanh(y)
+
+    x = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(fn(x)[1])
+    tape.gradient(loss, x)
+    results = tf2jax.convert_functional(fn, tf.TensorSpec([2]))(x.numpy())
+    assert len(results) == 2
+    np.testing.assert_allclose(results[1], fn(x)[1], rtol=1e-6)

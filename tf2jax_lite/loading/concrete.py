@@ -187,7 +187,8 @@ def _output_structure(concrete: Any) -> Any:
         return structure
 
     structure = replace(concrete.structured_outputs)
-    if position != count:  # what TensorFlow describes is not what the graph returns: give the flat results
+    # Once a gradient has been taken through a function, its graph also returns intermediate results, after its own.
+    if position > count or (position == 0 and count):  # not what TensorFlow describes: give the flat results
         structure = [OutputRef(i) for i in range(count)]
     return structure
 

@@ -23,7 +23,7 @@ from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 from . import attributes, dtypes, graph_def, op_defs
 from .concrete import Loaded
 
-__all__ = ["load_frozen", "read_graph_def"]
+__all__ = ["default_ends", "load_frozen", "read_graph_def"]
 
 
 def read_graph_def(source: Any) -> Any:
@@ -160,3 +160,23 @@ def _lift_constants(main: ir.Function) -> tuple[ir.Function, list[ir.Capture]]:
 
 def _is_weight(value: np.ndarray) -> bool:
     return value.size > 1 and jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def default_ends(source: Any) -> tuple[list[str], list[str]]:
+    """Returns the inputs and outputs that a frozen graph has if nobody names them.
+
+    Returns:
+      Names of placeholders, and names of results that no node reads.
+
+    Raises:
+      InvalidModelError: there are none.
+    """
+    proto = read_graph_def(source)
+    inputs = [node.name for node in proto.node if node.op == "Placeholder"]
+    read = {ref.lstrip("^").split(":")[0] for node in proto.node for ref in node.input}
+    outputs = [
+        n.name for n in proto.node if n.name not in read and n.op not in ("Placeholder", "Const", "NoOp", "Assert")
+    ]
+    if not inputs or not outputs:
+        raise InvalidModelError("the graph has no placeholders or no results; name inputs and outputs")
+    return inputs, outputs
