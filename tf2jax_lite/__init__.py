@@ -20,7 +20,10 @@ if TYPE_CHECKING:
         convert_graph_def,
         convert_saved_model,
     )
+    from .export import export_functions, load
     from .function import AnnotatedFunction
+    from .stablehlo import from_stablehlo
+    from .verification import verify
 
 _LAZY = {
     "AnnotatedFunction": ".function",
@@ -30,6 +33,10 @@ _LAZY = {
     "convert_functional_from_restored": ".api",
     "convert_graph_def": ".api",
     "convert_saved_model": ".api",
+    "export_functions": ".export",
+    "load": ".export",
+    "from_stablehlo": ".stablehlo",
+    "verify": ".verification",
 }
 
 __all__ = [
@@ -44,13 +51,17 @@ __all__ = [
     "convert_functional_from_restored",
     "convert_graph_def",
     "convert_saved_model",
+    "export_functions",
+    "from_stablehlo",
     "get_config",
+    "load",
     "merge_params",
     "override_config",
     "override_op",
     "register_op",
     "split_params",
     "update_config",
+    "verify",
 ]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 __all__ = [
     "ConfigError",
     "DtypeMismatchError",
+    "ExportError",
     "InputError",
     "InvalidModelError",
     "LoweringError",
@@ -112,3 +113,7 @@ class LoweringError(Tf2JaxError, ValueError):
 
 class StaticInputError(LoweringError):
     """An input that must be known while tracing was a traced value."""
+
+
+class ExportError(Tf2JaxError, ValueError):
+    """A converted function cannot be written in the form asked for."""

@@ -1,4 +1,4 @@
-"""The shell: ``tf2jax-lite inspect | ops | verify | demo``."""
+"""The shell: ``tf2jax-lite inspect | convert | run | verify | ops | demo``."""
 
 from __future__ import annotations
 

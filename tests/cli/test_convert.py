@@ -1,0 +1,145 @@
+"""``convert`` and ``run`` as a user sees them, for every kind of model file."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import ExportError, InputError, InvalidModelError, Tf2JaxError
+
+from .test_cli import TESTDATA, run, shell
+
+
+def keras_model():
+    keras.utils.set_random_seed(0)
+    layers = [keras.Input((4,), name="features"), keras.layers.Dense(5, activation="relu"), keras.layers.Dropout(0.5)]
+    return keras.Sequential([*layers, keras.layers.BatchNormalization(), keras.layers.Dense(2)])
+
+
+def frozen_graph(path):
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+        w = tf.constant(np.arange(6, dtype=np.float32).reshape(3, 2), name="w")
+        tf.nn.softmax(tf.matmul(x, w), name="probabilities")
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+
+
+def arrays(path, **values):
+    np.savez(path, **values)
+    return path
+
+
+X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+
+
+def test_saved_model_to_artefact_to_results(tmp_path):
+    out = tmp_path / "out"
+    result = run("convert", TESTDATA / "tf_module", out, "--platforms", "cpu", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert report["signatures"] == ["serving_default", "repeat"]
+    assert set(report["files"]) == {p.name for p in out.iterdir()}
+    assert any("repeat" in w and "differentiated" in w for w in report["warnings"]), "its loop's length is an input"
+    x = arrays(tmp_path / "x.npz", features=X)
+    expected = tf.saved_model.load(str(TESTDATA / "tf_module")).signatures["serving_default"](tf.constant(X))
+    for backend in ("stablehlo", "source"):
+        y = tmp_path / f"{backend}.npz"
+        result = run("run", out, "--input", x, "--output", y, "--signature", "serving_default", "--backend", backend)
+        assert result.exit_code == 0, result.output
+        found = np.load(y)
+        for name in expected:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_keras_files_in_both_modes(tmp_path, suffix):
+    model = keras_model()
+    model.save(tmp_path / f"model.{suffix}")
+    out = tmp_path / "out"
+    result = run("convert", tmp_path / f"model.{suffix}", out, "--train", "--platforms", "cpu", "--quiet")
+    assert result.exit_code == 0 and result.output == ""
+    fn, params = tf2jax.load(out, "serving_default")
+    np.testing.assert_allclose(fn(params, X)[0], model(X), rtol=1e-5, atol=1e-6)
+    train, same = tf2jax.load(out, "train")
+    assert list(same) == list(params)
+    _, state = train(params, X, rng=__import__("jax").random.key(0))
+    changed = {name for name in params if not np.array_equal(state[name], params[name])}
+    assert changed and all("moving" in name or "seed" in name for name in changed)
+
+
+def test_frozen_graph(tmp_path):
+    frozen_graph(tmp_path / "graph.pb")
+    result = run("convert", tmp_path / "graph.pb", tmp_path / "out", "--platforms", "cpu", "--shapes", "x=n,3")
+    assert result.exit_code == 0, result.output
+    fn, params = tf2jax.load(tmp_path / "out")
+    assert list(params) == ["w"]
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(fn(params, x)[0][0], tf.nn.softmax(x @ params["w"]), rtol=1e-5)
+    assert (
+        "(n, 3)" in (tmp_path / "out" / "model.py").read_text()
+        or "[n, 3]" in (tmp_path / "out" / "model.py").read_text()
+    )
+
+
+def test_options(tmp_path):
+    out = tmp_path / "out"
+    result = run(
+        "convert", TESTDATA / "keras_export", out, "--signature", "serving_default", "--platforms", "cpu",
+        "--dtype", "bfloat16", "--set", "strict_shape_check=false", "--shapes", "2,8,8,2",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    metadata = json.loads((out / "metadata.json").read_text())
+    assert metadata["options"]["config"]["strict_shape_check"] is False
+    assert {p["dtype"] for p in metadata["params"].values()} <= {"bfloat16", "int32", "int64", "uint32"}
+    assert run("convert", TESTDATA / "keras_export", out, "--platforms", "cpu", "--force", "--quiet").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        (["nowhere", "OUT"], InvalidModelError, "no such file"),
+        ([TESTDATA / "make_saved_models.py", "OUT"], InvalidModelError, "neither"),
+        ([TESTDATA / "tf_module", TESTDATA], ExportError, "exists"),
+        ([TESTDATA / "tf_module", TESTDATA, "--force"], ExportError, "not an artefact"),
+        ([TESTDATA / "tf_module", "OUT", "--train"], InputError, "Keras"),
+        ([TESTDATA / "tf_module", "OUT", "--dtype", "int8"], InputError, "bfloat16"),
+        ([TESTDATA / "tf_module", "OUT", "--set", "colour=red"], Tf2JaxError, "colour"),
+        ([TESTDATA / "tf_module", "OUT", "--set", "oops"], InputError, "NAME=VALUE"),
+        ([TESTDATA / "tf_module", "OUT", "--signature", "nope"], InvalidModelError, "nope"),
+    ],
+)
+def test_refusals(tmp_path, args, error, message):
+    args = [tmp_path / "out" if a == "OUT" else a for a in args]
+    result = run("convert", *args)
+    assert isinstance(result.exception, error), result.output
+    assert message in str(result.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_exit_code_and_one_line(tmp_path):
+    found = shell("run", tmp_path, "--input", "x.npz", "--output", "y.npz")
+    assert found.returncode == 2 and found.stderr.count("\n") == 1, found.stderr
+    (tmp_path / "x.npz").write_bytes(b"PK garbage")
+    assert run("run", tmp_path, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz").exit_code != 0
+
+
+def test_run_names_what_is_missing(tmp_path):
+    assert run("convert", TESTDATA / "tf_module", tmp_path / "out", "--platforms", "cpu", "--quiet").exit_code == 0
+    x = arrays(tmp_path / "x.npz", other=X)
+    result = run("run", tmp_path / "out", "--input", x, "--output", tmp_path / "y.npz")
+    assert isinstance(result.exception, InputError) and "features" in str(result.exception)
+    assert not (tmp_path / "y.npz").exists()
+
+
+def test_a_result_may_have_any_name(tmp_path):
+    fn, params = tf2jax.convert(tf.function(lambda x: {"file": x + 1.0, "a b": x}), tf.TensorSpec([2], name="x"))
+    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
+    x = arrays(tmp_path / "x.npz", x=np.float32([1, 2]))
+    result = run("run", tmp_path / "out", "--input", x, "--output", tmp_path / "y.npz", "--quiet")
+    assert result.exit_code == 0, result.output
+    found = np.load(tmp_path / "y.npz")
+    assert sorted(found.files) == ["a b", "file"]
+    np.testing.assert_array_equal(found["file"], [2, 3])

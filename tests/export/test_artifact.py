@@ -1,0 +1,335 @@
+"""Artefacts: both backends agree with the converted function, TensorFlow stays out, damage is refused."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import ExportError, InputError, MissingKeyError, MissingParamError
+from tf2jax_lite.export import files, tensors
+
+ROOT = Path(__file__).parent.parent.parent
+DIGITS = ROOT / "tf2jax_lite" / "demo" / "digits_cnn"
+X = np.random.default_rng(0).uniform(size=(3, 8, 8, 1)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    fn, params = tf2jax.convert_saved_model(DIGITS)
+    path = tmp_path_factory.mktemp("artefacts") / "digits"
+    report = tf2jax.export_functions({"serving_default": (fn, params)}, path, platforms=["cpu"])
+    assert not report.warnings
+    return fn, params, path
+
+
+def counter():
+    weight = tf.Variable(tf.ones([2]), name="weight")
+    calls = tf.Variable(0, trainable=False, name="calls")
+
+    @tf.function
+    def fn(batch, *, scale):
+        calls.assign_add(1)
+        noise = tf.random.uniform([2])
+        return {"sum": batch["a"] * weight * scale, "noise": (noise, batch["b"] + calls)}
+
+    spec = {"a": tf.TensorSpec([None, 2]), "b": tf.TensorSpec([], tf.int32)}
+    return tf2jax.convert(fn, spec, scale=tf.TensorSpec([]))
+
+
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_backends_agree(digits, backend):
+    fn, params, path = digits
+    loaded, weights = tf2jax.load(path, backend=backend)
+    assert {n: v.trainable for n, v in ((n, n) for n in weights)} == {n: n.trainable for n in params}
+    for size in (1, 3):  # the batch is symbolic
+        expected, actual = fn(params, X[:size])[0], loaded(weights, X[:size])[0]
+        jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5), expected, actual)
+        jax.tree.map(
+            lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5),
+            expected,
+            jax.jit(loaded)(weights, X[:size])[0],
+        )
+    floats = {k: jnp.asarray(v) for k, v in weights.items() if k.trainable}
+
+    def loss(call):
+        return lambda w: sum(jnp.sum(v**2) for v in jax.tree.leaves(call({**weights, **w}, X)[0]))
+
+    expected, actual = (jax.grad(loss(call))(floats) for call in (fn, loaded))
+    jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4), expected, actual)
+    with pytest.raises(MissingParamError) if backend == "stablehlo" else pytest.raises(Exception):
+        loaded({}, X)
+
+
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_structures_updates_and_keys(tmp_path, backend):
+    fn, params = counter()
+    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
+    loaded, weights = tf2jax.load(tmp_path / "out", backend=backend)
+    key = jax.random.key(3)
+    batch = {"a": np.ones((4, 2), np.float32), "b": np.int32(2)}
+    expected, state = fn(params, batch, scale=2.0, rng=key)
+    actual, after = loaded(weights, batch, scale=2.0, rng=key)
+    jax.tree.map(np.testing.assert_allclose, expected, actual)
+    assert jax.tree.structure(expected) == jax.tree.structure(actual)
+    assert int(after["calls"]) == int(state["calls"]) == 1
+    raw = loaded(weights, batch, scale=2.0, rng=jax.random.key_data(key))[0]
+    np.testing.assert_array_equal(raw["noise"][0], actual["noise"][0])
+    with pytest.raises(MissingKeyError):
+        loaded(weights, batch, scale=2.0)
+    with pytest.raises(InputError):
+        loaded(weights, {"a": batch["a"]}, scale=2.0, rng=key)
+
+
+def test_several_functions_share_params(tmp_path):
+    weight = tf.Variable([2.0], name="weight")
+    pair = {
+        name: tf2jax.convert(tf.function(lambda x, k=k: x * weight**k), tf.TensorSpec([None]))
+        for name, k in (("first", 1), ("second", 2))
+    }
+    tf2jax.export_functions(pair, tmp_path / "out", platforms=["cpu"])
+    x = np.float32([1, 2])
+    for name, expected in (("first", 2 * x), ("second", 4 * x)):
+        for backend in ("stablehlo", "source"):
+            fn, params = tf2jax.load(tmp_path / "out", name, backend=backend)
+            np.testing.assert_allclose(fn(params, x)[0], expected)
+    assert list(params) == ["weight"]
+    with pytest.raises(ExportError, match="first, second"):
+        tf2jax.load(tmp_path / "out")
+
+
+def test_same_input_same_bytes(digits, tmp_path):
+    fn, params, path = digits
+    tf2jax.export_functions({"serving_default": (fn, params)}, tmp_path / "again", platforms=["cpu"])
+    for name in ("model.py", "params.safetensors"):
+        assert (path / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_shapes_and_dtype(tmp_path):
+    fn, params = tf2jax.convert_saved_model(DIGITS)
+    out = tmp_path / "out"
+    tf2jax.export_functions({"f": (fn, params)}, out, platforms=["cpu"], shapes=["2,8,8,1"], dtype="bfloat16")
+    metadata = json.loads((out / "metadata.json").read_text())
+    assert metadata["signatures"]["f"]["inputs"][0]["shape"] == [2, 8, 8, 1]
+    loaded, weights = tf2jax.load(out)
+    assert weights["digits/dense/kernel"].dtype == jnp.bfloat16
+    assert np.asarray(loaded(weights, X[:2])[0]["output_0"]).shape == (2, 10)
+    for shapes, message in (
+        (["b,9,8,1"], "contradicts"),
+        (["b,8"], "contradicts"),
+        ({"y": "b"}, "no argument"),
+        (["b;8"], "neither"),
+    ):
+        with pytest.raises(InputError, match=message):
+            tf2jax.export_functions({"f": (fn, params)}, tmp_path / "bad", shapes=shapes)
+        assert not (tmp_path / "bad").exists()
+
+
+def test_tensorflow_is_not_imported(digits, tmp_path):
+    """Neither loading nor running needs it; model.py needs JAX and numpy alone."""
+    _, _, path = digits
+    np.savez(tmp_path / "x.npz", image=X)
+    code = f"""
+        import sys
+        import numpy as np
+        import tf2jax_lite
+        for backend in ("stablehlo", "source"):
+            fn, params = tf2jax_lite.load({str(path)!r}, backend=backend)
+            print(np.asarray(fn(params, np.load({str(tmp_path / "x.npz")!r})["image"])[0]["output_0"]).shape)
+        assert "tensorflow" not in sys.modules, "tensorflow was imported"
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=ROOT)
+    code = f"""
+        import sys
+
+        class Refuse:
+            def find_spec(self, name, *_):
+                if name.split(".")[0] in ("tensorflow", "tf2jax_lite", "keras"):
+                    raise ImportError(name)
+
+        sys.meta_path.insert(0, Refuse())
+        sys.path.insert(0, {str(path)!r})
+        import model
+        import numpy as np
+        from safetensors.numpy import load_file
+        params = load_file({str(path / "params.safetensors")!r})
+        outputs, _ = model.serving_default(params, np.zeros((2, 8, 8, 1), np.float32))
+        assert outputs["output_0"].shape == (2, 10)
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=tmp_path)
+
+
+def damage(path, how):
+    metadata = path / "metadata.json"
+    data = json.loads(metadata.read_text())
+    if how == "flipped byte":
+        content = bytearray((path / "model.stablehlo").read_bytes())
+        content[len(content) // 2] ^= 1
+        (path / "model.stablehlo").write_bytes(content)
+    elif how == "missing file":
+        (path / "params.safetensors").unlink()
+    elif how == "cut short":
+        metadata.write_text(metadata.read_text()[:-200])
+    elif how == "path trick":
+        data["files"]["../evil"] = data["files"].pop("params.safetensors")
+        metadata.write_text(json.dumps(data))
+    elif how == "absolute path":
+        data["params"]["digits/dense/kernel"]["file"] = "/etc/passwd"
+        metadata.write_text(json.dumps(data))
+    elif how == "link":
+        (path / "params.safetensors").rename(path.parent / "elsewhere")
+        (path / "params.safetensors").symlink_to(path.parent / "elsewhere")
+    elif how == "wrong shape":
+        data["params"]["digits/dense/kernel"]["shape"] = [1]
+        metadata.write_text(json.dumps(data))
+    elif how == "newer format":
+        data["format_version"] = 99
+        metadata.write_text(json.dumps(data))
+    elif how == "another format":
+        metadata.write_text('{"format": "something"}')
+    elif how == "damaged interface":
+        data["signatures"]["serving_default"]["interface"]["args"] = [{"tensor": {}}]
+        metadata.write_text(json.dumps(data))
+    elif how == "no metadata":
+        metadata.unlink()
+
+
+DAMAGES = [
+    "flipped byte",
+    "missing file",
+    "cut short",
+    "path trick",
+    "absolute path",
+    "link",
+    "wrong shape",
+    "newer format",
+    "another format",
+    "damaged interface",
+    "no metadata",
+]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damaged_artefacts_are_refused(digits, tmp_path, how):
+    path = tmp_path / "copy"
+    shutil.copytree(digits[2], path)
+    damage(path, how)
+    with pytest.raises(ExportError) as caught:
+        tf2jax.load(path)
+    assert "\n" not in str(caught.value).strip()
+
+
+def test_garbage_behind_right_hashes(digits, tmp_path):
+    """Hashes only guard against accidents: what they cover may still be garbage."""
+    for file in ("model.stablehlo", "params.safetensors"):
+        path = tmp_path / file
+        shutil.copytree(digits[2], path)
+        (path / file).write_bytes(b"\x80\x04K\x01." * 20)
+        data = json.loads((path / "metadata.json").read_text())
+        data["files"][file]["sha256"] = files.sha256(path / file)
+        (path / "metadata.json").write_text(json.dumps(data))
+        with pytest.raises(ExportError):
+            tf2jax.load(path)
+
+
+def test_what_is_there_is_not_overwritten(digits, tmp_path):
+    fn, params, _ = digits
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(ExportError):
+            tf2jax.export_functions({"f": (fn, params)}, out, overwrite=overwrite, stablehlo=False)
+    assert [p.name for p in tmp_path.rglob("*")] == ["out", "notes.txt"]
+
+
+def test_failing_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError), files.new_directory(tmp_path / "out", overwrite=False) as folder:
+        (folder / "half").write_text("x")
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+
+
+def write_slowly(out):
+    with files.new_directory(out, overwrite=True) as folder:
+        for i in range(40):
+            (folder / f"part{i}").write_text("new")
+            time.sleep(0.002)
+        (folder / "metadata.json").write_text("new")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_killing_never_leaves_a_broken_directory(tmp_path):
+    out = tmp_path / "out"
+    rng = random.Random(0)
+    for attempt in range(20):
+        shutil.rmtree(out, ignore_errors=True)
+        if attempt % 2:
+            out.mkdir()
+            (out / "metadata.json").write_text("old")
+        child = os.fork()
+        if child == 0:
+            write_slowly(out)
+            os._exit(0)
+        time.sleep(rng.uniform(0.0, 0.13))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if out.exists():
+            found = {p.name for p in out.iterdir()}
+            kind = (out / "metadata.json").read_text()
+            assert (kind == "old" and found == {"metadata.json"}) or (kind == "new" and len(found) == 41)
+    # What the killed ones left is cleared away by the next.
+    with files.new_directory(out, overwrite=True) as folder:
+        (folder / "metadata.json").write_text("{}")
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_tensors_are_split_and_read_back(tmp_path):
+    values = {
+        "a/b:0": np.arange(6.0).reshape(2, 3).T,  # not in C order
+        "c": np.ones((4,), jnp.bfloat16),
+        "d": np.complex64([1 + 2j]),
+        "e": np.complex128(3 - 1j),
+        "f": np.zeros((0, 3), np.int8),
+        "g": np.asarray(True),
+    }
+    placed = tensors.write_tensors(values, tmp_path, shard_bytes=60)
+    assert len(set(placed.values())) > 1
+    for name, value in values.items():
+        found = tensors.read_tensors(tmp_path / placed[name])[name]
+        found = tensors.as_complex(found, value.dtype.name)
+        assert found.dtype == value.dtype
+        np.testing.assert_array_equal(found, value)
+    with pytest.raises(ExportError, match="safetensors"):
+        tensors.write_tensors({"x": np.ones(2, jnp.int4)}, tmp_path)
+
+
+def test_checkpoint(digits, tmp_path):
+    fn, params, _ = digits
+    arguments = ({"f": (fn, params)}, tmp_path / "out")
+    try:
+        import orbax.checkpoint as orbax
+    except ImportError:
+        with pytest.raises(ExportError, match="checkpoint"):
+            tf2jax.export_functions(*arguments, checkpoint=True, stablehlo=False)
+        assert not (tmp_path / "out").exists()
+        return
+    tf2jax.export_functions(*arguments, checkpoint=True, stablehlo=False)
+    with orbax.StandardCheckpointer() as checkpointer:
+        found = checkpointer.restore(tmp_path / "out" / "checkpoint")
+    assert found.keys() == params.keys()
+    for name, value in params.items():
+        np.testing.assert_array_equal(found[name], value)
+    assert tf2jax.load(tmp_path / "out", backend="source")[1].keys() == params.keys()

@@ -1,0 +1,229 @@
+"""Generated source computes what the converted function computes, and is what a formatter and a linter accept."""
+
+import importlib.util
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tests.models import builders
+from tf2jax_lite.export import artifact, source, staging
+from tf2jax_lite.export.source import layout, literals, names
+
+
+def keras_model(build):
+    def make():
+        model, x = build(keras)
+        spec = tf.nest.map_structure(lambda a: tf.TensorSpec([None, *np.shape(a)[1:]], np.asarray(a).dtype), x)
+        fn, params = tf2jax.convert(tf.function(lambda inputs: model(inputs, training=False)), spec)
+        return fn, params, (x,)
+
+    return make
+
+
+def control_flow():
+    weight = tf.Variable([1.0, -2.0, 0.5], name="weight")
+    calls = tf.Variable(0, trainable=False, name="calls")
+
+    @tf.function
+    def fn(x, flag):
+        calls.assign_add(1)
+        y = tf.zeros([3])
+        for i in tf.range(5):
+            y = y * tf.sin(x) + tf.cast(i, tf.float32) * weight
+        while tf.reduce_sum(y) < 100.0:
+            y = y * 2.0 + 1.0
+        if flag:
+            y = tf.nn.relu(y - 1.0)
+        return {"y": y, "pair": (x, tf.random.normal([3])), "constant": tf.range(40) ** 2}
+
+    fn, params = tf2jax.convert(fn, tf.TensorSpec([3]), tf.TensorSpec([], tf.bool))
+    return fn, params, (np.float32([0.1, 0.2, 0.3]), np.asarray(True))
+
+
+def custom_gradient():
+    @tf.custom_gradient
+    def clipped(x):
+        return tf.identity(x), lambda g: tf.clip_by_norm(g, 0.1)
+
+    @tf.function
+    def fn(x, indices):
+        return tf.reduce_sum(tf.gather(clipped(x * x), indices)) + tf.reduce_max(tf.sort(x))
+
+    fn, params = tf2jax.convert(fn, tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32))
+    return fn, params, (np.float32([3.0, 1.0, 2.0]), np.int32([2, 0]))
+
+
+def nested_inputs():
+    @tf.function
+    def fn(batch, scale):
+        return [batch["ids"] + 1, (batch["pair"][0] * scale, batch["pair"][1])]
+
+    spec = tf.TensorSpec([None, 2])
+    fn, params = tf2jax.convert(fn, {"ids": tf.TensorSpec([None], tf.int32), "pair": (spec, spec)}, tf.TensorSpec([]))
+    x = np.ones((3, 2), np.float32)
+    return fn, params, ({"ids": np.int32([1, 2]), "pair": (x, 2 * x)}, np.float32(3))
+
+
+MODELS = {
+    "control_flow": control_flow,
+    "custom_gradient": custom_gradient,
+    "nested_inputs": nested_inputs,
+    "small_cnn": keras_model(builders.small_cnn),
+    "tabular": keras_model(builders.tabular),
+    "gru": keras_model(lambda K: builders.recurrent(K, "GRU", bidirectional=True)),
+    "gpt_like": keras_model(lambda K: builders.transformer(K, causal=True)),
+}
+
+
+def written(fn, params):
+    converted = artifact.converted_function(fn)
+    staged = staging.stage_symbolic(converted, None, params)
+    return source.write_module([artifact.entry("model", converted, staged)], ["A model."])
+
+
+def imported(text, path):
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("generated", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_source_computes_the_same(name, tmp_path):
+    fn, params, args = MODELS[name]()
+    text, constants = written(fn, params)
+    assert written(fn, params)[0] == text, "source differs from run to run"
+    module = imported(text, tmp_path / "model.py")
+    rng = {"rng": jax.random.key(0)} if artifact.converted_function(fn).program.random_nodes else {}
+    expected = fn(params, *args, **rng)
+    full = {**params, **constants}
+    for model in (module.model, jax.jit(module.model)):
+        results, state = model(full, *args, **rng)
+        jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=2e-5, atol=2e-5), expected[0], results)
+        assert jax.tree.structure(results) == jax.tree.structure(expected[0])
+        for key, value in expected[1].items():
+            np.testing.assert_array_equal(state[key], value)
+
+    inexact = {k: jnp.asarray(v) for k, v in params.items() if jnp.issubdtype(v.dtype, jnp.inexact)}
+    if name == "control_flow" or not inexact:  # reverse mode does not go through its while loop
+        return
+
+    def loss(call, weights):
+        leaves = jax.tree.leaves(call({**full, **weights}, *args, **rng)[0])
+        return sum(jnp.sum(jnp.sin(x)) for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact))
+
+    grads = [jax.jit(jax.grad(lambda w, call=call: loss(call, w)))(inexact) for call in (fn, module.model)]
+    jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4), *grads)
+
+
+def test_gradient_by_inputs_with_derivative_rules(tmp_path):
+    fn, params, (x, indices) = custom_gradient()
+    text, constants = written(fn, params)
+    module = imported(text, tmp_path / "model.py")
+    assert "@jax.custom_vjp" in text
+    expected = jax.grad(lambda x: fn(params, x, indices)[0])(x)
+    actual = jax.grad(lambda x: module.model({**params, **constants}, x, indices)[0])(x)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_structure_and_names(tmp_path):
+    fn, params, _ = control_flow()
+    text, constants = written(fn, params)
+    assert "lax.scan(" in text and "lax.while_loop(" in text
+    assert 'params["weight"]' in text and '"calls": ' in text
+    assert "def model(params, x, flag, *, rng):" in text
+    assert list(constants) and all(name.startswith("constants/") for name in constants)
+    fn, params, _ = MODELS["small_cnn"]()
+    text, _ = written(fn, params)
+    assert "def _conv2d" in text and "# f32[b, 8, 8, 8]" in text
+    assert text.count("@jax.custom_jvp") < 6, "equal functions are written once"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ruff_has_nothing_to_say(name, tmp_path):
+    ruff = [sys.executable, "-m", "ruff"]
+    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("ruff is not installed")
+    fn, params, _ = MODELS[name]()
+    path = tmp_path / "model.py"
+    path.write_text(written(fn, params)[0])
+    for command in (["check", "--isolated"], ["format", "--isolated", "--diff"]):
+        found = subprocess.run([*ruff, *command, str(path)], capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Conv2D", "conv2_d"),
+        ("BiasAdd", "bias_add"),
+        ("dense_1/MatMul", "dense_1_mat_mul"),
+        ("2nd", "n2nd"),
+        ("--", "value"),
+    ],
+)
+def test_identifiers(text, expected):
+    assert names.identifier(text).isidentifier()
+    assert names.identifier(text).replace("2_d", "2d") == expected.replace("2_d", "2d")
+
+
+def test_names_are_handed_out_once():
+    given = names.Names()
+    assert [given.new("x"), given.new("x"), given.new("x_1"), given.new("lambda")] == ["x", "x_1", "x_1_1", "lambda_1"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.float32(0.1),
+        np.float32(-3.4028235e38),
+        np.float32(np.inf),
+        np.float64(1e-300),
+        np.int64(2**40),
+        np.uint32(2**32 - 1),
+        np.int8(-128),
+        np.bool_(True),
+        np.complex64(1 - 2j),
+        jnp.bfloat16(1.5),
+        np.arange(7),
+        np.full((2, 3), 4.0),
+        np.array([[True, False]]),
+        np.zeros((0, 2), np.float32),
+    ],
+)
+def test_literals_read_back(value):
+    found = np.asarray(eval(literals.array(np.asarray(value)), {"np": np, "jnp": jnp}))  # our own text
+    assert found.dtype == value.dtype and found.shape == np.shape(value)
+    np.testing.assert_array_equal(found, value)
+
+
+def test_dimensions():
+    b, d = jax.export.symbolic_shape("b, d")
+    assert eval(literals.dimension((b * 2 + d) // 3), {"b": 5, "d": 1}) == 3
+    assert eval(literals.dimension(b % 4), {"b": 7}) == 3
+    assert eval(literals.dimension(jax.core.max_dim(b - 3, 0)), {"b": 1, "max": max}) == 0
+
+
+def test_long_statements_are_broken():
+    text = "value = lax.conv_general_dilated(" + ", ".join(f"argument_{i}" for i in range(12)) + ", padding=((0, 1),))"
+    lines = layout.statement(text, 4)
+    assert all(len(line) <= layout.WIDTH for line in lines)
+    assert "".join(lines).replace(" ", "").replace(",)", ")") == text.replace(" ", "").replace(",)", ")")
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "gpt_like"])
+def test_source_written_with_64_bits(name, tmp_path):
+    """A bare 0.0 would be a float64 to lax.max then."""
+    with jax.enable_x64(True):
+        fn, params, args = MODELS[name]()
+        text, constants = written(fn, params)
+        results, _ = imported(text, tmp_path / "model.py").model({**params, **constants}, *args)
+        np.testing.assert_allclose(results, fn(params, *args)[0], rtol=2e-5, atol=2e-5)

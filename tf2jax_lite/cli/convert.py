@@ -1,0 +1,229 @@
+"""``convert`` and ``run``: artefacts in and out."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from .quiet import import_tensorflow, quiet_stderr
+from .shared import Json, Tag, app, console, print_json, read_npz, size_text
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+
+
+@contextlib.contextmanager
+def _steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]]]:
+    """Yields a function that takes the name of each step as it begins, and the seconds that each has taken."""
+    seconds: dict[str, float] = {}
+    open_step: list[Any] = []
+    progress = Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, disable=not show
+    )
+
+    def close() -> None:
+        if open_step:
+            name, task, begin = open_step.pop()
+            seconds[name] = time.perf_counter() - begin
+            progress.update(task, total=1, completed=1)
+
+    def begin(name: str) -> None:
+        close()
+        open_step.append((name, progress.add_task(name, total=None), time.perf_counter()))
+
+    with progress:
+        yield begin, seconds
+        close()
+
+
+@app.command()
+def convert(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5 or frozen .pb file.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to make.")],
+    signature: Annotated[
+        list[str] | None, typer.Option("--signature", help="Only this one; repeat for several.")
+    ] = None,
+    tag: Tag = None,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option("--shapes", help='Shape of an argument, "b,224,224,3" or "image=b,224,224,3"; repeat in order.'),
+    ] = None,
+    platforms: Annotated[str, typer.Option(help="What StableHLO is lowered for.")] = "cpu,cuda,tpu",
+    dtype: Annotated[
+        str | None, typer.Option(help="Convert floating params and constants, and compute, in this dtype.")
+    ] = None,
+    train: Annotated[bool, typer.Option("--train", help="Add the training mode (Keras files).")] = False,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="Of a .pb, a tensor that becomes an argument.")
+    ] = None,
+    outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb, a result.")] = None,
+    constants_as_params: Annotated[
+        bool, typer.Option("--constants-as-params/--no-constants-as-params", help="Of a .pb, make weights params.")
+    ] = True,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A config option; repeat for several.")
+    ] = None,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Add params as an Orbax checkpoint (extra: checkpoint).")
+    ] = False,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="No effect: model.py always runs with JAX alone.", hidden=True)
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an artefact that is there.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Convert a model to a directory that runs without TensorFlow: params, StableHLO and readable JAX source."""
+    import_tensorflow()
+    from tf2jax_lite.config import override_config
+    from tf2jax_lite.export import export_functions
+    from tf2jax_lite.model_files import convert_file
+
+    target = _dtype(dtype)
+    chosen = _settings(settings)
+    if target is not None and target.name == "bfloat16":
+        chosen.setdefault("force_const_float32_to_bfloat16", True)
+    begin = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        step, seconds = stack.enter_context(_steps(not (quiet or as_json)))
+        stack.enter_context(quiet_stderr())
+        for name, value in chosen.items():
+            stack.enter_context(override_config(name, value))
+        functions = convert_file(
+            model,
+            signatures=signature,
+            tags=tag,
+            train=train,
+            inputs=inputs,
+            outputs=outputs,
+            constants_as_params=constants_as_params,
+            progress=step,
+        )
+        report = export_functions(
+            functions,
+            out,
+            shapes=_shapes(shapes),
+            platforms=[p.strip() for p in platforms.split(",") if p.strip()],
+            dtype=target,
+            title=f"{model.name}, converted from TensorFlow.",
+            options={"dtype": dtype, "train": train, "config": chosen, "platforms": platforms},
+            overwrite=force,
+            checkpoint=checkpoint,
+            progress=step,
+        )
+    total = time.perf_counter() - begin
+    if as_json:
+        print_json(
+            {
+                "path": report.path,
+                "signatures": report.signatures,
+                "parameters": report.parameters,
+                "files": report.files,
+                "warnings": report.warnings,
+                "seconds": {**{k: round(v, 3) for k, v in seconds.items()}, "total": round(total, 3)},
+            }
+        )
+    elif not quiet:
+        console.print(f"[bold]{out}[/bold]: {', '.join(report.signatures)}; {report.parameters:,} parameters")
+        for name, size in report.files.items():
+            console.print(f"  {name}  {size_text(size)}", highlight=False)
+        for warning in report.warnings:
+            console.print(f"[yellow]warning[/yellow] {warning}", highlight=False)
+
+
+def _dtype(name: str | None) -> Any:
+    if name is None:
+        return None
+    from tf2jax_lite.errors import InputError
+
+    if name not in ("bfloat16", "float16", "float32", "float64"):
+        raise InputError(f"--dtype is a floating dtype such as bfloat16, not {name!r}")
+    import jax.numpy as jnp
+
+    return jnp.dtype(name)
+
+
+def _settings(given: list[str] | None) -> dict[str, Any]:
+    """Reads ``name=value``; values are true, false, integers or text."""
+    from tf2jax_lite.errors import InputError
+
+    found: dict[str, Any] = {}
+    for item in given or []:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise InputError(f"--set takes NAME=VALUE, not {item!r}")
+        lower = value.strip().lower()
+        if lower in ("true", "false"):
+            found[name.strip()] = lower == "true"
+        else:
+            found[name.strip()] = int(lower) if lower.lstrip("-").isdigit() else value.strip()
+    return found
+
+
+def _shapes(given: list[str] | None) -> Any:
+    from tf2jax_lite.errors import InputError
+
+    if not given:
+        return None
+    if not any("=" in item for item in given):
+        return given
+    if not all("=" in item for item in given):
+        raise InputError("--shapes: name all shapes (image=b,224,224,3), or none")
+    return {name.strip(): shape for name, _, shape in (item.partition("=") for item in given)}
+
+
+@app.command()
+def run(
+    artefact: Annotated[Path, typer.Argument(metavar="DIR", help="What convert has made.")],
+    inputs: Annotated[Path, typer.Option("--input", help="An .npz with arrays by input name.")],
+    output: Annotated[Path, typer.Option("--output", help="The .npz to write.")],
+    signature: Annotated[str | None, typer.Option("--signature", help="Which function.")] = None,
+    backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artefact's Python code).")] = "stablehlo",
+    seed: Annotated[int, typer.Option(help="For functions that draw random numbers.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an artefact on arrays from an .npz file. TensorFlow is not needed."""
+    import jax
+    import numpy as np
+
+    from tf2jax_lite.export import load
+    from tf2jax_lite.export.files import write_file
+    from tf2jax_lite.export.load import call_with_arrays, flat_results
+
+    arrays = read_npz(inputs)
+    fn, params = load(artefact, signature, backend=backend)
+    results, _ = call_with_arrays(fn, params, arrays, rng=jax.random.key(seed))
+    found = {name: np.asarray(value) for name, value in flat_results(results).items()}
+    write_file(output, _npz({name: _plain(value) for name, value in found.items()}))
+    if as_json:
+        print_json({n: {"dtype": v.dtype.name, "shape": list(v.shape)} for n, v in found.items()})
+    elif not quiet:
+        for name, value in found.items():
+            console.print(f"{name}  {value.dtype.name}{list(value.shape)}", highlight=False)
+
+
+def _npz(arrays: dict[str, Any]) -> bytes:
+    """Returns the bytes of an .npz; unlike ``np.savez`` it takes any names, ``file`` too."""
+    import numpy as np
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, value in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asarray(value), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """What .npz cannot hold (bfloat16) is written as float32."""
+    return value.astype("float32") if value.dtype.kind == "V" else value

@@ -1,0 +1,61 @@
+"""What the commands share: the app itself, the console, common arguments, and small printers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+__all__ = ["Json", "Model", "Tag", "app", "console", "print_json", "read_npz", "shape_text", "size_text"]
+
+app = typer.Typer(
+    name="tf2jax-lite",
+    help="Convert TensorFlow functions and SavedModels to JAX.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+Model = Annotated[Path, typer.Argument(metavar="DIR", help="A SavedModel directory.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Tag = Annotated[list[str] | None, typer.Option("--tag", help="Tag of the MetaGraph; repeat for several.")]
+
+
+def print_json(data: Any) -> None:
+    """Prints data for machines."""
+    print(json.dumps(data, indent=2))
+
+
+def shape_text(shape: list[int | None] | None) -> str:
+    """Returns a shape with ``?`` for what is unknown."""
+    return "?" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def size_text(count: float) -> str:
+    """Returns a number of bytes with its unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def read_npz(path: Path) -> dict[str, Any]:
+    """Reads arrays from an .npz file, without pickles.
+
+    Raises:
+      InputError: it is not readable.
+    """
+    import numpy as np
+
+    from tf2jax_lite.errors import InputError
+
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return {name: data[name] for name in data.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: not a readable .npz of arrays ({error}).") from error

@@ -1,0 +1,158 @@
+"""``verify``: a model, and an artefact made of it, beside TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from .quiet import import_tensorflow, quiet_stderr
+from .shared import Json, Tag, app, console, print_json, read_npz, shape_text
+
+__all__: list[str] = []
+
+
+@app.command()
+def verify(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5 or frozen .pb file.")
+    ],
+    artefact: Annotated[
+        Path | None,
+        typer.Argument(metavar="[OUT]", help="What convert made of it; its source is run, too.", show_default=False),
+    ] = None,
+    signature: Annotated[
+        list[str] | None, typer.Option("--signature", help="Only this one; repeat for several.")
+    ] = None,
+    tag: Tag = None,
+    inputs: Annotated[Path | None, typer.Option("--inputs", help="An .npz with arrays by input name.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option("--seed", help="For the inputs that are drawn (0); repeat for several.")
+    ] = None,
+    batch_size: Annotated[
+        list[int] | None,
+        typer.Option("--batch-size", min=0, help="For unknown first dimensions (1 and 3); repeat for several."),
+    ] = None,
+    rtol: Annotated[float | None, typer.Option(min=0, help="Tolerance on the relative error.")] = None,
+    grad: Annotated[bool, typer.Option("--grad", help="Compare gradients with GradientTape's.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Compare variables after a call; Keras files also in training mode.")
+    ] = False,
+    bisect: Annotated[
+        bool | None,
+        typer.Option(
+            "--bisect/--no-bisect", help="Look for the first differing nodes; by default if something differs."
+        ),
+    ] = None,
+    repro: Annotated[
+        Path | None, typer.Option("--repro", metavar="DIR", help="Write a script for the first differing node.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page.")] = None,
+    graph_inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="Of a .pb, a tensor that becomes an argument.")
+    ] = None,
+    graph_outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb, a result.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
+    import_tensorflow()
+    from tf2jax_lite.verification import verify as verify_model
+
+    arrays = None if inputs is None else read_npz(inputs)
+    with console.status("loading", spinner="dots") as status, quiet_stderr():
+        result = verify_model(
+            model,
+            artefact,
+            signatures=signature,
+            tags=tag,
+            inputs=arrays,
+            seeds=seed or (0,),
+            batch_sizes=batch_size or (1, 3),
+            grad=grad,
+            train=train,
+            rtol=rtol,
+            bisect=bisect,
+            repro=repro,
+            report=report,
+            ends=(graph_inputs, graph_outputs),
+            progress=status.update,
+        )
+    if as_json:
+        print_json(result.as_json())
+    else:
+        _print(result)
+        if report is not None:
+            console.print(f"report: {report}", highlight=False, soft_wrap=True)
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _print(result: Any) -> None:
+    for signature in result.signatures:
+        if signature.outputs:
+            console.print(_table(signature))
+    for signature in result.signatures:
+        if signature.error:
+            console.print(f"[red]signature {signature.signature}[/red]: ", end="")
+            console.print(signature.error, highlight=False, markup=False)
+        for note in signature.notes:
+            console.print(f"{signature.signature}: {note}", highlight=False, markup=False)
+        if signature.bisection is not None:
+            _print_bisection(signature.signature, signature.bisection)
+    if result.repro:
+        console.print(f"reproduction: python {result.repro}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(signature: Any) -> Table:
+    """Returns results one by one; gradients and variables that agree are one row for all."""
+    table = Table(title=f"signature {signature.signature}", title_justify="left")
+    table.add_column("output", overflow="fold")
+    for column in ("type", "max abs error", "max rel error", "ulp", "verdict"):
+        table.add_column(column)
+    together: dict[tuple[str, str], list[Any]] = {}
+    for output in signature.outputs:
+        against = "" if output.against == "jax" else f" ({output.against})"
+        if output.ok and output.kind != "result":
+            together.setdefault((output.kind, against), []).append(output)
+            continue
+        prefix = "" if output.kind == "result" else f"{output.kind} "
+        verdict = "[green]agrees[/green]" if output.ok else f"[red]differs[/red] {escape(output.problem)}"
+        table.add_row(
+            escape(f"{prefix}{output.name}{against}"),
+            escape(f"{output.dtype}{shape_text(list(output.shape))}"),
+            f"{output.max_abs_error:.3g}",
+            f"{output.max_rel_error:.3g}",
+            "" if output.max_ulp is None else str(output.max_ulp),
+            f"{verdict} {output.note}".strip(),
+        )
+    for (kind, against), outputs in together.items():
+        worst = [max(o.max_abs_error for o in outputs), max(o.max_rel_error for o in outputs)]
+        label = f"{len(outputs)} {kind}{'s' if len(outputs) > 1 else ''}{against}"
+        table.add_row(label, "", *(f"{w:.3g}" for w in worst), "", "[green]agrees[/green]")
+    return table
+
+
+def _print_bisection(name: str, found: Any) -> None:
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    line(f"{name}: {found.summary} ({found.inputs})")
+    for suspect in found.suspects:
+        own = "unknown" if suspect.own_error is None else f"{suspect.own_error:.2g}"
+        line(
+            f"  {suspect.path} ({suspect.op}): error {suspect.error:.2g}, "
+            f"of its inputs {suspect.input_error:.2g}, own {own}"
+        )
+        if suspect.location:
+            line(f"    made at {suspect.location}")
+        if suspect.problem:
+            line(f"    {suspect.problem}")
+        if suspect.attributes:
+            line("    " + ", ".join(f"{k}={v}" for k, v in suspect.attributes.items()))
+        for entry in suspect.inputs:
+            values = f" in [{entry['min']:.4g}, {entry['max']:.4g}]" if "min" in entry else ""
+            nan = f", {entry['nan']} NaN" if entry.get("nan") else ""
+            line(f"    {entry['tensor']}: {entry.get('dtype', '?')}{entry.get('shape', '')}{values}{nan}")

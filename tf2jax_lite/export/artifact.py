@@ -1,0 +1,279 @@
+"""Artefacts: a directory with params, StableHLO and source, from which TensorFlow is gone."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tf2jax_lite.errors import ExportError, InputError
+from tf2jax_lite.function import AnnotatedFunction, ConvertedFunction
+from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
+
+from . import source, structures
+from .checkpoint import write_checkpoint
+from .files import METADATA, new_directory, sha256
+from .stablehlo import serialize
+from .staging import Staged, stage_symbolic
+from .tensors import SHARD_BYTES, write_tensors
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "ExportReport", "converted_function", "entry", "export_functions"]
+
+FORMAT = "tf2jax_lite artefact"
+FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """What was written.
+
+    Attributes:
+      path: the directory.
+      files: file name to size in bytes.
+      signatures: names of the exported functions.
+      parameters: number of parameters (elements of all params).
+      warnings: what could not be written, and why.
+    """
+
+    path: str
+    files: dict[str, int]
+    signatures: list[str]
+    parameters: int
+    warnings: list[str]
+
+
+def export_functions(
+    functions: Mapping[str, tuple[AnnotatedFunction, Mapping[str, Any]]],
+    path: str | Path,
+    *,
+    shapes: Mapping[str, str] | Sequence[str] | None = None,
+    platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
+    dtype: Any = None,
+    title: str = "",
+    options: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    stablehlo: bool = True,
+    checkpoint: bool = False,
+    shard_bytes: int = SHARD_BYTES,
+    progress: Callable[[str], None] = lambda step: None,
+) -> ExportReport:
+    """Writes converted functions as an artefact.
+
+    Args:
+      functions: name to a function and its params, as `tf2jax_lite.convert` and `tf2jax_lite.convert_saved_model`
+        return them. Params of one name are one array.
+      path: the directory to make. It appears when all is written.
+      shapes: shapes of arguments, by name or in order, such as ``"b, 224, 224, 3"``; names are symbolic dimensions.
+        Unknown dimensions are symbolic where nothing else is said.
+      platforms: what StableHLO is lowered for.
+      dtype: floating dtype to which floating params are converted (``bfloat16``), and in which the functions compute.
+      title: first line of the source's docstring.
+      options: recorded in the metadata.
+      overwrite: replace an artefact that is there.
+      stablehlo: write StableHLO, too.
+      checkpoint: write params as an Orbax checkpoint, too (``checkpoint/``; needs the extra ``checkpoint``).
+      shard_bytes: largest params file.
+      progress: called with the name of each step as it begins.
+
+    Raises:
+      ExportError: a function cannot be written, or ``path`` cannot be.
+      InputError: ``shapes`` do not fit.
+    """
+    params = _merged(functions)
+    if dtype is not None:
+        params = {name: _cast(value, np.dtype(dtype)) for name, value in params.items()}
+    trainable = {name: bool(getattr(name, "trainable", True)) for name in params}
+    warnings: list[str] = []
+    with new_directory(Path(path), overwrite=overwrite) as folder:
+        entries, signatures = [], {}
+        for name, (fn, _) in functions.items():
+            progress(f"trace {name}")
+            converted = converted_function(fn)
+            staged = stage_symbolic(converted, shapes, params, dtype)
+            entries.append(entry(name, converted, staged))
+            signatures[name] = _signature(converted, staged)
+            if stablehlo:
+                progress(f"lower {name}")
+                file = "model.stablehlo" if len(functions) == 1 else f"model.{source.identifier(name)}.stablehlo"
+                try:
+                    module, problem = serialize(staged, params, platforms)
+                    (folder / file).write_bytes(module)
+                    signatures[name]["stablehlo"] = file
+                    signatures[name]["differentiable"] = not problem
+                    if problem:
+                        warnings.append(f"{name}: {problem}")
+                except ExportError as error:
+                    warnings.append(f"{name}: {error}")
+        progress("write source")
+        text, constants = _source(entries, title, signatures, warnings)
+        if text is not None:
+            (folder / "model.py").write_text(text, encoding="utf-8")
+        progress("write params")
+        arrays = {**params, **constants}
+        placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
+        files = {f.name: {"sha256": sha256(f), "bytes": f.stat().st_size} for f in sorted(folder.iterdir())}
+        if checkpoint:
+            progress("write checkpoint")
+            write_checkpoint(arrays, folder / "checkpoint")
+        metadata = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
+            "source": "model.py" if text is not None else None,
+            "signatures": signatures,
+            "params": {
+                str(name): {
+                    "shape": list(np.shape(value)),
+                    "dtype": np.dtype(value.dtype).name,
+                    "trainable": trainable.get(name, False),
+                    "constant": name not in params,
+                    "file": placed[name],
+                }
+                for name, value in sorted(arrays.items())
+            },
+            "options": dict(options or {}),
+            "warnings": warnings,
+            "files": files,
+        }
+        content = (json.dumps(metadata, indent=2, sort_keys=True) + "\n").encode()
+        (folder / METADATA).write_bytes(content)
+        sizes = {name: int(info["bytes"]) for name, info in files.items()} | {METADATA: len(content)}
+    count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
+    return ExportReport(str(path), sizes, list(functions), count, warnings)
+
+
+def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
+    """Returns what is behind a converted function.
+
+    Raises:
+      InputError: it is something else.
+    """
+    found = getattr(getattr(fn, "fn", None), "converted", None)
+    if not isinstance(found, ConvertedFunction):
+        raise InputError(f"expected a function as tf2jax_lite.convert returns it, got {type(fn).__name__}")
+    return found
+
+
+def _merged(functions: Mapping[str, tuple[AnnotatedFunction, Mapping[str, Any]]]) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+    for _, given in functions.values():
+        for name, value in given.items():
+            if isinstance(value, jax.ShapeDtypeStruct):
+                raise ExportError(f"param {name!r} has no value; load the model's variables first")
+            if name in params and params[name] is not value and not _same(params[name], value):
+                raise ExportError(f"two functions have different values for param {name!r}")
+            params.setdefault(name, value)
+    return params
+
+
+def _same(a: Any, b: Any) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return hashlib.sha256(a.tobytes()).digest() == hashlib.sha256(b.tobytes()).digest()
+
+
+def _cast(value: Any, dtype: np.dtype) -> Any:
+    floating = jax.numpy.issubdtype(value.dtype, jax.numpy.floating)
+    return np.asarray(value).astype(dtype) if floating else value
+
+
+def entry(name: str, converted: ConvertedFunction, staged: Staged) -> source.Entry:
+    """Returns a traced function as an entry of a source module, with the arguments that the original takes."""
+    interface = converted.interface
+    used: set[str] = set()
+    inputs = []
+    for spec in staged.inputs:
+        base = source.identifier(spec.name, "x")
+        new, count = base, 0
+        while new in used or new in ("params", "rng"):
+            count += 1
+            new = f"{base}_{count}"
+        used.add(new)
+        inputs.append(new)
+    arguments: dict[str, Any] = {}
+    parameters = list(interface.signature.parameters)
+    named = [(parameters[i] if i < len(parameters) else f"args_{i}", a) for i, a in enumerate(interface.args)]
+    for argument, structure in [*named, *interface.kwargs.items()]:
+        if not _leaves(structure):
+            continue  # a literal, baked in
+        if isinstance(structure, TensorArgument):
+            arguments[inputs[structure.index]] = source.Ref(structure.index)
+        else:
+            refs = map_structure(lambda x: source.Ref(x.index) if isinstance(x, TensorArgument) else x, structure)
+            base = source.identifier(argument, "inputs")
+            arguments[base if base not in used else f"{base}_structure"] = refs
+    results = len(staged.results)
+    block = source.from_jaxpr(staged.jaxpr)
+    return source.Entry(
+        name=name,
+        block=block,
+        variables=[str(v) for v in staged.variables],
+        inputs=inputs,
+        arguments=arguments,
+        rng=staged.rng,
+        structure=map_structure(lambda x: source.Ref(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
+        updates={str(u): results + i for i, u in enumerate(staged.updates)},
+        doc=_doc(name, staged, inputs),
+    )
+
+
+def _leaves(structure: Any) -> list[TensorArgument]:
+    found: list[TensorArgument] = []
+    map_structure(lambda x: found.append(x) if isinstance(x, TensorArgument) else None, structure)
+    return found
+
+
+def _doc(name: str, staged: Staged, inputs: Sequence[str]) -> list[str]:
+    lines = [f"TensorFlow function {name!r}.", "", "Args:", "  params: dict from variable name to array."]
+    for given, spec in zip(inputs, staged.inputs, strict=True):
+        shape = ", ".join(map(str, spec.shape))
+        lines.append(f"  {given}: {spec.dtype.name}[{shape}].")
+    if staged.rng:
+        lines.append("  rng: a key, as jax.random.key makes it.")
+    return [*lines, "", "Returns:", "  The results, and params with updated variables."]
+
+
+def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
+    interface = converted.interface
+    return {
+        "inputs": [{"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)} for s in staged.inputs],
+        "outputs": [
+            {"dtype": np.dtype(r.dtype).name, "shape": [d if isinstance(d, int) else str(d) for d in r.shape]}
+            for r in staged.results
+        ],
+        "interface": structures.encode_interface(interface),
+        "variables": [str(v) for v in staged.variables],
+        "updates": [str(v) for v in staged.updates],
+        "rng": staged.rng,
+        "stablehlo": None,
+        "function": None,
+    }
+
+
+def _source(
+    entries: Sequence[source.Entry], title: str, signatures: dict[str, Any], warnings: list[str]
+) -> tuple[str | None, dict[str, Any]]:
+    try:
+        text, constants = source.write_module(
+            entries,
+            [
+                title or "A model converted from TensorFlow.",
+                "",
+                "Needs JAX and numpy only; params are a dict of arrays.",
+            ],
+        )
+    except ExportError as error:
+        warnings.append(f"no source: {error}")
+        return None, {}
+    for entry in entries:
+        arguments = [structures.encode(a) for a in entry.arguments.values()]
+        signatures[entry.name]["function"] = {"name": source.identifier(entry.name), "arguments": arguments}
+    return text, constants

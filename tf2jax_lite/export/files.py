@@ -1,0 +1,113 @@
+"""Directories that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tf2jax_lite.errors import ExportError
+
+__all__ = ["METADATA", "new_directory", "sha256", "write_file"]
+
+METADATA = "metadata.json"
+
+
+@contextlib.contextmanager
+def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yields a directory to fill, which takes the name ``path`` when all is done.
+
+    Args:
+      path: the final name.
+      overwrite: replace an artefact that is there. Anything else is never replaced.
+
+    Raises:
+      ExportError: something is at ``path`` that must not be replaced, or it cannot be written.
+    """
+    path = Path(os.path.abspath(path))
+    if path.exists() or path.is_symlink():
+        if not overwrite:
+            raise ExportError(f"{path} exists; choose another name, or overwrite it (--force)")
+        if path.is_symlink() or not (path / METADATA).is_file():
+            raise ExportError(f"{path} is not an artefact of tf2jax_lite; it is left as it is")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for stale in path.parent.glob(f".{path.name}.*.partial"):
+            if not _is_running(stale):
+                shutil.rmtree(stale, ignore_errors=True)
+        work = path.parent / f".{path.name}.{os.getpid()}.partial"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+    except OSError as error:
+        raise ExportError(f"cannot write beside {path}: {error.strerror}") from error
+    try:
+        yield work
+        _move(work, path)
+    except OSError as error:
+        raise ExportError(f"cannot write {path}: {error}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _is_running(stale: Path) -> bool:
+    """Whether the process that makes a directory is still there."""
+    number = stale.name.split(".")[-2]
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (ValueError, OSError):
+        return True
+    return True
+
+
+def _move(work: Path, path: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    for file in work.rglob("*"):
+        if not file.is_file():
+            continue
+        os.chmod(file, 0o666 & ~mask)  # safetensors makes files that only their owner may read
+        _sync(file)
+    if path.exists():
+        old = path.parent / f".{path.name}.{os.getpid()}.old.partial"
+        shutil.rmtree(old, ignore_errors=True)
+        os.rename(path, old)
+        os.rename(work, path)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        os.rename(work, path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a single file: beside its name first, then renamed."""
+    path = Path(os.path.abspath(path))
+    temporary = path.parent / f".{path.name}.{os.getpid()}.partial"
+    try:
+        temporary.write_bytes(content)
+        _sync(temporary)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ExportError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Returns a file's SHA-256 as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,269 @@
+"""Reads artefacts. No TensorFlow, no pickles; source is run only where that is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.config import Config, current_config
+from tf2jax_lite.errors import ExportError, InputError, MissingKeyError, MissingParamError
+from tf2jax_lite.params import VariableName
+from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, map_structure
+
+from .artifact import FORMAT, FORMAT_VERSION
+from .files import METADATA, sha256
+from .structures import decode, decode_interface
+from .tensors import as_complex, read_tensors
+
+__all__ = ["call_with_arrays", "flat_results", "load", "read_metadata"]
+
+_MOST_METADATA = 256 * 1024**2
+
+
+def load(
+    path: str | Path, signature: str | None = None, *, backend: str = "stablehlo", verify_hashes: bool = True
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Loads an artefact that ``tf2jax-lite convert`` or `export_functions` wrote.
+
+    Args:
+      path: the directory.
+      signature: which function; may be left out if there is one, or one named ``serving_default``.
+      backend: ``"stablehlo"`` calls the serialized module, which runs no code of the artefact's in Python;
+        ``"source"`` imports ``model.py``: only for artefacts that you trust.
+      verify_hashes: compare files with the hashes in the metadata.
+
+    Returns:
+      ``(fn, params)``: ``fn(params, *args, rng=key, **kwargs)`` returns ``(results, updated params)``.
+
+    Raises:
+      ExportError: the artefact is damaged or incomplete, or has no such function or backend.
+    """
+    folder = Path(path)
+    metadata = read_metadata(folder)
+    if verify_hashes:
+        _check_hashes(folder, metadata)
+    name, entry = _signature(metadata, signature)
+    interface = decode_interface(entry.get("interface"))
+    params = _params(folder, metadata)
+    if backend == "source":
+        function = _from_source(folder, metadata, entry, interface, current_config())
+    elif backend == "stablehlo":
+        function = _bound(_from_stablehlo(folder, entry, name), entry, interface, current_config())
+    else:
+        raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
+    function.__name__ = function.__qualname__ = interface.name
+    function.interface = interface  # type: ignore[attr-defined]
+    function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
+    function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
+    return function, params
+
+
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """Reads and checks an artefact's metadata.
+
+    Raises:
+      ExportError: it is missing, damaged, of a newer format, or names files outside the directory.
+    """
+    file = folder / METADATA
+    try:
+        if file.stat().st_size > _MOST_METADATA:
+            raise ExportError(f"{file} is too large to be an artefact's metadata")
+        metadata = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExportError(f"{folder} is not an artefact: it has no {METADATA}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ExportError(f"{file} cannot be read: {error}") from error
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise ExportError(f"{file} is not the metadata of a tf2jax_lite artefact")
+    if metadata.get("format_version") != FORMAT_VERSION:
+        raise ExportError(
+            f"{folder} has format version {metadata.get('format_version')}; this release reads {FORMAT_VERSION}"
+        )
+    for key, kind in (("signatures", dict), ("params", dict), ("files", dict)):
+        if not isinstance(metadata.get(key), kind):
+            raise ExportError(f"{file}: {key} is missing or damaged")
+    for name in metadata["files"]:
+        _inside(folder, name)
+    return metadata
+
+
+def _inside(folder: Path, name: Any) -> Path:
+    """Returns a file of the artefact; names with any path in them are refused."""
+    if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):
+        raise ExportError(f"the metadata names a file {name!r}, which is not a plain name")
+    file = folder / name
+    if file.is_symlink() or not file.is_file():
+        raise ExportError(f"{folder} lacks {name}")
+    return file
+
+
+def _check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
+    for name, info in metadata["files"].items():
+        expected = info.get("sha256") if isinstance(info, dict) else None
+        if sha256(_inside(folder, name)) != expected:
+            raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
+
+
+def _signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[str, dict[str, Any]]:
+    found = metadata["signatures"]
+    if wanted is None:
+        wanted = next(iter(found)) if len(found) == 1 else "serving_default"
+    if wanted not in found or not isinstance(found[wanted], dict):
+        raise ExportError(f"no signature {wanted!r}; there are {', '.join(sorted(found))}")
+    return wanted, found[wanted]
+
+
+def _params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    files: dict[str, dict[str, np.ndarray]] = {}
+    params: dict[str, Any] = {}
+    for name, info in metadata["params"].items():
+        try:
+            file, dtype, shape = info["file"], str(info["dtype"]), tuple(info["shape"])
+            trainable = bool(info["trainable"])
+        except (KeyError, TypeError) as error:
+            raise ExportError(f"the metadata of param {name!r} is damaged") from error
+        if file not in metadata["files"]:
+            raise ExportError(f"param {name!r} is in {file!r}, which is not a file of the artefact")
+        if file not in files:
+            files[file] = read_tensors(_inside(folder, file))
+        if name not in files[file]:
+            raise ExportError(f"{file} lacks param {name!r}")
+        value = as_complex(files[file][name], dtype)
+        if value.shape != shape or value.dtype.name != dtype:
+            raise ExportError(
+                f"param {name!r} is {value.dtype}{list(value.shape)}; the metadata says {dtype}{list(shape)}"
+            )
+        params[VariableName(name, trainable)] = value
+    return params
+
+
+def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
+    file = entry.get("stablehlo")
+    if file is None:
+        raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
+    content = _inside(folder, file).read_bytes()
+    try:
+        return jax.export.deserialize(bytearray(content)).call
+    except Exception as error:  # flatbuffers and MLIR fail in many ways
+        raise ExportError(f"{folder / file} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _bound(flat: Any, entry: Mapping[str, Any], interface: Interface, config: Config) -> Callable[..., Any]:
+    variables, updates = list(entry["variables"]), list(entry["updates"])
+    needs_key = bool(entry["rng"])
+    dtypes = [np.dtype(i["dtype"]) for i in entry["inputs"]]
+
+    def function(params: Mapping[str, Any], *args: Any, rng: Any = None, **kwargs: Any) -> Any:
+        bound = interface.bind(args, kwargs, config)
+        missing = [v for v in variables if v not in params]
+        if missing:
+            raise MissingParamError(
+                f"{interface.name}: params lack {len(missing)} variable(s): {', '.join(missing[:10])}"
+            )
+        if needs_key and rng is None:
+            raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
+        key = [_key_data(rng)] if needs_key else []
+        inputs = [jnp.asarray(v, _canonical(d)) for v, d in zip(bound.flat, dtypes, strict=True)]
+        results, changed = flat([params[v] for v in variables], inputs, key)
+        return interface.results(results), {**params, **dict(zip(updates, changed, strict=True))}
+
+    return function
+
+
+def _canonical(dtype: np.dtype) -> np.dtype:
+    return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+
+
+def _key_data(rng: Any) -> Any:
+    typed = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(rng) if typed else jnp.asarray(rng)
+
+
+def _from_source(
+    folder: Path, metadata: Mapping[str, Any], entry: Mapping[str, Any], interface: Interface, config: Config
+) -> Callable[..., Any]:
+    file, recorded = metadata.get("source"), entry.get("function")
+    if file is None or recorded is None:
+        raise ExportError(f"{folder} has no source; load it with backend='stablehlo'")
+    arguments = [decode(a) for a in recorded["arguments"]]
+    path = _inside(folder, file)
+    spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        written = getattr(module, recorded["name"])
+    except Exception as error:
+        raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+
+    def function(params: Mapping[str, Any], *args: Any, rng: Any = None, **kwargs: Any) -> Any:
+        flat = interface.bind(args, kwargs, config).flat
+        given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
+        if entry["rng"] and rng is None:
+            raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
+        return written(params, *given, **({"rng": _typed(rng)} if entry["rng"] else {}))
+
+    return function
+
+
+def _typed(rng: Any) -> Any:
+    typed = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
+    return rng if typed else jax.random.wrap_key_data(jnp.asarray(rng))
+
+
+def call_with_arrays(
+    fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None
+) -> tuple[Any, Any]:
+    """Calls a loaded function with arrays by name; a nested argument's leaves are named ``inputs/ids``.
+
+    Raises:
+      InputError: an array is missing, or there is one too many.
+    """
+    interface: Interface = fn.interface  # type: ignore[attr-defined]
+    parameters = list(interface.signature.parameters)
+    left = dict(arrays)
+
+    def take(path: str, spec: Any) -> Any:
+        if isinstance(spec, TensorArgument):
+            for name in (path, spec.name, path.rsplit("/", 1)[-1]):
+                if name in left:
+                    return left.pop(name)
+            raise InputError(f"no array {path!r} among {', '.join(arrays) or 'none'}. {interface.expected()}")
+        if isinstance(spec, Mapping):
+            return {key: take(f"{path}/{key}", item) for key, item in spec.items()}
+        if isinstance(spec, (list, tuple)):
+            return type(spec)(take(f"{path}/{i}", item) for i, item in enumerate(spec))
+        return spec
+
+    args = [take(parameters[i] if i < len(parameters) else f"args/{i}", a) for i, a in enumerate(interface.args)]
+    kwargs = {name: take(name, spec) for name, spec in interface.kwargs.items()}
+    if left:
+        raise InputError(f"no argument for {', '.join(left)}. {interface.expected()}")
+    key = {"rng": rng} if fn.needs_key else {}  # type: ignore[attr-defined]
+    return fn(params, *args, **kwargs, **key)
+
+
+def flat_results(results: Any) -> dict[str, Any]:
+    """Returns results by name: ``output_0`` for a bare one, paths such as ``scores/0`` in structures."""
+    found: dict[str, Any] = {}
+
+    def visit(path: str, item: Any) -> None:
+        if isinstance(item, Mapping):
+            for key, value in item.items():
+                visit(f"{path}/{key}" if path else str(key), value)
+        elif isinstance(item, (list, tuple)):
+            for i, value in enumerate(item):
+                visit(f"{path}/{i}" if path else f"output_{i}", value)
+        elif item is not None:
+            found[path or "output_0"] = item
+
+    visit("", results)
+    return found

@@ -1,0 +1,258 @@
+"""A traced function as a tree of blocks: JAX's jaxpr with calls inlined and dead equations gone.
+
+Only `jax.extend.core` is used. Derivative rules (``jax.custom_jvp``, ``jax.custom_vjp``) are recovered by
+differentiating the one equation that holds them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import ExportError
+
+from .literals import is_uniform, ramp
+
+__all__ = ["Block", "Constant", "Equation", "Literal", "Value", "from_jaxpr"]
+
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_lin", "xla_call"}
+_SMALL = 16  # constants of up to this many elements are written into the source
+
+
+@dataclasses.dataclass(eq=False)
+class Value:
+    """Something computed or passed in."""
+
+    aval: Any
+    hint: str = ""
+
+
+@dataclasses.dataclass(eq=False)
+class Constant(Value):
+    """An array that is too large for the source."""
+
+    array: Any = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Literal:
+    """A small constant."""
+
+    array: np.ndarray
+
+    @property
+    def aval(self) -> Any:
+        """Its shape and dtype."""
+        return jax.ShapeDtypeStruct(self.array.shape, self.array.dtype)
+
+
+@dataclasses.dataclass(eq=False)
+class Equation:
+    """One step. ``blocks`` are its inner functions by role."""
+
+    name: str
+    params: dict[str, Any]
+    inputs: list[Value | Literal]
+    outputs: list[Value]
+    path: tuple[str, ...]
+    blocks: dict[str, Block] = dataclasses.field(default_factory=dict)
+
+    def captured(self) -> list[Value | Literal]:
+        """Returns all that inner functions use, their own values included."""
+        return [v for block in self.blocks.values() for v in block.used()]
+
+
+@dataclasses.dataclass(eq=False)
+class Block:
+    """A function: arguments, steps, results."""
+
+    args: list[Value]
+    steps: list[Equation]
+    results: list[Value | Literal]
+
+    def used(self) -> list[Value | Literal]:
+        """Returns all that its steps and those of inner functions use."""
+        return [v for step in self.steps for v in (*step.inputs, *step.captured())] + list(self.results)
+
+    def prune(self) -> None:
+        """Drops steps whose results nobody uses."""
+        needed = {id(r) for r in self.results}
+        kept = []
+        for step in reversed(self.steps):
+            if any(id(v) in needed for v in step.outputs):
+                kept.append(step)
+                needed |= {id(v) for v in step.inputs} | {id(v) for v in step.captured()}
+        self.steps = kept[::-1]
+
+
+def from_jaxpr(closed: jex.ClosedJaxpr) -> Block:
+    """Returns a traced function as a block.
+
+    Raises:
+      ExportError: it calls back to Python.
+    """
+    return _Reader().block(closed, ())
+
+
+class _Reader:
+    """Reads jaxprs. Constants shared between them stay shared."""
+
+    def __init__(self) -> None:
+        self._constants: dict[int, Value | Literal] = {}
+        self._kept: list[Any] = []
+        self._open: list[str] = []  # functions with derivative rules that are being read: rules may call them
+
+    def block(self, closed: jex.ClosedJaxpr, path: tuple[str, ...]) -> Block:
+        args = [Value(var.aval) for var in closed.jaxpr.invars]
+        steps: list[Equation] = []
+        results = self._inline(closed.jaxpr, [self._constant(c) for c in closed.consts], args, path, steps)
+        block = Block(args, steps, results)
+        block.prune()
+        return block
+
+    def _constant(self, array: Any) -> Value | Literal:
+        if id(array) not in self._constants:
+            found: Value | Literal
+            key = jnp.issubdtype(array.dtype, jax.dtypes.extended)
+            if not key and (np.size(array) <= _SMALL or ramp(np.asarray(array)) or is_uniform(np.asarray(array))):
+                found = Literal(np.asarray(array))
+            else:
+                found = Constant(jax.ShapeDtypeStruct(np.shape(array), array.dtype), array=array)
+            self._constants[id(array)] = found
+            self._kept.append(array)  # so that its id stays taken
+        return self._constants[id(array)]
+
+    def _inline(
+        self,
+        jaxpr: jex.Jaxpr,
+        consts: Sequence[Value | Literal],
+        args: Sequence[Value | Literal],
+        path: tuple[str, ...],
+        steps: list[Equation],
+    ) -> list[Value | Literal]:
+        env: dict[Any, Value | Literal] = {}
+        env.update(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+
+        def read(atom: Any) -> Value | Literal:
+            return Literal(np.asarray(atom.val)) if isinstance(atom, jex.Literal) else env[atom]
+
+        for eqn in jaxpr.eqns:
+            inputs = [read(atom) for atom in eqn.invars]
+            here = (*path, *_path(eqn))
+            name = eqn.primitive.name
+            if name in _CALLS:
+                inner = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
+                closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, ())
+                consts_in = [self._constant(c) for c in closed.consts]
+                env.update(zip(eqn.outvars, self._inline(closed.jaxpr, consts_in, inputs, here, steps), strict=True))
+                continue
+            outputs = [Value(var.aval, here[-1] if here else "") for var in eqn.outvars]
+            env.update(zip(eqn.outvars, outputs, strict=True))
+            step = Equation(name, dict(eqn.params), inputs, outputs, here)
+            self._inner(step, eqn)
+            steps.append(step)
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _inner(self, step: Equation, eqn: Any) -> None:
+        """Reads an equation's inner functions."""
+        params = step.params
+        if step.name == "scan":
+            step.blocks["body"] = self.block(params["jaxpr"], ())
+        elif step.name == "while":
+            step.blocks["cond"] = self.block(params["cond_jaxpr"], ())
+            step.blocks["body"] = self.block(params["body_jaxpr"], ())
+        elif step.name == "cond":
+            for index, branch in enumerate(params["branches"]):
+                step.blocks[f"branch{index}"] = self.block(branch, ())
+        elif step.name in ("remat2", "checkpoint", "remat"):
+            step.blocks["body"] = self.block(jex.ClosedJaxpr(params["jaxpr"], ()), ())
+        elif step.name in ("custom_jvp_call", "custom_vjp_call"):
+            key = f"{step.name} {params['call_jaxpr']} {[str(v.aval) for v in step.inputs]}"
+            step.params = {"key": key}
+            if key in self._open:
+                return
+            self._open.append(key)
+            (self._custom_jvp if step.name == "custom_jvp_call" else self._custom_vjp)(step, eqn)
+            self._open.pop()
+        elif step.name in ("reduce", "reduce_window", "scatter_apply", "linear_solve", "custom_linear_solve"):
+            raise ExportError(f"JAX's primitive {step.name!r} cannot be written as source")
+        elif "callback" in step.name:
+            raise ExportError("the function calls back to Python, which an artefact cannot hold")
+
+    def _custom_jvp(self, step: Equation, eqn: Any) -> None:
+        step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
+        function = _alone(eqn)
+        avals = [v.aval for v in step.inputs]
+        inexact = [i for i, a in enumerate(avals) if jnp.issubdtype(a.dtype, jnp.inexact)]
+
+        def rule(primals: list[Any], tangents: list[Any]) -> Any:
+            def call(*chosen: Any) -> Any:
+                given = list(primals)
+                for i, value in zip(inexact, chosen, strict=True):
+                    given[i] = value
+                return function(*given)
+
+            primals_out, tangents_out = jax.jvp(call, [primals[i] for i in inexact], tangents)
+            return primals_out, [t for t in tangents_out if t.dtype != jax.dtypes.float0]
+
+        structs = [_struct(a) for a in avals]
+        closed = jax.make_jaxpr(rule)(structs, [structs[i] for i in inexact])
+        step.blocks["jvp"] = self.block(closed, ())
+
+    def _custom_vjp(self, step: Equation, eqn: Any) -> None:
+        step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
+        function = _alone(eqn)
+        structs = [_struct(v.aval) for v in step.inputs]
+        inexact = [i for i, s in enumerate(structs) if jnp.issubdtype(s.dtype, jnp.inexact)]
+        trees: list[Any] = []
+
+        def forward(*args: Any) -> Any:
+            def call(*chosen: Any) -> Any:
+                given = list(args)
+                for i, value in zip(inexact, chosen, strict=True):
+                    given[i] = value
+                return function(*given)
+
+            results, pull = jax.vjp(call, *(args[i] for i in inexact))
+            leaves, tree = jax.tree.flatten(pull)
+            trees.append(tree)
+            return results, leaves
+
+        closed, (results, leaves) = jax.make_jaxpr(forward, return_shape=True)(*structs)
+        step.blocks["forward"] = self.block(closed, ())
+
+        def backward(leaves: Any, cotangents: Any) -> Any:
+            given = [
+                c if jnp.issubdtype(c.dtype, jnp.inexact) else np.zeros(c.shape, jax.dtypes.float0) for c in cotangents
+            ]
+            return jax.tree.unflatten(trees[-1], leaves)(given)
+
+        step.blocks["backward"] = self.block(jax.make_jaxpr(backward)(leaves, results), ())
+
+
+def _alone(eqn: Any) -> Any:
+    """Returns an equation as a function of its inputs, its derivative rule alive."""
+
+    def call(*args: Any) -> list[Any]:
+        found = eqn.primitive.get_bind_params(eqn.params)
+        functions, params = found if isinstance(found, tuple) else ((), found)  # JAX before 0.10: a pair
+        return list(eqn.primitive.bind(*functions, *args, **params))
+
+    return call
+
+
+def _struct(aval: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _path(eqn: Any) -> tuple[str, ...]:
+    """Returns the scopes of an equation: TensorFlow's node names, which hold slashes themselves."""
+    text = str(eqn.source_info.name_stack)
+    return tuple(part for part in text.split("/") if part)

@@ -1,0 +1,375 @@
+"""Blocks as Python functions."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import jax.numpy as jnp
+
+from . import literals, primitives
+from .blocks import Block, Constant, Equation, Literal, Value
+from .layout import define, statement
+from .names import Names
+
+__all__ = [
+    "FunctionWriter",
+    "dimension_sources",
+    "loaded",
+    "tuple_of",
+    "write_custom_jvp",
+    "write_custom_vjp",
+]
+
+
+def tuple_of(items: Sequence[str]) -> str:
+    """Returns a tuple display."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+class ModuleLike(Protocol):
+    """What a function needs of the module around it."""
+
+    used: set[int]
+    """Identities of the values that anything uses."""
+
+    def constant(self, value: Constant) -> str:
+        """Returns the source that reads a large constant."""
+        ...
+
+    def custom(self, step: Equation) -> str:
+        """Returns the name of a function with derivative rules."""
+        ...
+
+
+class FunctionWriter:
+    """Writes the body of one Python function, inner functions included.
+
+    Args:
+      names: where names come from.
+      module: the module that the function is part of: it holds large constants and functions with derivative rules.
+      lines: where lines go.
+      indent: spaces before each line.
+      env: names of values that are known already.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        module: ModuleLike,
+        lines: list[str] | None = None,
+        indent: int = 4,
+        env: dict[int, str] | None = None,
+    ):
+        self.names = names
+        self.lines: list[str] = [] if lines is None else lines
+        self.indent = indent
+        self.env: dict[int, str] = {} if env is None else env
+        self.module = module
+        self.like: list[tuple[str, str]] = []
+
+    def add(self, text: str, comment: str = "") -> None:
+        """Adds a statement."""
+        self.lines.extend(statement(text, self.indent, comment))
+
+    def bind(self, value: Value, name: str) -> None:
+        """Says that ``value`` is called ``name``."""
+        self.env[id(value)] = name
+
+    def text(self, item: Value | Literal, *, typed: bool = True) -> str:
+        """Returns an operand."""
+        if isinstance(item, Literal):
+            return literals.scalar(item.array, typed=typed) if item.array.ndim == 0 else literals.array(item.array)
+        if id(item) not in self.env and isinstance(item, Constant):
+            self.env[id(item)] = self.module.constant(item)
+        return self.env[id(item)]
+
+    def block(self, block: Block) -> list[str]:
+        """Writes a block's steps; its arguments are bound already. Returns its results."""
+        for step in block.steps:
+            self.step(step)
+        return [self.text(r) for r in block.results]
+
+    def step(self, step: Equation) -> None:
+        """Writes one step."""
+        writer = _STRUCTURED.get(step.name)
+        if writer is not None:
+            writer(self, step)
+            return
+        eqn = primitives.Equation(
+            step.name,
+            step.params,
+            [self.text(v) for v in step.inputs],
+            [self.text(v, typed=False) for v in step.inputs],
+            [v.aval for v in step.inputs],
+            [v.aval for v in step.outputs],
+        )
+        text = primitives.expression(eqn)
+        for shape, source in self.like:
+            text = text.replace(shape, source)
+        if eqn.typed and text == eqn.typed[0] and len(step.outputs) == 1:
+            self.bind(step.outputs[0], text)
+            return
+        self.assign(step.outputs, text, sequence=step.name in _SEQUENCES)
+
+    def assign(self, outputs: Sequence[Value], text: str, *, sequence: bool = False) -> None:
+        """Writes an assignment to new names."""
+        names = _named(self, outputs, "value", unpacked=sequence)
+        comment = literals.type_comment(outputs[0].aval) if len(outputs) == 1 and not self.like else ""
+        if not sequence:
+            self.add(f"{names[0]} = {text}", comment)
+        else:
+            self.add(f"{_targets(names)} = {text}", comment)
+
+    def function(
+        self,
+        name: str,
+        args: list[str],
+        block: Block,
+        results: Callable[[list[str]], str],
+        unpack: Sequence[str] = (),
+        dims: Sequence[Value] = (),
+    ) -> None:
+        """Writes an inner function.
+
+        Args:
+          name: its name.
+          args: its arguments.
+          block: what it does; its arguments have names already.
+          results: makes what follows ``return`` from the block's results.
+          unpack: statements at its start.
+          dims: values whose shapes tell symbolic dimensions, for a function that does not stand inside another.
+        """
+        nested = self.indent > 0
+        if nested:
+            self.lines.append("")
+        self.lines.extend(define(name, args, self.indent))
+        inner = FunctionWriter(self.names, self.module, [], self.indent + 4, self.env)
+        inner.like = self.like
+        if not nested:
+            # Written in terms of its argument's shape, one function serves for all shapes.
+            dims = [v for v in dims if self.env[id(v)] != "_"]
+            first = next((v for v in dims if len(v.aval.shape) > 0), None)
+            inner.like = [(literals.shape(first.aval.shape), f"{self.env[id(first)]}.shape")] if first else []
+        inner.add(f"return {results(inner.block(block))}")
+        start = FunctionWriter(self.names, self.module, self.lines, self.indent + 4)
+        for line in unpack:
+            start.add(line)
+        if not nested:
+            found = dimension_sources([(self.env[id(v)], v) for v in dims])
+            used = loaded(inner.lines)
+            for dim, source in found.items():
+                if dim in used:
+                    start.add(f"{dim} = {source}")
+        self.lines.extend(inner.lines)
+        self.lines.extend([""] if nested else ["", ""])
+
+
+def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
+    """Returns symbolic dimensions and the source that gives them."""
+    found: dict[str, str] = {}
+    for name, value in values:
+        for axis, dim in enumerate(value.aval.shape):
+            if not isinstance(dim, int) and str(dim).isidentifier():
+                found.setdefault(str(dim), f"{name}.shape[{axis}]")
+    return found
+
+
+def loaded(lines: Sequence[str]) -> set[str]:
+    """Returns the names that lines of a function use."""
+    text = textwrap.dedent("\n".join(lines))
+    return {n.id for n in ast.walk(ast.parse("def f():\n" + textwrap.indent(text, "    "))) if isinstance(n, ast.Name)}
+
+
+_SEQUENCES = {"split", "sort", "top_k", "qr", "lu", "svd", "eigh", "rng_bit_generator", "optimization_barrier"}
+
+
+def _targets(names: Sequence[str]) -> str:
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
+
+
+def _named(writer: FunctionWriter, values: Sequence[Value], hint: str, *, unpacked: bool = True) -> list[str]:
+    """Names values; those that are unpacked and never used are ``_``."""
+    names = ["_" if unpacked and id(v) not in writer.module.used else writer.names.new(v.hint or hint) for v in values]
+    for value, name in zip(values, names, strict=True):
+        writer.bind(value, name)
+    return names
+
+
+def _share(writer: FunctionWriter, inner: Sequence[Value], outer: Sequence[Value | Literal]) -> None:
+    """Lets inner arguments be the outer values, which Python's closures see."""
+    for value, source in zip(inner, outer, strict=True):
+        writer.bind(value, writer.text(source))
+
+
+def _hint(step: Equation, default: str) -> str:
+    return step.path[-1] if step.path else default
+
+
+def _scan(writer: FunctionWriter, step: Equation) -> None:
+    p, body = step.params, step.blocks["body"]
+    consts, carry = p["num_consts"], p["num_carry"]
+    _share(writer, body.args[:consts], step.inputs[:consts])
+    name = writer.names.new(f"{_hint(step, 'loop')}_body")
+    carry_args = _named(writer, body.args[consts : consts + carry], "carry")
+    slices = _named(writer, body.args[consts + carry :], "x")
+    unpack = []
+    if carry_args:
+        unpack.append(f"{_targets(carry_args)} = carry")
+    if slices:
+        unpack.append(f"{_targets(slices)} = xs")
+
+    def results(texts: list[str]) -> str:
+        return f"{tuple_of(texts[:carry]) if carry else '()'}, {tuple_of(texts[carry:]) if texts[carry:] else 'None'}"
+
+    writer.function(
+        name, ["carry" if carry_args else "_", "xs" if slices else "_" if carry_args else "__"], body, results, unpack
+    )
+    start = [writer.text(v) for v in step.inputs[consts : consts + carry]]
+    xs = [writer.text(v) for v in step.inputs[consts + carry :]]
+    args = [name, tuple_of(start) if start else "()", tuple_of(xs) if xs else "None"]
+    args.append(f"length={literals.dimension(p['length'])}")
+    if p["reverse"]:
+        args.append("reverse=True")
+    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    left, right = outputs[:carry], outputs[carry:]
+    targets = [
+        (tuple_of(left) if left else "_"),
+        (tuple_of(right) if right else "_"),
+    ]
+    writer.add(f"{', '.join(targets)} = lax.scan({', '.join(args)})")
+
+
+def _while(writer: FunctionWriter, step: Equation) -> None:
+    p = step.params
+    cond, body = step.blocks["cond"], step.blocks["body"]
+    n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
+    start = step.inputs[n_cond + n_body :]
+    names = []
+    for block, consts, count, role in (
+        (cond, step.inputs[:n_cond], n_cond, "cond"),
+        (body, step.inputs[n_cond : n_cond + n_body], n_body, "body"),
+    ):
+        _share(writer, block.args[:count], consts)
+        name = writer.names.new(f"{_hint(step, 'loop')}_{role}")
+        carry = _named(writer, block.args[count:], "carry")
+        last = role == "cond"
+        writer.function(
+            name,
+            ["carry"],
+            block,
+            (lambda texts: texts[0]) if last else tuple_of,
+            [f"{_targets(carry)} = carry"],
+        )
+        names.append(name)
+    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    initial = tuple_of([writer.text(v) for v in start])
+    writer.add(f"{_targets(outputs)} = lax.while_loop({names[0]}, {names[1]}, {initial})")
+
+
+def _cond(writer: FunctionWriter, step: Equation) -> None:
+    index, *operands = step.inputs
+    names = []
+    for number in range(len(step.params["branches"])):
+        block = step.blocks[f"branch{number}"]
+        _share(writer, block.args, operands)
+        role = ("false", "true")[number] if len(step.params["branches"]) == 2 else str(number)
+        name = writer.names.new(f"{_hint(step, 'branch')}_{role}")
+        writer.function(name, [], block, lambda texts: tuple_of(texts) if texts else "()")
+        names.append(name)
+    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    call = f"lax.switch({writer.text(index)}, [{', '.join(names)}])"
+    writer.add(f"{_targets(outputs)} = {call}" if outputs else call)
+
+
+def _checkpoint(writer: FunctionWriter, step: Equation) -> None:
+    block = step.blocks["body"]
+    name = writer.names.new(f"{_hint(step, 'checkpointed')}_fn")
+    args = _named(writer, block.args, "x", unpacked=False)
+    writer.function(name, args, block, tuple_of)
+    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    operands = ", ".join(writer.text(v) for v in step.inputs)
+    writer.add(f"{_targets(outputs)} = jax.checkpoint({name})({operands})")
+
+
+def _float0(value: Value) -> str:
+    return f"np.zeros({literals.shape(value.aval.shape)}, jax.dtypes.float0)"
+
+
+def _is_inexact(item: Value | Literal) -> bool:
+    return jnp.issubdtype(item.aval.dtype, jnp.inexact)
+
+
+def write_custom_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
+    """Writes a function with its forward-mode rule."""
+    primal, rule = step.blocks["primal"], step.blocks["jvp"]
+    count, outputs = len(step.inputs), len(step.outputs)
+    writer.lines.append("@jax.custom_jvp")
+    writer.function(name, _named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    inexact = [i for i, v in enumerate(step.inputs) if _is_inexact(v)]
+    primals = _named(writer, rule.args[:count], "x")
+    tangents = ["_"] * count
+    for i, arg in zip(inexact, rule.args[count:], strict=True):
+        tangents[i] = _named(writer, [arg], f"{primals[i]}_dot")[0]
+
+    def results(texts: list[str]) -> str:
+        remaining = iter(texts[outputs:])
+        dots = [next(remaining) if _is_inexact(v) else _float0(v) for v in step.outputs]
+        return f"{tuple_of(texts[:outputs])}, {tuple_of(dots)}"
+
+    writer.lines.append(f"@{name}.defjvp")
+    unpack = [f"{_targets(primals)} = primals", f"{_targets(tangents)} = tangents"]
+    writer.function(f"{name}_jvp", ["primals", "tangents"], rule, results, unpack, dims=rule.args)
+
+
+def write_custom_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
+    """Writes a function with its reverse-mode rule."""
+    primal, forward, backward = (step.blocks[k] for k in ("primal", "forward", "backward"))
+    outputs = len(step.outputs)
+    saved = len(forward.results) - outputs
+    inexact = [i for i, v in enumerate(step.inputs) if _is_inexact(v)]
+    writer.lines.append("@jax.custom_vjp")
+    writer.function(name, _named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+
+    def pair(texts: list[str]) -> str:
+        return f"{tuple_of(texts[:outputs])}, {tuple_of(texts[outputs:]) if saved else '()'}"
+
+    writer.function(f"{name}_fwd", _named(writer, forward.args, "x", unpacked=False), forward, pair, dims=forward.args)
+    residuals = _named(writer, backward.args[:saved], "saved")
+    cotangents = _named(writer, backward.args[saved:], "bar")
+
+    def gradients(texts: list[str]) -> str:
+        out = ["None"] * len(step.inputs)
+        for i, text in zip(inexact, texts, strict=True):
+            out[i] = text
+        return tuple_of(out)
+
+    unpack = [f"{_targets(residuals)} = residuals"] if saved else []
+    unpack.append(f"{_targets(cotangents)} = cotangents")
+    arguments = ["residuals" if saved else "_", "cotangents"]
+    writer.function(f"{name}_bwd", arguments, backward, gradients, unpack, dims=backward.args)
+    writer.add(f"{name}.defvjp({name}_fwd, {name}_bwd)")
+
+
+def _custom(writer: FunctionWriter, step: Equation) -> None:
+    _call(writer, step, writer.module.custom(step))
+
+
+def _call(writer: FunctionWriter, step: Equation, name: str) -> None:
+    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    operands = ", ".join(writer.text(v) for v in step.inputs)
+    writer.add(f"{_targets(outputs)} = {name}({operands})")
+
+
+_STRUCTURED: dict[str, Callable[[FunctionWriter, Equation], None]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "remat2": _checkpoint,
+    "remat": _checkpoint,
+    "checkpoint": _checkpoint,
+    "custom_jvp_call": _custom,
+    "custom_vjp_call": _custom,
+}

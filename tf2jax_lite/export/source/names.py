@@ -1,0 +1,67 @@
+"""Names for variables and functions of generated source."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+
+__all__ = ["Names", "identifier"]
+
+_LONGEST = 28
+_TAKEN = {
+    "l",
+    "O",
+    "I",
+    "jax",
+    "jnp",
+    "lax",
+    "np",
+    "params",
+    "rng",
+    "carry",
+    "xs",
+    "primals",
+    "tangents",
+    "residuals",
+    "cotangents",
+    "outputs",
+    *keyword.kwlist,
+    *keyword.softkwlist,
+    *dir(builtins),
+}
+
+
+def identifier(text: str, default: str = "value") -> str:
+    """Returns a name in snake case: ``MatMul`` becomes ``mat_mul``, ``conv2d_1/BiasAdd`` ``conv2d_1_bias_add``."""
+    text = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", text)
+    text = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", text)
+    text = re.sub(r"[^0-9a-zA-Z]+", "_", text).strip("_").lower()
+    text = re.sub(r"__+", "_", text)[:_LONGEST].strip("_")
+    if not text:
+        return default
+    return f"n{text}" if text[0].isdigit() else text
+
+
+class Names:
+    """Hands out names, each once."""
+
+    def __init__(self, outer: Names | None = None, taken: set[str] | None = None):
+        self._used: dict[str, int] = {}
+        self._taken = {*_TAKEN, *(taken or ())} | (outer.all() if outer is not None else set())
+
+    def all(self) -> set[str]:
+        """Returns all names that are taken."""
+        return {*self._taken, *self._used}
+
+    def new(self, hint: str, default: str = "value") -> str:
+        """Returns a new name like ``hint``."""
+        base = identifier(hint, default)
+        count = self._used.get(base, 0)
+        name = base
+        while name in self._taken or (name in self._used):
+            count += 1
+            name = f"{base}_{count}"
+        self._used[base] = count
+        self._used.setdefault(name, 0)
+        return name
