@@ -1,0 +1,63 @@
+"""An artefact beside TensorFlow: both backends, and a damaged one."""
+
+import importlib
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import ExportError
+
+from . import models
+
+
+@pytest.fixture(scope="module")
+def artefact(tmp_path_factory):
+    path = tmp_path_factory.mktemp("artefact") / "out"
+    functions = {"serving_default": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
+    tf2jax.export_functions(functions, path, platforms=["cpu"])
+    return path
+
+
+def test_both_backends_agree(artefact):
+    result = tf2jax.verify(models.TESTDATA / "tf_module", artefact, train=True)
+    assert result.ok, [(s.error, s.outputs) for s in result.signatures]
+    repeat, serving = result.signatures
+    assert {o.against for o in serving.outputs} == {"jax", "stablehlo", "source"}
+    assert {o.kind for o in serving.outputs if o.against == "source"} == {"result", "variable"}
+    assert "no signature" in repeat.notes[0]
+
+
+def test_an_artefact_with_64_bits(tmp_path):
+    with jax.enable_x64(True):
+        functions = {"serving_default": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
+        tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"])
+    options = {"signatures": ["serving_default"], "backends": ["stablehlo"]}
+    result = tf2jax.verify(models.TESTDATA / "tf_module", tmp_path / "out", **options)
+    assert result.ok, [(s.error, s.outputs) for s in result.signatures]
+
+
+def test_other_params_are_noticed(artefact, tmp_path, monkeypatch):
+    loading = importlib.import_module("tf2jax_lite.export.load")
+    read = loading._params
+    monkeypatch.setattr(loading, "_params", lambda *a: {n: np.asarray(v) + 1 for n, v in read(*a).items()})
+    result = tf2jax.verify(models.TESTDATA / "tf_module", artefact, signatures=["serving_default"])
+    (signature,) = result.signatures
+    assert not result.ok
+    assert {o.against for o in signature.outputs if not o.ok} == {"stablehlo", "source"}
+    assert signature.bisection is None  # the conversion in this process agrees
+
+
+def test_damage_is_refused(artefact, tmp_path):
+    with pytest.raises(ExportError):
+        tf2jax.verify(models.TESTDATA / "tf_module", tmp_path)
+    file = next(artefact.glob("*.safetensors"))
+    content = file.read_bytes()
+    try:
+        save_file({n: np.asarray(v + 1) for n, v in load_file(file).items()}, file)
+        with pytest.raises(ExportError, match="damaged"):
+            tf2jax.verify(models.TESTDATA / "tf_module", artefact, signatures=["serving_default"])
+    finally:
+        file.write_bytes(content)

@@ -1,0 +1,51 @@
+"""The page is well-formed, needs nothing from elsewhere, and holds what it should."""
+
+import dataclasses
+import re
+import xml.etree.ElementTree as ElementTree
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.verification.report import html_report
+
+from . import models
+
+
+def parsed(text):
+    assert text.startswith("<!DOCTYPE html>")
+    return ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
+
+
+def test_agreement(tmp_path):
+    result = tf2jax.verify(models.TESTDATA / "tf_module", report=tmp_path / "sub" / "report.html", bisect=True)
+    text = (tmp_path / "sub" / "report.html").read_text()
+    page = parsed(text)
+    assert "agrees with TensorFlow" in text and "probabilities" in text and "MatMul" in text
+    assert len(page.findall(".//svg")) == 6  # errors, times and ops, of two signatures
+    assert not re.search(r"<script|<link|<img|https?:|@import|url\(", text)
+    assert set(result.signatures[0].seconds) == {"tensorflow", "jax"}
+
+
+def test_difference():
+    with tf2jax.override_op("Softmax", models.softmax):
+        result = tf2jax.verify(models.TESTDATA / "tf_module", signatures=["serving_default"])
+    text = html_report(result)
+    page = parsed(text)
+    assert "differs from TensorFlow" in text
+    marked = [c for c in page.findall(".//circle") if c.get("class") == "bad"]
+    assert len(marked) == 1 and "Softmax" in marked[0].find("title").text
+
+
+def test_what_comes_out_of_a_model_is_text():
+    result = tf2jax.verify(models.TESTDATA / "tf_module", signatures=["serving_default"])
+    (signature,) = result.signatures
+    evil = '<script>alert("1")</script>&\x00\x1b]]>'
+    changed = dataclasses.replace(
+        signature,
+        signature=evil,
+        error=evil,
+        notes=[evil],
+        ops={evil: 1},
+        outputs=[dataclasses.replace(o, name=evil, problem=evil) for o in signature.outputs],
+    )
+    text = html_report(dataclasses.replace(result, model=evil, signatures=[changed]))
+    assert parsed(text) is not None and "<script" not in text

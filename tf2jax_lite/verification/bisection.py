@@ -1,0 +1,387 @@
+"""Which nodes differ: TensorFlow and JAX walk the same graph side by side, node by node.
+
+Each node runs in TensorFlow on TensorFlow's values and in JAX on JAX's values; the difference of their results is the
+error that has accumulated. Where it is large, the node runs in JAX once more on TensorFlow's values: what differs then
+is the node's own doing, whatever came before. Calls and branches are entered, and loops iteration by iteration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tensorflow as tf
+
+from tf2jax_lite import ir
+from tf2jax_lite.lowering import Program, Trace
+from tf2jax_lite.lowering.plan import Plan, Step
+from tf2jax_lite.lowering.trace import Frame
+from tf2jax_lite.ops import values
+
+from .compare import is_float, relative_error, tolerance_of
+from .locations import locate
+from .subjects import Subject
+from .suspects import Bisection, NodeError, Suspect, describe_inputs, short_attributes
+from .tf_nodes import run_node
+
+__all__ = ["bisect"]
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_IFS = frozenset({"If", "StatelessIf", "XlaIf", "_If"})
+_CASES = frozenset({"Case", "StatelessCase"})
+_WHILES = frozenset({"While", "StatelessWhile", "XlaWhile", "_While"})
+# Loops that run longer are one node.
+_MOST_ITERATIONS = 64
+# How much a node's error must exceed that of its inputs where the node cannot be run on TensorFlow's values.
+_JUMP = 10.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pair:
+    """One tensor on both sides, and how far apart they are; None where that cannot be told (resources, strings).
+
+    A variant (a list of tensors) is as far apart as what went into it.
+    """
+
+    tf: Any
+    jax: Any
+    error: float | None
+
+
+class _TooLong(Exception):
+    """A loop has more iterations than are walked through."""
+
+
+def bisect(
+    subject: Subject, inputs: Sequence[np.ndarray], *, rtol: float | None = None, seed: int = 0, most: int = 5
+) -> Bisection:
+    """Walks through a function on both sides.
+
+    Args:
+      subject: the function.
+      inputs: its flat inputs.
+      rtol: from which relative error on a node is a suspect, instead of its dtype's tolerance.
+      seed: for nodes that draw random numbers; TensorFlow's numbers are used for both sides.
+      most: how many suspects are described.
+    """
+    walk = _Walk(subject, rtol, seed, most)
+    return walk.main(inputs)
+
+
+class _Walk:
+    def __init__(self, subject: Subject, rtol: float | None, seed: int, most: int):
+        converted = subject.converted
+        self._subject = subject
+        self._program: Program = converted.program
+        self._rtol = rtol
+        self._most = most
+        self._trace = Trace(self._program, dict(subject.params), jax.random.key(seed), loose=converted.loose)
+        self._variables = {
+            name: tf.Variable(tf.constant(np.asarray(value), tf.dtypes.as_dtype(converted.variables[name].dtype)))
+            for name, value in subject.params.items()
+        }
+        self._variable_errors: dict[str, float] = {}
+        self._records: dict[tuple[str, ...], NodeError] = {}
+        self._suspects: dict[tuple[str, ...], Suspect] = {}
+        self._not_run: dict[str, str] = {}
+        self._functions: list[str] = []
+        self._iterations: list[int] = []
+        self._used: list[bool] = []
+        self._tf_only = False
+
+    def main(self, inputs: Sequence[np.ndarray]) -> Bisection:
+        graph = self._program.graph
+        captured = {c.index: c.value for c in graph.captures}
+        pairs = []
+        for index in range(len(graph.main.args)):
+            value = captured.get(index, inputs[index] if index < len(inputs) else None)
+            if isinstance(value, ir.Variable):
+                handle = values.VariableHandle(value.name, value.dtype, value.shape)
+                pairs.append(_Pair(self._variables[value.name].handle, handle, None))
+            else:
+                pairs.append(_Pair(tf.constant(value), value, 0.0))
+        results = self._run(self._program.plan(graph.main), pairs, self._trace.root_frame())
+        errors = [p.error for p in results if p.error is not None]
+        return Bisection(
+            suspects=list(self._suspects.values()),
+            nodes=list(self._records.values()),
+            error=max(errors, default=0.0),
+            not_run=dict(self._not_run),
+        )
+
+    def _run(self, plan: Plan, args: Sequence[_Pair], frame: Frame) -> list[_Pair]:
+        env: list[Any] = [None] * plan.size
+        env[: len(args)] = args
+        self._functions.append(plan.function.name)
+        used = {*plan.outputs, *(i for step in plan.steps for i in step.inputs)}
+        try:
+            for step in plan.steps:
+                # Kernels leave results that nobody reads as they like.
+                self._used = [slot in used for slot in step.outputs]
+                results = self._step(step, [env[i] for i in step.inputs], frame)
+                for slot, pair in zip(step.outputs, results, strict=True):
+                    env[slot] = pair
+                for slot in step.release:
+                    env[slot] = None
+        finally:
+            self._functions.pop()
+        return [env[i] for i in plan.outputs]
+
+    def _step(self, step: Step, pairs: list[_Pair], frame: Frame) -> list[_Pair]:
+        op, kwargs = step.node.op, step.kwargs
+        if op in _CALLS:
+            return self._call(kwargs["f"], pairs, frame.enter(step))
+        if op in _IFS and pairs[0].tf is not None:
+            branch = kwargs["then_branch"] if _truth(pairs[0].tf) else kwargs["else_branch"]
+            return self._call(branch, pairs[1:], frame.enter(step))
+        if op in _CASES and pairs[0].tf is not None:
+            index, last = int(pairs[0].tf), len(kwargs["branches"]) - 1
+            return self._call(kwargs["branches"][index if 0 <= index <= last else last], pairs[1:], frame.enter(step))
+        if op in _WHILES:
+            return self._loop(step, pairs, frame)
+        return self._leaf(step, pairs, frame, lambda: run_node(step.node, [p.tf for p in pairs]))
+
+    def _call(self, ref: ir.FunctionRef, pairs: Sequence[_Pair], frame: Frame) -> list[_Pair]:
+        return self._run(self._program.plan(self._program.function(ref.name)), pairs, frame)
+
+    def _loop(self, step: Step, pairs: list[_Pair], frame: Frame) -> list[_Pair]:
+        state = dict(self._trace.state)
+        before = {name: variable.read_value() for name, variable in self._variables.items()}
+        depth, used = len(self._functions), self._used
+        try:
+            return self._iterate(step, pairs, frame, None if self._tf_only else _MOST_ITERATIONS)
+        except _TooLong:
+            del self._functions[depth:]
+            self._used = used
+            self._trace.state = state
+            for name, value in before.items():
+                self._variables[name].assign(value)
+        return self._leaf(step, pairs, frame, lambda: self._loop_in_tf(step, pairs, frame))
+
+    def _iterate(self, step: Step, pairs: list[_Pair], frame: Frame, most: int | None) -> list[_Pair]:
+        count = 0
+        self._iterations.append(0)
+        try:
+            while True:
+                self._iterations[-1] = count
+                inner = frame.enter(step, count)
+                if not _truth(self._call(step.kwargs["cond"], pairs, inner)[0].tf):
+                    return pairs
+                if most is not None and count >= most:
+                    raise _TooLong
+                pairs = self._call(step.kwargs["body"], pairs, inner)
+                count += 1
+        finally:
+            self._iterations.pop()
+
+    def _loop_in_tf(self, step: Step, pairs: list[_Pair], frame: Frame) -> list[Any]:
+        self._tf_only = True
+        try:
+            return [p.tf for p in self._iterate(step, pairs, frame, None)]
+        finally:
+            self._tf_only = False
+
+    def _leaf(self, step: Step, pairs: list[_Pair], frame: Frame, run: Callable[[], list[Any]]) -> list[_Pair]:
+        node, op, used = step.node, step.op, self._used
+        if self._tf_only:
+            return [_Pair(t, None, None) for t in run()]
+        if op.effect and not node.output_dtypes:
+            return []
+        written_before = self._written(pairs) if op.writes else {}
+        state = dict(self._trace.state)
+        expected = self._tensorflow(node, pairs, run)
+        if op.needs_key and expected is not None:
+            return [_Pair(t, jnp.asarray(t.numpy()), 0.0) for t in expected]
+        problem = ""
+        try:
+            actual = self._trace._apply(step, [p.jax for p in pairs], frame)
+        except Exception as error:  # what the implementation raises is what is looked for
+            problem, actual = f"{type(error).__name__}: {error}", None
+        if expected is None:
+            return [_Pair(_as_tf(a), a, None) for a in actual or [None] * len(node.output_dtypes)]
+        if actual is None:
+            actual = [_as_jax(t) for t in expected]
+        errors = _errors(expected, actual, used)
+        for name in written_before:
+            errors.append(self._variable_errors.setdefault(name, 0.0))
+            self._variable_errors[name] = errors[-1] = self._variable_error(name)
+        known = [e for e in errors if e is not None]
+        own = _Own(self, step, pairs, frame, expected, used, written_before, state)
+        self._judge(step, frame, pairs, max(known, default=0.0), bool(known), problem, own)
+        inside = max((p.error for p in pairs if p.error is not None), default=None)
+        errors = [inside if e is None and t.dtype == tf.variant else e for t, e in zip(expected, errors, strict=False)]
+        return [_Pair(t, a, e) for t, a, e in zip(expected, actual, errors, strict=True)]
+
+    def _tensorflow(self, node: ir.Node, pairs: list[_Pair], run: Callable[[], list[Any]]) -> list[Any] | None:
+        """Returns TensorFlow's results, or None if it cannot run the node by itself."""
+        if any(p.tf is None for p in pairs):
+            self._not_run.setdefault(node.name, "an input is not known")
+            return None
+        try:
+            results = run()
+        except Exception as error:  # raw ops raise anything for what they do not take
+            self._not_run.setdefault(node.name, f"{node.op}: {str(error).splitlines()[0] if str(error) else error!r}")
+            return None
+        if len(results) != len(node.output_dtypes):
+            self._not_run.setdefault(node.name, f"{node.op}: {len(results)} results")
+            return None
+        return results
+
+    def _judge(
+        self, step: Step, frame: Frame, pairs: list[_Pair], error: float, known: bool, problem: str, own: _Own
+    ) -> None:
+        node = step.node
+        incoming = [p.error for p in pairs if p.error is not None]
+        incoming += [self._variable_errors.get(n, 0.0) for n in _handles(pairs) if n not in own.written_before]
+        before = max(incoming, default=0.0)
+        tolerance = self._tolerance(node)
+        itself: float | None = None
+        suspicious = bool(problem)
+        if known and error <= tolerance:
+            itself = error if before == 0 else None
+        elif known and not problem:
+            itself = error if before == 0 else own.error()
+            limit = max(before * _JUMP, tolerance) if itself is None else tolerance
+            suspicious = (error if itself is None else itself) > limit
+        key = (*frame.path, node.name)
+        known_record = self._records.get(key)
+        if known and (known_record is None or error > known_record.error):
+            order = len(self._records) if known_record is None else known_record.order
+            path = "/".join(key)
+            self._records[key] = NodeError(order, path, node.op, _finite(error), _finite(before), suspicious)
+        if suspicious and key not in self._suspects and len(self._suspects) < self._most:
+            self._suspects[key] = Suspect(
+                node=node.name,
+                op=node.op,
+                path="/".join(key),
+                function=self._functions[-1],
+                attributes=short_attributes(node),
+                inputs=describe_inputs(node, [p.tf for p in pairs]),
+                error=_finite(error),
+                input_error=_finite(before),
+                own_error=None if itself is None else _finite(itself),
+                iteration=list(self._iterations),
+                location=locate(self._subject, node, self._functions[-1]),
+                problem=problem,
+                step=step,
+                arrays=[_as_numpy(p.tf, own.written_before, self._variables, p.jax) for p in pairs],
+            )
+
+    def _tolerance(self, node: ir.Node) -> float:
+        found = [tolerance_of(d, self._rtol) for d in node.output_dtypes if isinstance(d, np.dtype)]
+        if any(isinstance(d, np.dtype) and not (is_float(d) or d.kind == "c") for d in node.output_dtypes):
+            return 0.0 if not any(found) else max(found)
+        return max(found, default=tolerance_of(np.float32, self._rtol))
+
+    def _written(self, pairs: Sequence[_Pair]) -> dict[str, np.ndarray]:
+        return {n: self._variables[n].numpy() for n in _handles(pairs) if n in self._variables}
+
+    def _variable_error(self, name: str) -> float:
+        value = self._trace.state.get(name)
+        return 0.0 if value is None else relative_error(self._variables[name].numpy(), np.asarray(value))
+
+
+@dataclasses.dataclass
+class _Own:
+    """One node run in JAX on TensorFlow's values."""
+
+    walk: _Walk
+    step: Step
+    pairs: list[_Pair]
+    frame: Frame
+    expected: list[Any]
+    used: list[bool]
+    written_before: dict[str, np.ndarray]
+    state: dict[str, Any]
+
+    def error(self) -> float | None:
+        """Returns the node's own error; None if its inputs have no counterpart in JAX."""
+        if any(_is_opaque(p.tf) and not isinstance(p.jax, values.VariableHandle) for p in self.pairs):
+            return None
+        walk = self.walk
+        with self._variables_of_tf():
+            try:
+                actual = walk._trace._apply(self.step, [_forced(p) for p in self.pairs], self.frame)
+            except Exception:  # it ran on JAX's own values: nothing is known
+                return None
+            errors = _errors(self.expected, actual, self.used)
+            errors += [walk._variable_error(n) for n in self.written_before]
+        known = [e for e in errors if e is not None]
+        return max(known) if known else None
+
+    @contextlib.contextmanager
+    def _variables_of_tf(self) -> Iterator[None]:
+        trace = self.walk._trace
+        after = trace.state
+        trace.state = dict(self.state)
+        for name in _handles(self.pairs):
+            if name in self.walk._variables:
+                trace.state[name] = self.written_before.get(name, self.walk._variables[name].numpy())
+        try:
+            yield
+        finally:
+            trace.state = after
+
+
+def _handles(pairs: Sequence[_Pair]) -> list[str]:
+    return [p.jax.name for p in pairs if isinstance(p.jax, values.VariableHandle)]
+
+
+def _truth(value: Any) -> bool:
+    found = value.numpy()
+    if np.ndim(found):
+        return bool(np.size(found))
+    return bool(found != b"") if isinstance(found, bytes) else bool(found)
+
+
+def _is_opaque(tensor: Any) -> bool:
+    return tensor is None or tensor.dtype in (tf.resource, tf.variant, tf.string)
+
+
+def _errors(expected: Sequence[Any], actual: Sequence[Any], used: Sequence[bool]) -> list[float | None]:
+    return [_error(t, a) if u else None for t, a, u in zip(expected, actual, used, strict=True)]
+
+
+def _error(tensor: Any, value: Any) -> float | None:
+    if _is_opaque(tensor):
+        return None
+    try:
+        return relative_error(tensor.numpy(), np.asarray(values.as_array(value)))
+    except (TypeError, ValueError):  # something of JAX's that is no array
+        return None
+
+
+def _finite(error: float) -> float:
+    return min(error, 1e300)
+
+
+def _forced(pair: _Pair) -> Any:
+    if _is_opaque(pair.tf):
+        return pair.jax
+    array = pair.tf.numpy()
+    return np.asarray(array) if values.is_static(pair.jax) else jnp.asarray(array)
+
+
+def _as_jax(tensor: Any) -> Any:
+    return None if _is_opaque(tensor) else jnp.asarray(tensor.numpy())
+
+
+def _as_tf(value: Any) -> Any:
+    try:
+        return tf.constant(np.asarray(value)) if isinstance(value, (np.ndarray, np.generic, jax.Array)) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _as_numpy(tensor: Any, before: dict[str, np.ndarray], variables: dict[str, Any], handle: Any) -> Any:
+    """Returns an input's value, a variable's for a handle; None if it has none."""
+    if isinstance(handle, values.VariableHandle):
+        if handle.name in before:
+            return before[handle.name]
+        return variables[handle.name].numpy() if handle.name in variables else None
+    return None if _is_opaque(tensor) else tensor.numpy()

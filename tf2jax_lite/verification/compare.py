@@ -1,0 +1,166 @@
+"""Two arrays that should be equal: how far apart they are, and where."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+__all__ = ["TOLERANCE", "OutputComparison", "compare_arrays", "failed", "is_float", "relative_error", "tolerance_of"]
+
+TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "complex64": 1e-4, "float64": 1e-4, "complex128": 1e-4}
+
+# How many positions are listed of what is not finite.
+_MOST_POSITIONS = 5
+
+# The integer of as many bits as each float, by which neighbouring floats are neighbouring integers.
+_BITS = {2: np.int16, 4: np.int32, 8: np.int64}
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputComparison:
+    """One array of TensorFlow's beside one of JAX's: a result, a gradient, or a variable after the call.
+
+    Attributes:
+      name: the array's name.
+      dtype, shape: as TensorFlow gave them.
+      max_abs_error: largest absolute difference; for integers, strings and booleans the number that differ.
+      max_rel_error: largest absolute difference, relative to the largest magnitude of TensorFlow's array.
+      ok: whether dtype and shape agree, NaN and infinities stand in the same places, and everything else is close:
+        ``|jax - tf| <= rtol * (|tf| + max |tf|)``.
+      problem: what is wrong, if it is not the numbers.
+      max_ulp: largest number of floats that lie between the two; None for what is not a real float.
+      nan, infinite: number of NaN and infinities, TensorFlow's and JAX's.
+      positions: of the first elements where only one side is NaN or infinite, or infinities have different signs.
+      kind: ``result``, ``gradient`` or ``variable``.
+      against: what was compared with TensorFlow: ``jax``, or the backend of an artefact.
+      note: why values are not compared (random numbers), or how they were.
+    """
+
+    name: str
+    dtype: str
+    shape: list[int]
+    max_abs_error: float
+    max_rel_error: float
+    ok: bool
+    problem: str = ""
+    max_ulp: int | None = None
+    nan: tuple[int, int] = (0, 0)
+    infinite: tuple[int, int] = (0, 0)
+    positions: tuple[tuple[int, ...], ...] = ()
+    kind: str = "result"
+    against: str = "jax"
+    note: str = ""
+
+
+def failed(name: str, problem: str, *, kind: str = "result", against: str = "jax") -> OutputComparison:
+    """Returns the comparison of something that could not be computed."""
+    return OutputComparison(name, "", [], float("nan"), float("nan"), False, problem, kind=kind, against=against)
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a dtype is real floating (bfloat16 and its kin included)."""
+    dtype = np.dtype(dtype)
+    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
+def tolerance_of(dtype: Any, rtol: float | None = None) -> float:
+    """Returns the relative error that passes for a dtype; integers are to be equal."""
+    name = np.dtype(dtype).name
+    return TOLERANCE.get(name, 0.0) if rtol is None or name not in TOLERANCE else rtol
+
+
+def compare_arrays(
+    name: str,
+    expected: np.ndarray,
+    actual: np.ndarray,
+    rtol: float | None = None,
+    *,
+    kind: str = "result",
+    against: str = "jax",
+    loose_dtype: bool = False,
+    values: bool = True,
+    scale: float | None = None,
+) -> OutputComparison:
+    """Compares an array with TensorFlow's.
+
+    Args:
+      name: its name.
+      expected: TensorFlow's.
+      actual: JAX's.
+      rtol: tolerance instead of the dtype's.
+      kind: see `OutputComparison`.
+      against: see `OutputComparison`.
+      loose_dtype: another dtype of the same kind is no problem; the coarser one's tolerance holds.
+      values: compare values; otherwise dtype and shape only.
+      scale: magnitude that errors are relative to, if it is not the array's own.
+    """
+    found = OutputComparison(
+        name, str(expected.dtype), list(expected.shape), float("nan"), float("nan"), False, kind=kind, against=against
+    )
+    same_dtype = expected.dtype == actual.dtype or (loose_dtype and _family(expected.dtype) == _family(actual.dtype))
+    if expected.dtype.kind in "OSU" and actual.dtype.kind in "OSU":
+        same_dtype = True
+    if not same_dtype or expected.shape != actual.shape:
+        return dataclasses.replace(found, problem=f"JAX gives {actual.dtype}{list(actual.shape)}")
+    if not values:
+        note = "draws random numbers: only dtype and shape are compared"
+        return dataclasses.replace(found, max_abs_error=0.0, max_rel_error=0.0, ok=True, note=note)
+    if _family(expected.dtype) not in "fc":
+        differing = int(np.sum(expected != actual))
+        return dataclasses.replace(
+            found, max_abs_error=float(differing), max_rel_error=float(differing), ok=differing == 0
+        )
+    tolerance = max(tolerance_of(expected.dtype, rtol), tolerance_of(actual.dtype, rtol))
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    e, a = expected.astype(wide), actual.astype(wide)
+    with np.errstate(all="ignore"):
+        unlike = (np.isnan(e) != np.isnan(a)) | ((np.isinf(e) | np.isinf(a)) & ~np.isnan(e) & ~np.isnan(a) & (e != a))
+        usable = np.isfinite(e) & np.isfinite(a)
+        difference = np.abs(np.where(usable, e, 0) - np.where(usable, a, 0))
+        worst = float(np.max(difference, initial=0.0))
+        scale = scale or float(np.max(np.abs(e[np.isfinite(e)]), initial=0.0)) or 1.0
+        close = difference <= tolerance * (np.abs(np.where(usable, e, 0)) + scale)
+    apart = bool(np.any(unlike))
+    places = tuple(tuple(int(i) for i in p) for p in np.argwhere(unlike)[:_MOST_POSITIONS])
+    return dataclasses.replace(
+        found,
+        max_abs_error=worst if not apart else float("inf"),
+        max_rel_error=worst / scale if not apart else float("inf"),
+        ok=bool(np.all(close)) and not apart,
+        problem=f"NaN or infinities differ at {int(np.sum(unlike))} position(s)" if apart else "",
+        max_ulp=_ulp(expected, actual, usable),
+        nan=(int(np.sum(np.isnan(e))), int(np.sum(np.isnan(a)))),
+        infinite=(int(np.sum(np.isinf(e))), int(np.sum(np.isinf(a)))),
+        positions=places,
+    )
+
+
+def relative_error(expected: np.ndarray, actual: np.ndarray) -> float:
+    """Returns the largest difference relative to the largest magnitude; infinite where shape or NaN differ."""
+    found = compare_arrays("", expected, actual, loose_dtype=True)
+    if found.problem:
+        return float("inf")
+    if _family(expected.dtype) not in "fc":
+        return 1.0 if found.max_abs_error else 0.0
+    return found.max_rel_error
+
+
+def _family(dtype: np.dtype) -> str:
+    if is_float(dtype):
+        return "f"
+    return {"u": "i"}.get(dtype.kind, dtype.kind)
+
+
+def _ulp(expected: np.ndarray, actual: np.ndarray, usable: np.ndarray) -> int | None:
+    if not is_float(expected.dtype) or expected.dtype != actual.dtype or expected.dtype.itemsize not in _BITS:
+        return None
+    e, a = _ordered(expected[usable]), _ordered(actual[usable])
+    gaps = np.where(e > a, e, a).astype(np.uint64) - np.where(e > a, a, e).astype(np.uint64)
+    return int(np.max(gaps, initial=0))
+
+
+def _ordered(values: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(values).view(_BITS[values.dtype.itemsize]).astype(np.int64)
+    return np.where(bits < 0, np.int64(np.iinfo(_BITS[values.dtype.itemsize]).min) - bits, bits)

@@ -1,0 +1,120 @@
+"""Inputs for a function: drawn from its signature, or given by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.signature import Interface, TensorArgument
+
+from .ranges import Range
+
+__all__ = ["draw", "given_values", "named_arguments"]
+
+# What stands for an unknown dimension that is not the batch: small, but large enough for an image's convolutions.
+_UNKNOWN = 4
+_UNKNOWN_IMAGE = 32
+# What integers are drawn from where nothing is looked up with them.
+_SMALL = 4
+
+
+def named_arguments(interface: Interface) -> dict[str, TensorArgument]:
+    """Returns a function's tensor arguments by name; those in a structure are named by their path, ``inputs/ids``."""
+    found: dict[str, TensorArgument] = {}
+
+    def visit(path: str, spec: Any) -> None:
+        if isinstance(spec, TensorArgument):
+            found[path] = spec
+        elif isinstance(spec, Mapping):
+            for key, item in spec.items():
+                visit(f"{path}/{key}", item)
+        elif isinstance(spec, (list, tuple)):
+            for i, item in enumerate(spec):
+                visit(f"{path}/{i}", item)
+
+    parameters = list(interface.signature.parameters)
+    for i, spec in enumerate(interface.args):
+        visit(parameters[i] if i < len(parameters) else f"args/{i}", spec)
+    for name, spec in interface.kwargs.items():
+        visit(name, spec)
+    return found
+
+
+def given_values(name: str, arguments: Mapping[str, TensorArgument], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns given arrays by argument; they may be named as the argument, its tensor, or the end of its path.
+
+    Raises:
+      InputError: an array belongs to no argument, or does not fit.
+    """
+    left = dict(given)
+    found: dict[str, np.ndarray] = {}
+    for path, spec in arguments.items():
+        for candidate in (path, spec.name, path.rsplit("/", 1)[-1]):
+            if candidate not in left:
+                continue
+            value = np.asarray(left.pop(candidate))
+            shape = spec.shape
+            if shape is not None and (
+                len(shape) != value.ndim
+                or any(d is not None and d != v for d, v in zip(shape, value.shape, strict=True))
+            ):
+                raise InputError(f"signature {name!r}: input {path!r} has shape {value.shape}, expected {list(shape)}.")
+            if spec.dtype is None:
+                found[path] = _strings(value)
+            elif value.dtype.kind in "SUO":
+                raise InputError(f"signature {name!r}: input {path!r} has dtype {value.dtype}, expected {spec.dtype}.")
+            else:
+                found[path] = value.astype(spec.dtype)
+            break
+    if left:
+        raise InputError(f"signature {name!r} has no input(s) {sorted(left)}; its inputs are {sorted(arguments)}.")
+    return found
+
+
+def draw(
+    arguments: Mapping[str, TensorArgument], ranges: Mapping[int, Range], seed: int, batch: int
+) -> dict[str, np.ndarray]:
+    """Draws inputs: floats in [0, 1), integers in the range of what they index, else in [0, 4).
+
+    Args:
+      arguments: by name.
+      ranges: of integer arguments, by index; see `tf2jax_lite.verification.ranges.index_ranges`.
+      seed: for the generator.
+      batch: what an unknown first dimension becomes.
+    """
+    rng = np.random.default_rng(seed)
+    out: dict[str, np.ndarray] = {}
+    for name, spec in sorted(arguments.items()):
+        shape = _shape(spec, batch)
+        dtype = spec.dtype
+        if dtype is None:
+            out[name] = np.full(shape, b"", object)
+        elif dtype.kind == "b":
+            out[name] = rng.integers(0, 2, shape).astype(bool)
+        elif dtype.kind in "iu":
+            known = ranges.get(spec.index)
+            limit = _SMALL if known is None else min(known.limit, int(np.iinfo(dtype).max))
+            out[name] = rng.integers(0, max(limit, 1), shape).astype(dtype)
+        elif dtype.kind == "c":
+            out[name] = (rng.random(shape) + 1j * rng.random(shape)).astype(dtype)
+        else:
+            out[name] = np.asarray(rng.random(shape)).astype(dtype)
+    return out
+
+
+def _shape(spec: TensorArgument, batch: int) -> list[int]:
+    shape = spec.shape or ()
+    # A batch of images: several unknown dimensions, and channels.
+    floating = spec.dtype is not None and spec.dtype.kind not in "iub"
+    other = _UNKNOWN_IMAGE if len(shape) >= 4 and floating else _UNKNOWN
+    return [(batch if i == 0 else other) if d is None else d for i, d in enumerate(shape)]
+
+
+def _strings(value: np.ndarray) -> np.ndarray:
+    out = np.empty(value.shape, object)
+    flat = [v.encode() if isinstance(v, str) else bytes(v) for v in value.reshape(-1)]
+    out.reshape(-1)[:] = flat
+    return out

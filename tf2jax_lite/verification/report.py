@@ -1,0 +1,151 @@
+"""The verdict as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tf2jax_lite.errors import ExportError
+
+from .charts import bars, error_chart, escaped
+from .compare import TOLERANCE, OutputComparison
+from .results import SignatureComparison, Verification
+from .suspects import Bisection, Suspect
+
+__all__ = ["html_report", "write_report"]
+
+_STYLE = """
+:root { color-scheme: light dark; --fg: #1c1e21; --bg: #fff; --soft: #6b7280; --line: #d9dce1; --ok: #15803d;
+  --bad: #c2261d; --bar: #4f7cc9; }
+@media (prefers-color-scheme: dark) { :root { --fg: #e6e7e9; --bg: #16181c; --soft: #9aa1ab; --line: #363a41;
+  --ok: #4ade80; --bad: #f87171; --bar: #6f9be8; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); max-width: 1040px;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-bottom: .3rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
+th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 500; } td.n { text-align: right; }
+.ok { color: var(--ok); } .bad { color: var(--bad); } .soft { color: var(--soft); }
+code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; }
+svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
+.grid { stroke: var(--line); } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
+.line { fill: none; stroke: var(--line); } .dot, .bar { fill: var(--bar); } circle.bad { fill: var(--bad); }
+"""
+
+
+def write_report(result: Verification, path: Path) -> None:
+    """Writes the page.
+
+    Raises:
+      ExportError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(html_report(result), encoding="utf-8")
+    except OSError as error:
+        raise ExportError(f"{path}: cannot be written: {error}") from error
+
+
+def html_report(result: Verification) -> str:
+    """Returns the page."""
+    verdict = "agrees with TensorFlow" if result.ok else "differs from TensorFlow"
+    parts = [
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"/>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
+        f"<title>{escaped(result.model)}: {verdict}</title><style>{_STYLE}</style></head><body>",
+        f'<h1><code>{escaped(result.model)}</code> <span class="{_class(result.ok)}">{verdict}</span></h1>',
+    ]
+    if result.artefact:
+        parts.append(f"<p>With the artefact <code>{escaped(result.artefact)}</code>.</p>")
+    if result.repro:
+        parts.append(f"<p>Reproduction: <code>{escaped(result.repro)}</code></p>")
+    for signature in result.signatures:
+        parts += _signature(signature)
+    return "".join([*parts, "</body></html>\n"])
+
+
+def _signature(result: SignatureComparison) -> Iterable[str]:
+    word = "agrees" if result.ok else "differs"
+    yield f'<h2>{escaped(result.signature)} <span class="{_class(result.ok)}">{word}</span></h2>'
+    if result.error:
+        yield f'<p class="bad"><code>{escaped(result.error)}</code></p>'
+    for note in result.notes:
+        yield f'<p class="soft">{escaped(note)}</p>'
+    if result.outputs:
+        yield f"<h3>Outputs, the worst of {len(result.cases)} call(s)</h3>"
+        yield _table(
+            ["", "name", "against", "dtype", "shape", "max abs", "max rel", "ulp", "NaN", "inf", "verdict"],
+            [_output(o) for o in result.outputs],
+        )
+    if result.bisection is not None:
+        yield from _bisection(result.bisection)
+    if result.seconds:
+        yield "<h3>Time of a call (median)</h3>"
+        texts = {name: f"{1e3 * value:.3g} ms" for name, value in result.seconds.items()}
+        yield bars(result.seconds, texts)
+    if result.ops:
+        yield "<h3>Ops</h3>"
+        yield bars({k: float(v) for k, v in result.ops.items()}, {k: str(v) for k, v in result.ops.items()})
+
+
+def _output(output: OutputComparison) -> list[str]:
+    verdict = "agrees" if output.ok else f"differs {output.problem}"
+    if output.positions:
+        verdict += " at " + ", ".join(map(str, map(list, output.positions)))
+    return [
+        output.kind,
+        f"<code>{escaped(output.name)}</code>",
+        output.against,
+        escaped(output.dtype),
+        str(output.shape),
+        f"{output.max_abs_error:.3g}",
+        f"{output.max_rel_error:.3g}",
+        "" if output.max_ulp is None else str(output.max_ulp),
+        f"{output.nan[0]} / {output.nan[1]}",
+        f"{output.infinite[0]} / {output.infinite[1]}",
+        f'<span class="{_class(output.ok)}">{escaped(verdict)}</span> <span class="soft">{escaped(output.note)}</span>',
+    ]
+
+
+def _bisection(found: Bisection) -> Iterable[str]:
+    yield f"<h3>Node by node</h3><p>{escaped(found.summary)} <span class='soft'>({escaped(found.inputs)})</span></p>"
+    yield error_chart(found.nodes, TOLERANCE["float32"])
+    yield '<p class="soft">Relative error behind each node, each side on its own values; dashed: tolerance.</p>'
+    for suspect in found.suspects:
+        yield from _suspect(suspect)
+    if found.not_run:
+        yield f'<p class="soft">{len(found.not_run)} node(s) were not run in TensorFlow by themselves.</p>'
+
+
+def _suspect(suspect: Suspect) -> Iterable[str]:
+    own = "unknown" if suspect.own_error is None else f"{suspect.own_error:.3g}"
+    yield f'<h3 class="bad"><code>{escaped(suspect.path)}</code> ({escaped(suspect.op)})</h3><p>'
+    yield f"error {suspect.error:.3g}; of its inputs {suspect.input_error:.3g}; on TensorFlow's inputs {own}"
+    if suspect.iteration:
+        yield f"; iteration {suspect.iteration}"
+    yield f"<br/>function <code>{escaped(suspect.function)}</code>"
+    if suspect.location:
+        yield f"; made at <code>{escaped(suspect.location)}</code>"
+    if suspect.problem:
+        yield f'<br/><code class="bad">{escaped(suspect.problem)}</code>'
+    yield "</p>"
+    if suspect.attributes:
+        shown = ", ".join(f"{k}={v}" for k, v in suspect.attributes.items())
+        yield f"<p><code>{escaped(shown)}</code></p>"
+    rows = [
+        [f"<code>{escaped(i['tensor'])}</code>", *(escaped(i.get(k, "")) for k in _INPUT[1:])] for i in suspect.inputs
+    ]
+    yield _table(["input", *_INPUT[1:]], rows)
+
+
+_INPUT = ("tensor", "dtype", "shape", "min", "max", "nan", "inf")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f"<th>{h}</th>" for h in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _class(ok: bool) -> str:
+    return "ok" if ok else "bad"

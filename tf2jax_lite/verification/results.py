@@ -1,0 +1,126 @@
+"""The verdict: per signature, per case, per output."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from .compare import OutputComparison
+from .suspects import Bisection
+
+__all__ = ["CaseComparison", "SignatureComparison", "Verification"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CaseComparison:
+    """One call of a signature on both sides.
+
+    Attributes:
+      seed: what inputs and projections were drawn with.
+      batch: what unknown first dimensions were; None if all inputs were given.
+      outputs: what was compared.
+    """
+
+    seed: int
+    batch: int | None
+    outputs: list[OutputComparison]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything agrees."""
+        return all(o.ok for o in self.outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureComparison:
+    """One signature: its outputs compared, or the error that kept it from running.
+
+    Attributes:
+      signature: its name.
+      outputs: the worst case of each output, gradient and variable.
+      error: why it does not convert or run.
+      cases: every call.
+      bisection: which nodes differ, if that was looked for.
+      seconds: median seconds of a call, ``tensorflow`` and ``jax``, if it was measured.
+      ops: how often each op stands in the graph.
+      notes: what was left out.
+    """
+
+    signature: str
+    outputs: list[OutputComparison]
+    error: str = ""
+    cases: list[CaseComparison] = dataclasses.field(default_factory=list)
+    bisection: Bisection | None = None
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    ops: dict[str, int] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything agrees."""
+        return not self.error and all(o.ok for o in self.outputs)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the comparison as plain JSON data."""
+        return {
+            "signature": self.signature,
+            "ok": self.ok,
+            "error": self.error,
+            "outputs": [_plain(dataclasses.asdict(o)) for o in self.outputs],
+            "cases": [
+                {
+                    "seed": c.seed,
+                    "batch": c.batch,
+                    "ok": c.ok,
+                    "outputs": [_plain(dataclasses.asdict(o)) for o in c.outputs],
+                }
+                for c in self.cases
+            ],
+            "bisection": None if self.bisection is None else _plain(self.bisection.as_json()),
+            "seconds": self.seconds,
+            "ops": self.ops,
+            "notes": self.notes,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """A model beside TensorFlow.
+
+    Attributes:
+      model: its path, or what kind of object it is.
+      signatures: what was compared.
+      artefact: the artefact's path, if one was compared.
+      repro: the script that was written, if any.
+    """
+
+    model: str
+    signatures: list[SignatureComparison]
+    artefact: str | None = None
+    repro: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything agrees."""
+        return all(s.ok for s in self.signatures)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the verdict as plain JSON data."""
+        return {
+            "ok": self.ok,
+            "model": self.model,
+            "artefact": self.artefact,
+            "repro": self.repro,
+            "signatures": [s.as_json() for s in self.signatures],
+        }
+
+
+def _plain(data: Any) -> Any:
+    """Makes what JSON cannot hold text: NaN and infinity."""
+    if isinstance(data, dict):
+        return {k: _plain(v) for k, v in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_plain(v) for v in data]
+    if isinstance(data, float) and not abs(data) < float("inf"):
+        return str(data)
+    return data

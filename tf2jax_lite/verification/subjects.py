@@ -1,0 +1,241 @@
+"""What is verified: a TensorFlow function that can be called, beside what it converts to."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2jax_lite import api, ir, model_files
+from tf2jax_lite.errors import InputError, InvalidModelError
+from tf2jax_lite.function import ConvertedFunction
+from tf2jax_lite.loading import frozen, saved_model
+
+__all__ = ["Source", "Subject", "subject", "subjects"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """A TensorFlow function that is still to be converted.
+
+    Attributes:
+      name: the signature's name.
+      make: returns the ConcreteFunction; called when its turn comes.
+      path: the model's directory or file, if it came from one.
+      graph: for a frozen graph, ``(graph_def, inputs, outputs)``.
+    """
+
+    name: str
+    make: Callable[[], Any]
+    path: Path | None = None
+    graph: tuple[Any, list[str], list[str]] | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Subject:
+    """One function on both sides.
+
+    Attributes:
+      name: the signature's name.
+      concrete: TensorFlow's ConcreteFunction.
+      converted: what it converted to.
+      params: variables as converted.
+      handles: TensorFlow's variables, as resource tensors, by param name.
+      variables: those of them that are known as ``tf.Variable``.
+      path: where it came from.
+    """
+
+    name: str
+    concrete: Any
+    converted: ConvertedFunction
+    params: Mapping[str, Any]
+    handles: Mapping[str, Any]
+    variables: Mapping[str, Any]
+    path: Path | None
+
+    def call_tf(self, inputs: Sequence[Any]) -> list[Any]:
+        """Calls TensorFlow's function on flat inputs and returns its flat results."""
+        results = self.concrete._call_flat(list(inputs), self.concrete.captured_inputs)
+        return [r for r in tf.nest.flatten(results, expand_composites=True) if tf.is_tensor(r)]
+
+    def variable_values(self) -> dict[str, np.ndarray]:
+        """Returns what TensorFlow's variables hold now."""
+        found = {}
+        for name, handle in self.handles.items():
+            dtype = tf.dtypes.as_dtype(self.converted.variables[name].dtype)
+            found[name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy()
+        return found
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Sets TensorFlow's variables."""
+        for name, value in values.items():
+            dtype = tf.dtypes.as_dtype(self.converted.variables[name].dtype)
+            tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
+
+
+def subject(source: Source) -> Subject:
+    """Converts a source."""
+    concrete = source.make()
+    if source.graph is not None:
+        annotated, params = api.convert_graph_def(*source.graph)
+        handles: dict[str, Any] = {}
+    else:
+        annotated, params = api.convert_from_restored(concrete)
+        handles = {}
+    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    variables: dict[str, Any] = {}
+    if source.graph is None:
+        by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
+        first = converted.interface.count
+        for capture in converted.program.graph.captures:
+            if isinstance(capture.value, ir.Variable):
+                handle = concrete.captured_inputs[capture.index - first]
+                handles[capture.value.name] = handle
+                if id(handle) in by_handle:
+                    variables[capture.value.name] = by_handle[id(handle)]
+    return Subject(source.name, concrete, converted, params, handles, variables, source.path)
+
+
+def subjects(
+    model: Any,
+    signatures: Sequence[str] | None = None,
+    tags: Sequence[str] | None = None,
+    *,
+    train: bool = False,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    ends: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
+) -> list[Source]:
+    """Returns a model's functions.
+
+    Args:
+      model: a path (SavedModel, ``.keras``, ``.h5``, ``.pb``), a restored SavedModel, a Keras model, a ``tf.function``,
+        a ConcreteFunction or a callable.
+      signatures: which; all by default.
+      tags: of a SavedModel, which MetaGraph.
+      train: of a Keras model, add the function ``train``, which runs in training mode.
+      args: of a callable, what to trace it with.
+      kwargs: of a callable, what to trace it with.
+      ends: of a frozen graph, names of inputs and of outputs.
+
+    Raises:
+      InvalidModelError: the model cannot be read, or has no such signature.
+      InputError: it is nothing that can be verified.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        found = list(_of_file(Path(model), tags, train, ends))
+    else:
+        found = list(_of_object(model, train, args, kwargs or {}))
+    if not found:
+        raise InvalidModelError(f"{_shown(model)}: has no signatures to verify.")
+    if signatures:
+        known = {s.name: s for s in found}
+        unknown = [name for name in signatures if name not in known]
+        if unknown:
+            shown = ", ".join(known)
+            raise InvalidModelError(f"{_shown(model)}: there is no signature {unknown[0]!r}. Signatures: {shown}.")
+        found = [known[name] for name in signatures]
+    return found
+
+
+def _shown(model: Any) -> str:
+    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
+
+
+def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> Iterator[Source]:
+    if path.is_file() and path.suffix in (".keras", ".h5", ".hdf5"):
+        yield from _of_keras(model_files._load_keras(path), train, path)
+    elif path.is_file() and path.suffix == ".pb" and path.name != "saved_model.pb":
+        yield _of_graph(path, *ends)
+    else:
+        restored = saved_model.load(path, tags)
+        yield from _of_restored(restored, path)
+
+
+def _of_restored(restored: Any, path: Path | None) -> Iterator[Source]:
+    for name in saved_model.signature_names(restored):
+        if name != "__saved_model_init_op":
+            yield Source(name, lambda name=name: saved_model.signature(restored, name, path or ""), path)
+
+
+def _of_keras(model: Any, train: bool, path: Path | None) -> Iterator[Source]:
+    specs = tf.nest.map_structure(
+        lambda t: tf.TensorSpec(t.shape, t.dtype, name=getattr(t, "name", "input").split(":")[0]), _inputs(model)
+    )
+    for name, training in (("serving_default", False), *((("train", True),) if train else ())):
+
+        def call(inputs: Any, training: bool = training) -> Any:
+            return model(inputs, training=training)
+
+        call.__name__ = name
+
+        def make(call: Any = call) -> Any:
+            function = tf.function(call, autograph=False)
+            concrete = function.get_concrete_function(specs)
+            concrete._tf2jax_lite_model = (model, function)  # variables are held weakly
+            return concrete
+
+        yield Source(name, make, path)
+
+
+def _inputs(model: Any) -> Any:
+    """Returns a Keras model's symbolic inputs, in the structure that it is called with."""
+    try:
+        return model.input
+    except (AttributeError, ValueError):  # a Sequential model of Keras 3
+        found = getattr(model, "inputs", None)
+    if not found:
+        raise InputError(f"{model.name}: the model has no inputs yet; build it, or verify a tf.function that calls it.")
+    return found[0] if len(found) == 1 else list(found)
+
+
+def _of_graph(path: Path, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Source:
+    proto = frozen.read_graph_def(path)
+    if not inputs or not outputs:
+        first, last = frozen.default_ends(proto)
+        inputs, outputs = inputs or first, outputs or last
+    feeds, fetches = [_tensor_name(n) for n in inputs], [_tensor_name(n) for n in outputs]
+
+    def make() -> Any:
+        wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(proto, name=""), [])
+        graph = wrapped.graph
+        return wrapped.prune(
+            [graph.get_tensor_by_name(n) for n in feeds], [graph.get_tensor_by_name(n) for n in fetches]
+        )
+
+    return Source("serving_default", make, path, (proto, list(inputs), list(outputs)))
+
+
+def _tensor_name(name: str) -> str:
+    return name if ":" in name else f"{name}:0"
+
+
+def _of_object(model: Any, train: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Source]:
+    if isinstance(model, tf.types.experimental.ConcreteFunction):
+        name = getattr(model, "name", "function")
+        yield Source(name.decode() if isinstance(name, bytes) else str(name), lambda: model)
+    elif not (args or kwargs) and getattr(model, "signatures", None):
+        yield from _of_restored(model, None)
+    elif not (args or kwargs) and hasattr(type(model), "input") and hasattr(model, "layers"):
+        yield from _of_keras(model, train, None)
+    elif callable(model):
+        name = getattr(model, "__name__", None) or getattr(model, "name", None) or type(model).__name__
+
+        def make() -> Any:
+            function = model
+            if not hasattr(function, "get_concrete_function"):
+                function = tf.function(lambda *a, **k: model(*a, **k))
+            concrete = function.get_concrete_function(*args, **kwargs)
+            concrete._tf2jax_lite_model = (model, function)
+            return concrete
+
+        yield Source(str(name), make)
+    else:
+        raise InputError(
+            f"expected a path, a restored SavedModel, a Keras model or a callable; got {type(model).__name__}."
+        )

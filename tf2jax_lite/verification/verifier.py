@@ -1,0 +1,306 @@
+"""The whole of it: draw inputs, run both sides, compare, and look for the node where they part."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tf2jax_lite.errors import ExportError, InputError
+from tf2jax_lite.lowering import Program
+from tf2jax_lite.passes.effects import function_refs
+
+from .artefacts import Artefact
+from .bisection import bisect as bisect_subject
+from .compare import OutputComparison, compare_arrays, failed
+from .gradients import compare_gradients
+from .inputs import draw, given_values, named_arguments
+from .randomness import random_results
+from .ranges import index_ranges
+from .report import write_report
+from .repro import write_repro
+from .results import CaseComparison, SignatureComparison, Verification
+from .runs import JaxRunner, named, run_tf, time_both
+from .subjects import Source, Subject, subject, subjects
+
+__all__ = ["verify", "verify_saved_model"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    inputs: Mapping[str, Any]
+    seeds: Sequence[int]
+    batch_sizes: Sequence[int]
+    grad: bool
+    train: bool
+    rtol: float | None
+    bisect: bool | None
+    timing: bool
+    progress: Callable[[str], None]
+
+
+def verify(
+    model: Any,
+    artefact: str | os.PathLike[str] | None = None,
+    *,
+    signatures: Sequence[str] | None = None,
+    tags: Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] = (0,),
+    batch_sizes: Sequence[int] = (1, 3),
+    grad: bool = False,
+    train: bool = False,
+    rtol: float | None = None,
+    bisect: bool | None = None,
+    repro: str | os.PathLike[str] | None = None,
+    report: str | os.PathLike[str] | None = None,
+    backends: Sequence[str] = ("stablehlo", "source"),
+    ends: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Verification:
+    """Compares a model in JAX with TensorFlow, and finds the node where they part.
+
+    Args:
+      model: a path (SavedModel directory, ``.keras``, ``.h5``, ``.pb``), a restored SavedModel, a Keras model, a
+        ``tf.function``, a ConcreteFunction, or a callable.
+      artefact: a directory that ``tf2jax-lite convert`` made of it: compared with TensorFlow as well. Its source is
+        run, so give only what you trust, or set ``backends``.
+      signatures: names of signatures; all by default.
+      tags: of a SavedModel, which MetaGraph.
+      inputs: arrays by input name; drawn from the signature where not given.
+      seeds: for inputs that are drawn; each makes a case.
+      batch_sizes: for unknown first dimensions; each makes a case.
+      grad: compare gradients of a random projection of the results, by trainable variables and floating inputs.
+      train: compare variables after one call; of a Keras model, add the function ``train``, in training mode.
+      rtol: tolerance on the relative error; by default 1e-4 (1e-2 for float16, 5e-2 for bfloat16; integers are equal).
+      bisect: look for the first differing nodes; by default if results differ or JAX fails.
+      repro: a directory for a script that shows the first differing node by itself.
+      report: an HTML file to write.
+      backends: of the artefact, which to compare.
+      ends: of a frozen graph, names of inputs and of outputs.
+      args: of a callable, what to trace it with.
+      kwargs: of a callable, what to trace it with.
+      progress: called with the name of each step as it begins.
+
+    Raises:
+      InvalidModelError: the model cannot be read, or has no such signature.
+      InputError: a given input or an option does not fit.
+      ExportError: the artefact is damaged.
+    """
+    if not seeds or not batch_sizes or any(b < 0 for b in batch_sizes):
+        raise InputError("seeds and batch sizes are not empty, and batch sizes not negative")
+    progress("load")
+    sources = subjects(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
+    loaded = None if artefact is None else Artefact(Path(artefact), backends)
+    options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, report is not None, progress)
+    found = [_signature(source, options, loaded) for source in sources]
+    script = None if repro is None else _repro(found, Path(repro), rtol, progress)
+    shown = os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
+    result = Verification(
+        shown, found, None if artefact is None else os.fspath(artefact), None if script is None else str(script)
+    )
+    if report is not None:
+        progress("write the report")
+        write_report(result, Path(report))
+    return result
+
+
+def verify_saved_model(
+    path: str | os.PathLike[str],
+    signatures: Sequence[str] | None = None,
+    tags: Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    rtol: float | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> list[SignatureComparison]:
+    """Compares the results of a SavedModel's signatures in one case each; `verify` does more."""
+    options: dict[str, Any] = {"seeds": (seed,), "batch_sizes": (2,), "rtol": rtol, "bisect": False}
+    return verify(path, signatures=signatures, tags=tags, inputs=inputs, progress=progress, **options).signatures
+
+
+def _repro(
+    found: Sequence[SignatureComparison], folder: Path, rtol: float | None, progress: Callable[[str], None]
+) -> Path | None:
+    """Writes the first differing node that can stand by itself as a script."""
+    for result in found:
+        for suspect in result.bisection.suspects if result.bisection is not None else ():
+            progress("write a reproduction")
+            try:
+                return write_repro(suspect, folder, rtol)
+            except ExportError as reason:
+                result.notes.append(str(reason))
+    return None
+
+
+def _signature(source: Source, options: _Options, artefact: Artefact | None) -> SignatureComparison:
+    options.progress(f"convert {source.name}")
+    try:
+        made = subject(source)
+    except Exception as error:  # the verdict on a signature that does not convert is its error
+        return SignatureComparison(source.name, [], _text(error))
+    return _Comparison(made, options, artefact).run()
+
+
+class _Comparison:
+    """All cases of one signature."""
+
+    def __init__(self, made: Subject, options: _Options, artefact: Artefact | None):
+        program = made.converted.program
+        self._subject = made
+        self._options = options
+        self._artefact = artefact
+        self._arguments = named_arguments(made.converted.interface)
+        self._given = given_values(made.name, self._arguments, options.inputs)
+        self._ranges = index_ranges(program.graph)
+        self._runner = JaxRunner(made)
+        self._random, self._random_variables = random_results(program)
+        self._notes: list[str] = []
+
+    def run(self) -> SignatureComparison:
+        options, name = self._options, self._subject.name
+        cases: list[CaseComparison] = []
+        bisection, error, flat, failing = None, "", None, None
+        for seed, batch in self._cases():
+            options.progress(f"{name}: seed {seed}" + ("" if batch is None else f", batch {batch}"))
+            flat, arrays = self._inputs(seed, batch)
+            try:
+                reference = run_tf(self._subject, flat)
+            except Exception as problem:
+                error = f"TensorFlow itself fails on these inputs (give others with inputs=): {_text(problem)}"
+                break
+            try:
+                outputs = self._compare(flat, arrays, reference, seed)
+            except ExportError:  # a damaged artefact is no verdict on the model
+                raise
+            except Exception as problem:  # the verdict on a signature that does not run is its error
+                error, failing = _text(problem), failing or (flat, seed, batch)
+                break
+            cases.append(CaseComparison(seed, batch, outputs))
+            if failing is None and any(not o.ok and o.against == "jax" and o.kind != "gradient" for o in outputs):
+                failing = (flat, seed, batch)
+        if options.bisect is not False and (failing is not None or options.bisect) and flat is not None:
+            options.progress(f"{name}: node by node")
+            chosen, seed, batch = failing or (flat, *self._cases()[-1])
+            bisection = self._bisect(chosen, seed, batch)
+            if bisection is not None:
+                bisection = dataclasses.replace(bisection, differs=failing is not None)
+        if self._runner.mode == "op by op" and not error:
+            self._notes.append("runs outside jax.jit only: shapes depend on values")
+        seconds = {}
+        if options.timing and flat is not None and not error:
+            options.progress(f"{name}: time")
+            with jax.enable_x64(True):
+                seconds = time_both(self._subject, self._runner, flat)
+        ops = _histogram(self._subject.converted.program)
+        return SignatureComparison(name, _worst(cases), error, cases, bisection, seconds, ops, self._notes)
+
+    def _cases(self) -> list[tuple[int, int | None]]:
+        drawn = {n: a for n, a in self._arguments.items() if n not in self._given}
+        seeds = list(self._options.seeds)
+        if not drawn and not self._options.grad:
+            return [(seeds[0], None)]
+        batches: list[int | None] = [None]
+        # Where some inputs are given, the others have their batch.
+        if not self._given and any(a.shape and a.shape[0] is None for a in drawn.values()):
+            batches = list(self._options.batch_sizes)
+        return [(seed, batch) for seed in seeds for batch in batches]
+
+    def _inputs(self, seed: int, batch: int | None) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+        sizes = [v.shape[0] for n, v in self._given.items() if v.ndim and self._arguments[n].shape]
+        size = batch if batch is not None else (*sizes, *self._options.batch_sizes)[0]
+        arrays = {**draw(self._arguments, self._ranges, seed, size), **self._given}
+        flat: list[Any] = [None] * len(self._arguments)
+        for name, spec in self._arguments.items():
+            flat[spec.index] = arrays[name]
+        return flat, {name: arrays[name] for name in self._arguments}
+
+    def _compare(
+        self,
+        flat: list[np.ndarray],
+        arrays: Mapping[str, np.ndarray],
+        reference: tuple[list[np.ndarray], dict[str, np.ndarray]],
+        seed: int,
+    ) -> list[OutputComparison]:
+        made, options = self._subject, self._options
+        expected, variables = reference
+        with jax.enable_x64(True):
+            results, state = self._runner(flat, seed)
+        random = {n for n, is_random in named(made, self._random).items() if is_random}
+        wanted, actual = named(made, expected), named(made, results)
+        outputs = [compare_arrays(n, e, actual[n], options.rtol, values=n not in random) for n, e in wanted.items()]
+        if not options.train:
+            variables = {}
+        for name, value in variables.items():
+            comparable = name not in self._random_variables
+            outputs.append(compare_arrays(name, value, state[name], options.rtol, kind="variable", values=comparable))
+        if options.grad:
+            outputs += self._gradients(flat, seed)
+        if self._artefact is not None:
+            fixed = {n: v for n, v in variables.items() if n not in self._random_variables}
+            outputs += self._artefact.compare(made.name, arrays, wanted, fixed, options.rtol, random, self._notes)
+        return outputs
+
+    def _gradients(self, flat: list[np.ndarray], seed: int) -> list[OutputComparison]:
+        if any(self._random):
+            note = "gradients are not compared: the function draws random numbers"
+            if note not in self._notes:
+                self._notes.append(note)
+            return []
+        try:
+            with jax.enable_x64(True):
+                return compare_gradients(self._subject, flat, seed, self._options.rtol)
+        except Exception as error:  # results are compared nonetheless
+            return [failed("all gradients", _text(error), kind="gradient")]
+
+    def _bisect(self, flat: list[np.ndarray], seed: int, batch: int | None) -> Any:
+        try:
+            with jax.enable_x64(True):
+                found = bisect_subject(self._subject, flat, rtol=self._options.rtol, seed=seed)
+        except Exception as error:  # a graph that cannot be walked is no reason to lose the verdict
+            self._notes.append(f"bisection failed: {_text(error)}")
+            return None
+        return dataclasses.replace(found, inputs=f"seed {seed}" + ("" if batch is None else f", batch {batch}"))
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _worst(cases: Sequence[CaseComparison]) -> list[OutputComparison]:
+    """Returns each output's worst case."""
+    worst: dict[tuple[str, str, str], OutputComparison] = {}
+    for case in cases:
+        for output in case.outputs:
+            key = (output.against, output.kind, output.name)
+            if key not in worst or _badness(output) > _badness(worst[key]):
+                worst[key] = output
+    return list(worst.values())
+
+
+def _badness(output: OutputComparison) -> tuple[bool, float]:
+    return not output.ok, float("inf") if math.isnan(output.max_rel_error) else output.max_rel_error
+
+
+def _histogram(program: Program) -> dict[str, int]:
+    """Returns how often each op stands in the functions that the main function calls."""
+    counts: collections.Counter[str] = collections.Counter()
+    pending, seen = [program.graph.main], {program.graph.main.name}
+    while pending:
+        for step in program.plan(pending.pop()).steps:
+            counts[step.node.op] += 1
+            for ref in function_refs(step.node):
+                if ref.name not in seen:
+                    seen.add(ref.name)
+                    pending.append(program.function(ref.name))
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
