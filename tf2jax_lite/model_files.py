@@ -137,7 +137,8 @@ def _load_keras(path: Path) -> Any:
             options = {"compile": False, "safe_mode": True} if path.suffix == ".keras" else {"compile": False}
             return library.models.load_model(path, **options)
         except Exception as error:  # Keras raises anything for files that it does not understand
-            problems.append(f"{module}: {type(error).__name__}: {error}")
+            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            problems.append(f"{module}: {type(error).__name__}: {first}")
     raise InvalidModelError(f"{path}: not a model that Keras loads ({'; '.join(problems) or 'Keras is not installed'})")
 
 

@@ -55,6 +55,9 @@ def verify(
         list[str] | None, typer.Option("--input", help="Of a .pb, a tensor that becomes an argument.")
     ] = None,
     graph_outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb, a result.")] = None,
+    source: Annotated[
+        bool, typer.Option("--source", help="Of OUT, run model.py as well: for artefacts that you trust.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
@@ -77,6 +80,7 @@ def verify(
             bisect=bisect,
             repro=repro,
             report=report,
+            backends=("stablehlo", "source") if source else ("stablehlo",),
             ends=(graph_inputs, graph_outputs),
             progress=status.update,
         )

@@ -61,7 +61,7 @@ def verify(
     bisect: bool | None = None,
     repro: str | os.PathLike[str] | None = None,
     report: str | os.PathLike[str] | None = None,
-    backends: Sequence[str] = ("stablehlo", "source"),
+    backends: Sequence[str] = ("stablehlo",),
     ends: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -72,8 +72,7 @@ def verify(
     Args:
       model: a path (SavedModel directory, ``.keras``, ``.h5``, ``.pb``), a restored SavedModel, a Keras model, a
         ``tf.function``, a ConcreteFunction, or a callable.
-      artefact: a directory that ``tf2jax-lite convert`` made of it: compared with TensorFlow as well. Its source is
-        run, so give only what you trust, or set ``backends``.
+      artefact: a directory that ``tf2jax-lite convert`` made of it: compared with TensorFlow as well.
       signatures: names of signatures; all by default.
       tags: of a SavedModel, which MetaGraph.
       inputs: arrays by input name; drawn from the signature where not given.
@@ -85,7 +84,7 @@ def verify(
       bisect: look for the first differing nodes; by default if results differ or JAX fails.
       repro: a directory for a script that shows the first differing node by itself.
       report: an HTML file to write.
-      backends: of the artefact, which to compare.
+      backends: of the artefact, which to compare; ``"source"`` runs its Python code: for artefacts that you trust.
       ends: of a frozen graph, names of inputs and of outputs.
       args: of a callable, what to trace it with.
       kwargs: of a callable, what to trace it with.
