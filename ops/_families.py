@@ -3,7 +3,6 @@
 from . import (
     array,
     bessel,
-    bits,
     blocks,
     cast,
     conv,
@@ -72,7 +71,6 @@ from . import (
 __all__ = [
     "array",
     "bessel",
-    "bits",
     "blocks",
     "cast",
     "conv",
