@@ -53,7 +53,7 @@ def const(*, value: Any, dtype: Any = None) -> Any:
     return np.asarray(value)
 
 
-@op("Identity", "Snapshot", "GuaranteeConst", "_EagerConst", host=lambda input: input)
+@op("Identity", "Snapshot", "GuaranteeConst", "_EagerConst", words="each", host=lambda input: input, lazy=True)
 def identity(input: Any) -> Any:
     """Returns its input. See tf.raw_ops.Identity."""
     return input
@@ -65,7 +65,7 @@ def deep_copy(x: Any) -> Any:
     return x
 
 
-@op("IdentityN", "_ListToArray", host=lambda input: list(input))
+@op("IdentityN", "_ListToArray", words="each", host=lambda input: list(input))
 def identity_n(input: list[Any]) -> list[Any]:
     """Returns its inputs. See tf.raw_ops.IdentityN."""
     return list(input)
@@ -177,7 +177,7 @@ def _concat_axis(values: list[Any], axis: Any) -> int:
     return axis
 
 
-@op("ConcatV2", host=lambda values, axis: _join(values, _concat_axis(values, axis)))
+@op("ConcatV2", words="each", host=lambda values, axis: _join(values, _concat_axis(values, axis)))
 def concat_v2(values: list[Any], axis: Static) -> Any:
     """Concatenates. See tf.raw_ops.ConcatV2."""
     where = _concat_axis(values, axis)
@@ -211,7 +211,7 @@ def _host_pack(values: list[Any], *, axis: int = 0) -> Any:
     return _join([np.expand_dims(np.asarray(v), axis) for v in values], axis)
 
 
-@op("Pack", host=_host_pack)
+@op("Pack", words="each", host=_host_pack)
 def pack(values: list[Any], *, axis: int = 0) -> Any:
     """Stacks along a new axis. See tf.raw_ops.Pack."""
     if isinstance(values[0], TensorList):
@@ -236,7 +236,7 @@ def _host_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
     return [object_or_array(value[(slice(None),) * axis + (i,)]) for i in range(num)]
 
 
-@op("Unpack", host=_host_unpack)
+@op("Unpack", words="each", host=_host_unpack)
 def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
     """Takes slices along an axis apart. See tf.raw_ops.Unpack."""
     if isinstance(value, ListBatch):
@@ -281,7 +281,7 @@ def _host_parts(value: Any, sizes: list[Any], axis: int) -> list[Any]:
     return [np.asarray(value)[(slice(None),) * axis + (slice(a, b),)] for a, b in itertools.pairwise(ends)]
 
 
-@op("Split", host=_host_split)
+@op("Split", words="each", host=_host_split)
 def split(axis: Static, value: Any, *, num_split: int) -> list[Any]:
     """Splits into equal parts. See tf.raw_ops.Split."""
     value = jnp.asarray(value)
@@ -309,7 +309,7 @@ def _host_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) ->
     return _host_parts(value, _split_sizes(size_splits, np.shape(value), axis, num_split), axis)
 
 
-@op("SplitV", host=_host_split_v)
+@op("SplitV", words="each", host=_host_split_v)
 def split_v(value: Any, size_splits: Static, axis: Static, *, num_split: int) -> list[Any]:
     """Splits into parts of given sizes. See tf.raw_ops.SplitV."""
     value = jnp.asarray(value)
@@ -327,7 +327,7 @@ def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
     return axes
 
 
-@op("Transpose", host=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))))
+@op("Transpose", words="each", host=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))))
 def transpose(x: Any, perm: Static) -> Any:
     """Permutes dimensions. See tf.raw_ops.Transpose."""
     x = jnp.asarray(x)

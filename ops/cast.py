@@ -12,6 +12,7 @@ from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
 from .registry import op
 from .values import as_array, canonical, is_string, is_symbolic
+from .words import Words, from_words, is_wide, narrow, to_words
 
 # Low bits of the mantissa that a truncating cast clears before it rounds. For other pairs TensorFlow rounds as usual.
 _TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32", "float16"): 13}
@@ -108,11 +109,22 @@ def _part(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype
 
 
-@op("Bitcast", host=_host_bitcast)
+@op("Bitcast", host=_host_bitcast, words="whole")
 def bitcast(input: Any, *, type: Any) -> Any:
     """Reads the same bits as another type. See tf.raw_ops.Bitcast."""
-    input, dtype = jnp.asarray(input), np.dtype(type)
+    dtype = np.dtype(type)
+    if isinstance(input, Words):
+        if dtype.itemsize == 8 and dtype.kind in "iu":
+            return input.astype(dtype)
+        if dtype.itemsize < 8:
+            return lax.reshape(bitcast(input.data, type=dtype), (*input.shape, 8 // dtype.itemsize))
+    elif is_wide(input):
+        return bitcast(from_words(to_words(input), input.dtype), type=dtype)
+    input = jnp.asarray(narrow(input))
     if canonical(dtype) != dtype:
+        if dtype.kind in "iu" and input.dtype.kind in "iu" and input.dtype.itemsize == 4:
+            _bitcast_shape(input.shape, input.dtype, dtype)
+            return from_words(lax.bitcast_convert_type(input, np.uint32), dtype)
         raise UnsupportedAttributeError(f"the bits of {dtype} need jax_enable_x64")
     shape = _bitcast_shape(input.shape, input.dtype, dtype)
     if input.dtype == dtype:

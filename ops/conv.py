@@ -11,6 +11,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .registry import Static, op
+from .spelling_conv import call
 from .values import dims
 
 Dims = Sequence[int]
@@ -74,11 +75,12 @@ def convolve(
     )
     if groups is None:
         groups = input.shape[channel] // filter.shape[-2]
-    return lax.conv_general_dilated(
+    return call(
+        lax.conv_general_dilated,
         input,
         filter,
-        steps,
-        pads,
+        window_strides=steps,
+        padding=tuple(map(tuple, pads)),
         rhs_dilation=rates,
         dimension_numbers=_numbers(data_format),
         feature_group_count=groups or 1,

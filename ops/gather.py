@@ -101,7 +101,7 @@ def _host_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0
     return np.moveaxis(out, range(batch, batch + extra), range(axis, axis + extra))
 
 
-@op("GatherV2", host=_host_gather_v2)
+@op("GatherV2", words="each", host=_host_gather_v2)
 def gather_v2(params: Any, indices: Any, axis: Static, *, batch_dims: int = 0) -> Any:
     """Gathers slices along an axis. See tf.raw_ops.GatherV2, and `take` for indices out of range."""
     axis, batch = _batch_axis(params, indices, axis, batch_dims)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -300,7 +301,11 @@ def _glimpse(
     return jnp.where(inside[..., None], seen, around)
 
 
-@op("ExtractGlimpse", needs_key=True)
+def _noisy(attrs: Mapping[str, Any]) -> bool:
+    return attrs.get("noise") != "zero"
+
+
+@op("ExtractGlimpse", needs_key=_noisy)
 def extract_glimpse(
     input: Any,
     size: Static,
@@ -329,7 +334,7 @@ def extract_glimpse(
     )
 
 
-@op("ExtractGlimpseV2", needs_key=True)
+@op("ExtractGlimpseV2", needs_key=_noisy)
 def extract_glimpse_v2(
     input: Any,
     size: Static,

@@ -10,7 +10,7 @@ from jax import core, lax
 
 from .registry import op
 from .tensor_list import TensorList, add_lists, zeros_like_list
-from .values import is_symbolic
+from .values import UNKNOWN, is_static, is_symbolic
 
 
 def _pair(x: Any, y: Any) -> tuple[Any, Any]:
@@ -50,6 +50,12 @@ def _unary(name: str, fn: Callable[[Any], Any], host: Callable[[Any], Any] | Non
 
     call.__doc__ = f"See tf.raw_ops.{name}."
     op(name, host=_host1(host) if host else None)(call)
+
+
+def _log(x: Any) -> Any:
+    # Known numbers in their own precision: TensorFlow code writes log(1e-307) in float64 for what is to be nearly -inf.
+    with np.errstate(all="ignore"):
+        return np.log(x)
 
 
 def _binary(name: str, fn: Callable[[Any, Any], Any], host: Callable[[Any, Any], Any] | None = None) -> None:
@@ -142,7 +148,7 @@ _unary("Sqrt", lax.sqrt, np.sqrt)
 _unary("Rsqrt", lax.rsqrt)
 _unary("Exp", lax.exp)
 _unary("Expm1", lax.expm1)
-_unary("Log", lax.log)
+_unary("Log", lax.log, _log)
 _unary("Log1p", lax.log1p)
 _unary("Sin", lax.sin)
 _unary("Cos", lax.cos)
@@ -169,8 +175,16 @@ def zeros_like(x: Any) -> Any:
 
 
 _unary("OnesLike", jnp.ones_like, np.ones_like)
-for _name in ("Add", "AddV2"):
-    _binary(_name, lax.add, np.add)
+
+
+@op("Add", "AddV2", host=_host2(np.add))
+def add(x: Any, y: Any) -> Any:
+    """Adds; of lists (the contents of TensorArrays, as TF1's gradients add them) the elements. See tf.raw_ops.AddV2."""
+    if isinstance(x, TensorList) or isinstance(y, TensorList):
+        return add_lists([x, y])
+    return lax.add(*_pair(x, y))
+
+
 _binary("Sub", lax.sub, np.subtract)
 _binary("Mul", lambda x, y: lax.mul(x, y), np.multiply)
 _binary("RealDiv", lax.div, np.divide)
@@ -184,8 +198,6 @@ _binary("Less", lax.lt, np.less)
 _binary("LessEqual", lax.le, np.less_equal)
 _binary("Greater", lax.gt, np.greater)
 _binary("GreaterEqual", lax.ge, np.greater_equal)
-_binary("LogicalAnd", lax.bitwise_and, np.logical_and)
-_binary("LogicalOr", lax.bitwise_or, np.logical_or)
 for _name, _fn in {
     "Acos": lax.acos,
     "Acosh": lax.acosh,
@@ -204,6 +216,39 @@ for _name, _fn in {
     "Rint": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
 }.items():
     _unary(_name, _fn)
+
+
+def _lazy_logical(fn: Callable[[Any, Any], Any], decided: bool) -> Callable[[Any, Any], Any]:
+    """Returns a numpy twin that needs one operand only if that decides: ``False and UNKNOWN`` is False."""
+
+    def host(x: Any, y: Any) -> Any:
+        if x is not UNKNOWN and y is not UNKNOWN:
+            return np.asarray(fn(x, y))
+        return next((v for v in (x, y) if v is not UNKNOWN and np.all(v == decided)), UNKNOWN)
+
+    return host
+
+
+def _short_circuit(x: Any, y: Any, decided: bool, fn: Callable[[Any, Any], Any]) -> Any:
+    for known, other in ((x, y), (y, x)):
+        if is_static(known) and known.ndim == 0:
+            if bool(known) != decided:
+                return other
+            if not other.ndim:
+                return known
+    return fn(*_pair(x, y))
+
+
+@op("LogicalAnd", host=_lazy_logical(np.logical_and, False), lazy=True)
+def logical_and(x: Any, y: Any) -> Any:
+    """Returns x and y. See tf.raw_ops.LogicalAnd."""
+    return _short_circuit(x, y, False, lax.bitwise_and)
+
+
+@op("LogicalOr", host=_lazy_logical(np.logical_or, True), lazy=True)
+def logical_or(x: Any, y: Any) -> Any:
+    """Returns x or y. See tf.raw_ops.LogicalOr."""
+    return _short_circuit(x, y, True, lax.bitwise_or)
 
 
 @op("AddN", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))

@@ -6,75 +6,19 @@ tensorflow/core/kernels/stateless_random_ops.cc. All in 32-bit words, so that it
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["Words", "at", "bits", "block", "from_words", "scramble", "skip", "to_words"]
+from .words import to_words
+
+__all__ = ["at", "bits", "block", "scramble", "skip"]
 
 _M0, _M1 = np.uint32(0xD2511F53), np.uint32(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 _KEY = (np.uint32(0x3EC8F720), np.uint32(0x02461E29))
-
-
-@jax.tree_util.register_pytree_node_class
-@dataclasses.dataclass(frozen=True)
-class Words:
-    """An array of 64-bit numbers where JAX has none: the last axis of ``data`` holds the low and the high word."""
-
-    data: Any
-    is_pytree_handle = True
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Shape of the array of numbers."""
-        return self.data.shape[:-1]
-
-    @property
-    def dtype(self) -> Any:
-        """What the numbers are."""
-        return np.dtype(np.uint64)
-
-    @property
-    def ndim(self) -> int:
-        """Rank of the array of numbers."""
-        return len(self.shape)
-
-    def tree_flatten(self) -> Any:
-        """Returns the words as the only child."""
-        return (self.data,), None
-
-    @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> Words:
-        """Undoes `tree_flatten`."""
-        return cls(*children)
-
-
-def to_words(value: Any) -> Any:
-    """Returns integers as 32-bit words: uint32 of shape (..., 2), low word first."""
-    if isinstance(value, Words):
-        return value.data
-    if isinstance(value, np.ndarray) and value.dtype.itemsize == 8:
-        return np.stack([value.astype(np.uint32), (value.astype(np.uint64) >> np.uint64(32)).astype(np.uint32)], -1)
-    value = jnp.asarray(value)
-    if value.dtype.itemsize == 8:
-        return lax.bitcast_convert_type(value, np.uint32)
-    if jnp.issubdtype(value.dtype, jnp.signedinteger):
-        high = lax.shift_right_arithmetic(value.astype(np.int32), np.int32(31)).astype(np.uint32)
-    else:
-        high = jnp.zeros_like(value, np.uint32)
-    return jnp.stack([value.astype(np.uint32), high], axis=-1)
-
-
-def from_words(words: Any) -> Any:
-    """Returns words as uint64 in 64-bit mode, else as `Words`."""
-    if jax.config.jax_enable_x64:
-        return lax.bitcast_convert_type(jnp.asarray(words), np.uint64)
-    return Words(jnp.asarray(words))
 
 
 def _mul(a: np.uint32, b: Any) -> tuple[Any, Any]:

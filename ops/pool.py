@@ -20,6 +20,7 @@ from tf2jax_lite.errors import OpError
 
 from .conv import layout, resolve_padding, spatial
 from .registry import Static, op
+from .spelling_window import call
 from .values import canonical, dims
 
 Dims = Sequence[int]
@@ -42,15 +43,23 @@ def _window(value: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims
     )
     for i, pair in zip(places, found, strict=True):
         pads[i] = pair
-    return window, steps, tuple(pads)
+    return window, steps, tuple(map(tuple, pads))
 
 
 def _lowest(dtype: Any) -> Any:
     return np.array(-np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min, dtype)
 
 
-def _max(value: Any, where: Window) -> Any:
+def _largest(value: Any, *, where: Window) -> Any:
     return lax.reduce_window(value, _lowest(value.dtype), lax.max, *where)
+
+
+def _total(value: Any, *, where: Window) -> Any:
+    return lax.reduce_window(value, np.zeros((), value.dtype), lax.add, *where)
+
+
+def _max(value: Any, where: Window) -> Any:
+    return call(_largest, value, where=where)
 
 
 def max_pool_general(value: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims, data_format: str) -> Any:
@@ -94,7 +103,7 @@ def avg_pool_general(value: Any, ksize: Dims, strides: Dims, padding: str, data_
     places = layout(data_format)[1]
     if any(k != 1 or s != 1 for i, (k, s) in enumerate(zip(*where[:2], strict=True)) if i not in places):
         raise OpError(f"means over batch or channels: ksize {where[0]}, strides {where[1]}")
-    total = lax.reduce_window(value, np.zeros((), value.dtype), lax.add, *where)
+    total = call(_total, value, where=where)
     return total / _counts(value, where)
 
 

@@ -7,7 +7,7 @@ Rows and columns are cut at the places that a sequence names. TensorFlow draws t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -82,6 +82,10 @@ def _drawn_sequence(size: int, regions: int, pseudo_random: bool, key: Any) -> A
     return jnp.concatenate([ends[:1], jnp.cumsum(jax.random.permutation(key, sizes.astype(np.int32)), dtype=np.int32)])
 
 
+def _draws(attrs: Mapping[str, Any]) -> bool:
+    return not (attrs.get("deterministic") and (attrs.get("seed") or attrs.get("seed2")))
+
+
 def _sequences(
     shape: tuple[Any, ...],
     pooling_ratio: Sequence[float],
@@ -154,7 +158,7 @@ def _first_best(picked: Any, ok: Any) -> Any:
     return lax.argmax(candidates, 3, np.int32)[:, :, :, None]
 
 
-@op("FractionalMaxPool", needs_key=True)
+@op("FractionalMaxPool", needs_key=_draws)
 def fractional_max_pool(
     value: Any,
     *,
@@ -183,7 +187,7 @@ def _divide(total: Any, count: Any) -> Any:
     )
 
 
-@op("FractionalAvgPool", needs_key=True)
+@op("FractionalAvgPool", needs_key=_draws)
 def fractional_avg_pool(
     value: Any,
     *,

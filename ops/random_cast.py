@@ -7,12 +7,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .philox import block, skip, to_words
+from .philox import block, skip
 from .random_fill import check_algorithm, units
 from .registry import Static, op
+from .words import to_words
 
 
-@op("StochasticCastToInt")
+@op("StochasticCastToInt", words="whole")
 def stochastic_cast_to_int(input: Any, key: Any, counter: Any, alg: Static, *, Tout: Any) -> Any:
     """Rounds up or down at random, so that the mean is the number. See tf.raw_ops.StochasticCastToInt.
 

@@ -77,32 +77,32 @@ def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any
     return implicit_bounded_normal(sample, (mean, deviation, low, high)).reshape(wanted)
 
 
-@op("StatelessRandomGammaV2")
+@op("StatelessRandomGammaV2", words="whole")
 def stateless_random_gamma_v2(shape: Static, seed: Any, alpha: Any) -> Any:
     """Gamma variables with a derivative by alpha. See tf.raw_ops.StatelessRandomGammaV2."""
     return draw_gamma(shape, *scramble(seed), alpha)
 
 
-@op("StatelessRandomGammaV3")
+@op("StatelessRandomGammaV3", words="whole")
 def stateless_random_gamma_v3(shape: Static, key: Any, counter: Any, alg: Static, alpha: Any) -> Any:
     """Gamma variables with a derivative by alpha. See tf.raw_ops.StatelessRandomGammaV3."""
     check_algorithm(alg)
     return draw_gamma(shape, *state(key, counter), alpha)
 
 
-@op("StatelessRandomPoisson")
+@op("StatelessRandomPoisson", words="whole")
 def stateless_random_poisson(shape: Static, seed: Any, lam: Any, *, dtype: Any) -> Any:
     """Poisson variables. See tf.raw_ops.StatelessRandomPoisson."""
     return draw_poisson(shape, *scramble(seed), lam, dtype)
 
 
-@op("StatelessRandomBinomial")
+@op("StatelessRandomBinomial", words="whole")
 def stateless_random_binomial(shape: Static, seed: Any, counts: Any, probs: Any, *, dtype: Any = _INT64) -> Any:
     """Binomial variables. See tf.raw_ops.StatelessRandomBinomial."""
     return draw_binomial(shape, *scramble(seed), counts, probs, dtype)
 
 
-@op("StatelessParameterizedTruncatedNormal")
+@op("StatelessParameterizedTruncatedNormal", words="whole")
 def stateless_parameterized_truncated_normal(
     shape: Static, seed: Any, means: Any, stddevs: Any, minvals: Any, maxvals: Any
 ) -> Any:

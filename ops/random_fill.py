@@ -12,10 +12,11 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
-from .philox import bits, to_words
+from .philox import bits
 from .random_samplers import box_muller, double_units, float_units
 from .random_samplers import truncated_normal as truncated_normal_numbers
 from .values import canonical, dims
+from .words import from_words, to_words
 
 __all__ = [
     "check_algorithm",
@@ -108,10 +109,9 @@ def truncated_normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
 def full_int(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
     """Returns integers from all of a type's range."""
     wanted, count = size(shape, symbolic=True)
-    dtype = canonical(dtype)
     words = _numbers(bits(key, counter, count * _words_per(dtype)), dtype)
     if _words_per(dtype) == 2:
-        words = lax.bitcast_convert_type(words, np.uint64)
+        return from_words(words[:count].reshape((*wanted, 2)), dtype)
     return lax.bitcast_convert_type(words[:count], dtype).reshape(wanted)
 
 

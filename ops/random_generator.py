@@ -1,4 +1,7 @@
-"""Draws from tf.random.Generator, whose state is a variable of three 64-bit integers: TensorFlow's bits exactly."""
+"""Draws from tf.random.Generator, whose state is a variable of three 64-bit integers: TensorFlow's bits exactly.
+
+Without 64-bit mode the state is `Words`.
+"""
 
 from __future__ import annotations
 
@@ -11,70 +14,67 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
-from .philox import skip, to_words
+from .philox import skip
 from .random_distributions import draw_binomial
 from .random_fill import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
 from .registry import Static, op
+from .words import from_words, to_words
 
 _FLOAT32, _INT64, _UINT64 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.uint64)
 
 
 def _words(resource: Any) -> Any:
     """Returns a generator's state as words (n, 2): two integers are the counter, the third is the key."""
-    resource = jnp.asarray(resource)
     if resource.dtype != np.int64:
-        raise OpError(
-            f"the state of a random generator is 64-bit integers, but it arrives as {resource.dtype}, which lost half "
-            "of its bits; set jax_enable_x64"
-        )
-    if resource.ndim != 1 or resource.shape[0] < 3:
+        raise OpError(f"the state of a random generator is 64-bit integers, but it arrives as {resource.dtype}")
+    if resource.ndim != 1 or not isinstance(resource.shape[0], int) or resource.shape[0] < 3:
         raise OpError(f"the state of a random generator is a vector of three integers, not of shape {resource.shape}")
-    return to_words(resource)
+    return jnp.asarray(to_words(resource))
 
 
 def _key_and_counter(words: Any) -> tuple[Any, Any]:
     return words[2], words[:2].reshape(-1)
 
 
-def _advanced(resource: Any, words: Any, delta: Any) -> Any:
+def _advanced(words: Any, delta: Any) -> Any:
     """Returns the state after ``delta`` numbers: each moves the counter by 256, whatever was drawn."""
     # Eight bits leave the low word for the high one, as in a product of 64-bit integers.
     low, high = to_words(delta)
     low, high = low << np.uint32(8), (high << np.uint32(8)) | (low >> np.uint32(24))
     counter = jnp.stack(skip(words[:2].reshape(-1), low, high)).reshape(2, 2)
-    counter = lax.bitcast_convert_type(counter, np.int64)
-    return lax.concatenate([counter, jnp.asarray(resource)[2:]], 0)
+    return from_words(lax.concatenate([counter, words[2:]], 0), np.int64)
 
 
 def _start(resource: Any, algorithm: Any, shape: Any) -> tuple[Any, tuple[Any, Any]]:
     """Returns the state after drawing a tensor, and key and counter to draw it with."""
     check_algorithm(algorithm)
     words = _words(resource)
-    return _advanced(resource, words, np.asarray(size(shape)[1], np.int64)), _key_and_counter(words)
+    return _advanced(words, np.asarray(size(shape)[1], np.int64)), _key_and_counter(words)
 
 
-@op("RngReadAndSkip", reads=("resource",), writes=("resource",))
+@op("RngReadAndSkip", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def rng_read_and_skip(resource: Any, alg: Static, delta: Any) -> tuple[Any, Any]:
     """Moves the generator on and returns its state before. See tf.raw_ops.RngReadAndSkip."""
     check_algorithm(alg)
-    return _advanced(resource, _words(resource), delta), jnp.asarray(resource)
+    words = _words(resource)
+    return _advanced(words, delta), from_words(words, np.int64)
 
 
-@op("RngSkip", reads=("resource",), writes=("resource",))
+@op("RngSkip", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def rng_skip(resource: Any, algorithm: Static, delta: Any) -> Any:
     """Moves the generator on. See tf.raw_ops.RngSkip."""
     check_algorithm(algorithm)
-    return _advanced(resource, _words(resource), delta)
+    return _advanced(_words(resource), delta)
 
 
-@op("StatefulUniform", reads=("resource",), writes=("resource",))
+@op("StatefulUniform", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_uniform(resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
     """Uniform in [0, 1). See tf.raw_ops.StatefulUniform."""
     after, start = _start(resource, algorithm, shape)
     return after, uniform(shape, *start, dtype)
 
 
-@op("StatefulUniformInt", reads=("resource",), writes=("resource",))
+@op("StatefulUniformInt", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_uniform_int(
     resource: Any, algorithm: Static, shape: Static, minval: Any, maxval: Any, *, dtype: Any = _INT64
 ) -> tuple[Any, Any]:
@@ -83,7 +83,7 @@ def stateful_uniform_int(
     return after, uniform_int(shape, *start, minval, maxval, dtype)
 
 
-@op("StatefulUniformFullInt", reads=("resource",), writes=("resource",))
+@op("StatefulUniformFullInt", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_uniform_full_int(
     resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _UINT64
 ) -> tuple[Any, Any]:
@@ -92,7 +92,7 @@ def stateful_uniform_full_int(
     return after, full_int(shape, *start, dtype)
 
 
-@op("StatefulStandardNormalV2", reads=("resource",), writes=("resource",))
+@op("StatefulStandardNormalV2", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_standard_normal_v2(
     resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
 ) -> tuple[Any, Any]:
@@ -101,7 +101,7 @@ def stateful_standard_normal_v2(
     return after, normal(shape, *start, dtype)
 
 
-@op("StatefulTruncatedNormal", reads=("resource",), writes=("resource",))
+@op("StatefulTruncatedNormal", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_truncated_normal(
     resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
 ) -> tuple[Any, Any]:
@@ -110,7 +110,7 @@ def stateful_truncated_normal(
     return after, truncated_normal(shape, *start, dtype)
 
 
-@op("StatefulRandomBinomial", reads=("resource",), writes=("resource",))
+@op("StatefulRandomBinomial", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_random_binomial(
     resource: Any, algorithm: Static, shape: Static, counts: Any, probs: Any, *, dtype: Any = _INT64
 ) -> tuple[Any, Any]:
@@ -121,5 +121,5 @@ def stateful_random_binomial(
     batch = math.prod(np.broadcast_shapes(np.shape(counts), np.shape(probs)))
     each = drawn.size // batch if batch else 0
     # The kernel's own estimate of what it needs.
-    after = _advanced(resource, words, np.asarray(batch * 2 * 100 * (each + 3) // 4, np.int64))
+    after = _advanced(words, np.asarray(batch * 2 * 100 * (each + 3) // 4, np.int64))
     return after, drawn

@@ -7,10 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .philox import from_words, scramble
+from .philox import scramble
 from .random_fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
 from .random_samplers import permutation
 from .registry import Static, op
+from .words import from_words
 
 _PHILOX = 1
 _UINT64, _FLOAT32 = np.dtype(np.uint64), np.dtype(np.float32)
@@ -22,46 +23,46 @@ def stateless_random_get_alg() -> Any:
     return np.array(_PHILOX, np.int32)
 
 
-@op("StatelessRandomGetKeyCounter")
+@op("StatelessRandomGetKeyCounter", words="whole")
 def stateless_random_get_key_counter(seed: Any) -> tuple[Any, Any]:
     """Returns key and counter for a seed. See tf.raw_ops.StatelessRandomGetKeyCounter."""
     key, counter = scramble(seed)
     return from_words(key.reshape(1, 2)), from_words(counter.reshape(2, 2))
 
 
-@op("StatelessRandomGetKeyCounterAlg")
+@op("StatelessRandomGetKeyCounterAlg", words="whole")
 def stateless_random_get_key_counter_alg(seed: Any) -> tuple[Any, Any, Any]:
     """Returns key, counter and algorithm. See tf.raw_ops.StatelessRandomGetKeyCounterAlg."""
     return (*stateless_random_get_key_counter(seed), np.array(_PHILOX, np.int32))
 
 
-@op("StatelessRandomUniformV2")
+@op("StatelessRandomUniformV2", words="whole")
 def stateless_random_uniform_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
     """Uniform in [0, 1). See tf.raw_ops.StatelessRandomUniformV2."""
     check_algorithm(alg)
     return uniform(shape, *state(key, counter), dtype)
 
 
-@op("StatelessRandomUniform")
+@op("StatelessRandomUniform", words="whole")
 def stateless_random_uniform(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
     """Uniform in [0, 1). See tf.raw_ops.StatelessRandomUniform."""
     return uniform(shape, *scramble(seed), dtype)
 
 
-@op("StatelessRandomNormalV2")
+@op("StatelessRandomNormalV2", words="whole")
 def stateless_random_normal_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
     """Standard normal, by Box and Muller. See tf.raw_ops.StatelessRandomNormalV2."""
     check_algorithm(alg)
     return normal(shape, *state(key, counter), dtype)
 
 
-@op("StatelessRandomNormal")
+@op("StatelessRandomNormal", words="whole")
 def stateless_random_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
     """Standard normal, by Box and Muller. See tf.raw_ops.StatelessRandomNormal."""
     return normal(shape, *scramble(seed), dtype)
 
 
-@op("StatelessRandomUniformIntV2")
+@op("StatelessRandomUniformIntV2", words="whole")
 def stateless_random_uniform_int_v2(
     shape: Static, key: Any, counter: Any, alg: Static, minval: Any, maxval: Any, *, dtype: Any
 ) -> Any:
@@ -70,13 +71,13 @@ def stateless_random_uniform_int_v2(
     return uniform_int(shape, *state(key, counter), minval, maxval, dtype)
 
 
-@op("StatelessRandomUniformInt")
+@op("StatelessRandomUniformInt", words="whole")
 def stateless_random_uniform_int(shape: Static, seed: Any, minval: Any, maxval: Any, *, dtype: Any) -> Any:
     """Uniform integers in [minval, maxval). See tf.raw_ops.StatelessRandomUniformInt."""
     return uniform_int(shape, *scramble(seed), minval, maxval, dtype)
 
 
-@op("StatelessRandomUniformFullIntV2")
+@op("StatelessRandomUniformFullIntV2", words="whole")
 def stateless_random_uniform_full_int_v2(
     shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _UINT64
 ) -> Any:
@@ -85,26 +86,26 @@ def stateless_random_uniform_full_int_v2(
     return full_int(shape, *state(key, counter), dtype)
 
 
-@op("StatelessRandomUniformFullInt")
+@op("StatelessRandomUniformFullInt", words="whole")
 def stateless_random_uniform_full_int(shape: Static, seed: Any, *, dtype: Any = _UINT64) -> Any:
     """Uniform over all integers of the type. See tf.raw_ops.StatelessRandomUniformFullInt."""
     return full_int(shape, *scramble(seed), dtype)
 
 
-@op("StatelessTruncatedNormalV2")
+@op("StatelessTruncatedNormalV2", words="whole")
 def stateless_truncated_normal_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
     """Standard normal within two standard deviations. See tf.raw_ops.StatelessTruncatedNormalV2."""
     check_algorithm(alg)
     return truncated_normal(shape, *state(key, counter), dtype)
 
 
-@op("StatelessTruncatedNormal")
+@op("StatelessTruncatedNormal", words="whole")
 def stateless_truncated_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
     """Standard normal within two standard deviations. See tf.raw_ops.StatelessTruncatedNormal."""
     return truncated_normal(shape, *scramble(seed), dtype)
 
 
-@op("StatelessShuffle")
+@op("StatelessShuffle", words="whole")
 def stateless_shuffle(value: Any, key: Any, counter: Any, alg: Static) -> Any:
     """Shuffles along the first dimension, swap by swap. See tf.raw_ops.StatelessShuffle."""
     check_algorithm(alg)

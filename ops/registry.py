@@ -19,7 +19,7 @@ import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tf2jax_lite.errors import RegistrationError
 
@@ -52,7 +52,10 @@ class Op:
       varargs: whether the function takes any number of inputs (``*inputs``).
       host: the numpy twin, called in place of ``fn`` when every input is a static numpy value, so that shape
         arithmetic never enters the trace. Same signature as ``fn``.
-      needs_key: whether ``fn`` takes ``key=``, a JAX PRNG key that is the node's own.
+      lazy: whether ``host`` is also called when some inputs are not known: it gets `values.UNKNOWN` for those, and may
+        return it. ``False and UNKNOWN`` is False.
+      needs_key: whether ``fn`` takes ``key=``, a JAX PRNG key that is the node's own; or a function of the node's
+        attributes that tells whether this node draws (``key`` is None for one that does not).
       needs_context: whether ``fn`` takes the lowering context as its first argument (control flow, calls).
       reads: variable inputs whose handle is replaced by the variable's current value.
       writes: variable inputs for which ``fn`` returns a new value, before its other results and in this order.
@@ -61,6 +64,11 @@ class Op:
       options: config options that ``fn`` takes as keywords; it gets the values captured at conversion.
       partial: vector inputs that ``fn`` takes as `values.Mixed` where only some of their elements are known.
       effect: whether the node must run although nothing uses its results (assertions, printing).
+      shape_only: whether the results depend on the shapes of the inputs alone.
+      words: what happens to 64-bit integers that JAX has no type for (`words.Words`): ``"narrow"``, ``fn`` gets
+        their low words; ``"each"``, ``fn`` only moves elements and is applied to each word; ``"whole"``, ``fn``
+        takes them as they are, and 64-bit numpy values too.
+      wide: variable inputs that hold 64-bit state, such as that of a random generator.
       source: where it was registered, as ``file:line``.
     """
 
@@ -72,7 +80,8 @@ class Op:
     required_attrs: frozenset[str]
     varargs: bool
     host: Callable[..., Any] | None
-    needs_key: bool
+    lazy: bool
+    needs_key: bool | Callable[[Mapping[str, Any]], bool]
     needs_context: bool
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -80,12 +89,19 @@ class Op:
     dynamic_shape: bool
     options: tuple[str, ...]
     partial: tuple[str, ...]
+    shape_only: bool
+    words: Literal["narrow", "each", "whole"]
+    wide: tuple[str, ...]
     source: str
 
     @property
     def effectful(self) -> bool:
         """Whether running the node changes something besides its results."""
         return self.effect or bool(self.writes)
+
+    def draws(self, attrs: Mapping[str, Any]) -> bool:
+        """Whether a node with these attributes draws random numbers from a key."""
+        return self.needs_key(attrs) if callable(self.needs_key) else self.needs_key
 
 
 _registry: dict[str, Op] = {}
@@ -102,7 +118,8 @@ def _describe(
     fn: Callable[..., Any],
     *,
     host: Callable[..., Any] | None,
-    needs_key: bool,
+    lazy: bool,
+    needs_key: bool | Callable[[Mapping[str, Any]], bool],
     needs_context: bool,
     reads: tuple[str, ...],
     writes: tuple[str, ...],
@@ -110,6 +127,9 @@ def _describe(
     dynamic_shape: bool,
     options: tuple[str, ...],
     partial: tuple[str, ...],
+    shape_only: bool,
+    words: Literal["narrow", "each", "whole"],
+    wide: tuple[str, ...],
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -155,6 +175,7 @@ def _describe(
         required_attrs=frozenset(required),
         varargs=varargs,
         host=host,
+        lazy=lazy or (needs_context and host is not None),
         needs_key=needs_key,
         needs_context=needs_context,
         reads=reads,
@@ -163,6 +184,9 @@ def _describe(
         dynamic_shape=dynamic_shape,
         options=options,
         partial=partial,
+        shape_only=shape_only,
+        words=words,
+        wide=wide,
         source=source,
     )
 
@@ -170,7 +194,8 @@ def _describe(
 def op(
     *names: str,
     host: Callable[..., Any] | None = None,
-    needs_key: bool = False,
+    lazy: bool = False,
+    needs_key: bool | Callable[[Mapping[str, Any]], bool] = False,
     needs_context: bool = False,
     reads: tuple[str, ...] = (),
     writes: tuple[str, ...] = (),
@@ -178,12 +203,16 @@ def op(
     dynamic_shape: bool = False,
     options: tuple[str, ...] = (),
     partial: tuple[str, ...] = (),
+    shape_only: bool = False,
+    words: Literal["narrow", "each", "whole"] = "narrow",
+    wide: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
     Args:
       *names: the op names; several where TensorFlow has several names for one signature.
       host: see `Op.host`.
+      lazy: see `Op.lazy`.
       needs_key: see `Op.needs_key`.
       needs_context: see `Op.needs_context`.
       reads: see `Op.reads`.
@@ -192,6 +221,9 @@ def op(
       dynamic_shape: see `Op.dynamic_shape`.
       options: see `Op.options`.
       partial: see `Op.partial`.
+      shape_only: see `Op.shape_only`.
+      words: see `Op.words`.
+      wide: see `Op.wide`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -208,6 +240,7 @@ def op(
                 name,
                 fn,
                 host=host,
+                lazy=lazy,
                 needs_key=needs_key,
                 needs_context=needs_context,
                 reads=reads,
@@ -216,6 +249,9 @@ def op(
                 dynamic_shape=dynamic_shape,
                 options=options,
                 partial=partial,
+                shape_only=shape_only,
+                words=words,
+                wide=wide,
             )
             with _lock:
                 if name in _registry:
@@ -247,6 +283,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
     """
     defaults: dict[str, Any] = {
         "host": None,
+        "lazy": False,
         "needs_key": False,
         "needs_context": False,
         "reads": (),
@@ -255,6 +292,9 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "dynamic_shape": False,
         "options": (),
         "partial": (),
+        "shape_only": False,
+        "words": "narrow",
+        "wide": (),
     }
     unknown = set(options) - set(defaults)
     if unknown:

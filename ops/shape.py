@@ -46,7 +46,7 @@ def _sizes(shape: Any) -> tuple[Any, ...]:
     return out
 
 
-@op("Shape", host=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type))
+@op("Shape", host=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type), shape_only=True)
 def shape(input: Any, *, out_type: Any = INT32) -> Any:
     """Returns the shape, known while tracing. See tf.raw_ops.Shape."""
     return dims_array(np.shape(input), out_type)
@@ -56,7 +56,7 @@ def _shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
     return [dims_array(np.shape(x), out_type) for x in input]
 
 
-@op("ShapeN", host=_shape_n)
+@op("ShapeN", host=_shape_n, shape_only=True)
 def shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
     """Returns the shapes, known while tracing. See tf.raw_ops.ShapeN."""
     return _shape_n(input, out_type=out_type)
@@ -66,13 +66,13 @@ def _size(input: Any, *, out_type: Any = INT32) -> Any:
     return dims_array((math.prod(np.shape(input)),), out_type).reshape(())
 
 
-@op("Size", host=_size)
+@op("Size", host=_size, shape_only=True)
 def size(input: Any, *, out_type: Any = INT32) -> Any:
     """Returns the number of elements, known while tracing. See tf.raw_ops.Size."""
     return _size(input, out_type=out_type)
 
 
-@op("Rank", host=lambda input: np.array(np.ndim(input), np.int32))
+@op("Rank", host=lambda input: np.array(np.ndim(input), np.int32), shape_only=True)
 def rank(input: Any) -> Any:
     """Returns the rank, known while tracing. See tf.raw_ops.Rank."""
     return np.array(np.ndim(input), np.int32)
@@ -115,7 +115,7 @@ def _host_reshape(tensor: Any, shape: Any) -> Any:
     return np.reshape(tensor, resolve_shape(shape, np.shape(tensor)))
 
 
-@op("Reshape", host=_host_reshape)
+@op("Reshape", words="each", host=_host_reshape)
 def reshape(tensor: Any, shape: Static) -> Any:
     """Reshapes. See tf.raw_ops.Reshape."""
     tensor = jnp.asarray(tensor)
@@ -128,7 +128,7 @@ def _new_axis(input: Any, dim: Any) -> int:
     return normalize_axis(np.reshape(dim, ()), np.ndim(input) + 1)
 
 
-@op("ExpandDims", host=lambda input, dim: np.expand_dims(input, _new_axis(input, dim)))
+@op("ExpandDims", words="each", host=lambda input, dim: np.expand_dims(input, _new_axis(input, dim)))
 def expand_dims(input: Any, dim: Static) -> Any:
     """Inserts a dimension of size 1. See tf.raw_ops.ExpandDims."""
     return lax.expand_dims(jnp.asarray(input), (_new_axis(input, dim),))
@@ -144,7 +144,11 @@ def _squeeze_axes(current: tuple[Any, ...], squeeze_dims: Any) -> tuple[int, ...
     return axes
 
 
-@op("Squeeze", host=lambda input, *, squeeze_dims=(): np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)))
+@op(
+    "Squeeze",
+    words="each",
+    host=lambda input, *, squeeze_dims=(): np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
+)
 def squeeze(input: Any, *, squeeze_dims: Any = ()) -> Any:
     """Drops dimensions of size 1. See tf.raw_ops.Squeeze."""
     return lax.squeeze(jnp.asarray(input), _squeeze_axes(np.shape(input), squeeze_dims))

@@ -64,7 +64,7 @@ def _host_slice(input: Any, begin: Any, size: Any) -> Any:
     return np.asarray(input)[tuple(slice(b, b + s) for b, s in zip(starts, sizes, strict=True))]
 
 
-@op("Slice", host=_host_slice)
+@op("Slice", words="each", host=_host_slice)
 def slice_(input: Any, begin: Any, size: Static) -> Any:
     """Takes a box. See tf.raw_ops.Slice.
 
@@ -323,7 +323,7 @@ def _host_strided_slice(
         raise OpError(f"slice index out of bounds: {error}") from error
 
 
-@op("StridedSlice", host=_host_strided_slice)
+@op("StridedSlice", words="each", host=_host_strided_slice)
 def strided_slice(
     input: Any,
     begin: Any,

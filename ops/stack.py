@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import tensor_list as lists
+from . import tensor_list_ops as lists
 from .registry import op
 
 _ANY = np.asarray(-1)  # an element shape of unknown rank

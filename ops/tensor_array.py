@@ -20,9 +20,10 @@ import numpy as np
 
 from tf2jax_lite.errors import OpError
 
-from . import tensor_list as lists
+from . import tensor_list_bulk as bulk
+from . import tensor_list_ops as lists
 from .registry import Static, op
-from .tensor_list import TensorList
+from .tensor_list import TensorList, resized
 from .values import as_array, canonical, dims, known
 
 __all__ = ["ArrayHandle"]
@@ -96,6 +97,8 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
     shape = array.shape
     if forward.buffer is not None:
         shape = tuple(forward.buffer.shape[1:])
+    elif len(found := {tuple(v.shape) for v in forward.items or () if v is not None}) == 1:
+        shape = found.pop()
     shape = None if shape is None else (*prepend, *shape)
     size = forward.capacity if forward.is_traced else forward.length
     return ArrayHandle(array.dtype, shape, size, False, (*array.sources, source)), flow_in
@@ -120,12 +123,19 @@ def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Ten
     """Sets an element; adds to it in a gradient array. See tf.raw_ops.TensorArrayWriteV3."""
     array = _handle(handle)
     contents, value = array.contents(flow_in), jnp.asarray(value)
-    if array.sources and contents.buffer is not None:
+    if array.sources and not _is_unset(contents, index):
         old = lists.tensor_list_get_item(contents, index, _vector(None), element_dtype=array.dtype)
         value = old + value
     return lists.tensor_list_set_item(
         contents, index, value, element_dtype=array.dtype, resize_if_index_out_of_bounds=array.dynamic
     )
+
+
+def _is_unset(contents: TensorList, index: Any) -> bool:
+    position = known(index)
+    if contents.items is not None and position is not None:
+        return int(position) >= len(contents.items) or contents.items[int(position)] is None
+    return contents.packed().buffer is None
 
 
 @op("TensorArrayReadV3")
@@ -144,17 +154,17 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
     if positions is not None and not contents.is_traced and isinstance(contents.length, int):
         if positions.size and not (positions.min() >= 0 and positions.max() < contents.length):
             raise OpError(f"index {int(positions.max())} is out of range for an array of {contents.length} elements")
-        if np.array_equal(positions, np.arange(contents.length)) and contents.buffer is not None:
+        if contents.buffer is not None and np.array_equal(positions, np.arange(contents.length)):
             return contents.buffer
     shape = element_shape if array.shape is None else array.shape
-    return lists.tensor_list_gather(contents, as_array(indices), _vector(shape), element_dtype=dtype)
+    return bulk.tensor_list_gather(contents, as_array(indices), _vector(shape), element_dtype=dtype)
 
 
 @op("TensorArrayScatterV3")
 def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
     """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
     array = _handle(handle)
-    contents, value = array.contents(flow_in), jnp.asarray(value)
+    contents, value = array.contents(flow_in).packed(), jnp.asarray(value)
     if contents.buffer is None:
         empty = jnp.zeros((contents.capacity, *value.shape[1:]), value.dtype)
         contents = contents.with_buffer(empty)
@@ -164,7 +174,7 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
         if positions.min() < 0 or (needed > contents.length and not array.dynamic):
             raise OpError(f"index {needed - 1} is out of range for an array of {contents.length} elements")
         if needed > contents.length:
-            contents = contents.with_buffer(lists.resized(contents, needed), needed)
+            contents = contents.with_buffer(resized(contents, needed), needed)
     if tuple(value.shape[1:]) != tuple(contents.buffer.shape[1:]):
         raise OpError(
             f"elements of shape {list(value.shape[1:])} do not fit an array of {list(contents.buffer.shape[1:])}"
@@ -175,15 +185,14 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
 
 @op("TensorArraySplitV3")
 def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -> TensorList:
-    """Sets all elements to pieces of a tensor, cut along its first axis. See tf.raw_ops.TensorArraySplitV3.
-
-    JAX arrays have one shape, so the lengths must be equal.
-    """
+    """Sets all elements to pieces of a tensor, cut along its first axis. See tf.raw_ops.TensorArraySplitV3."""
     array = _handle(handle)
-    pieces = lists.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
+    pieces = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
     contents = array.contents(flow_in)
     if not contents.is_traced and contents.length != pieces.length and not array.dynamic:
         raise OpError(f"{pieces.length} pieces do not fit an array of {contents.length} elements")
+    if pieces.items is not None:  # of different lengths
+        return contents.with_items(pieces.items)
     return tensor_array_scatter(array, np.arange(pieces.length), pieces.buffer, contents)
 
 
@@ -191,7 +200,7 @@ def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -
 def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_except0: Any = None) -> tuple[Any, Any]:
     """Joins the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorArrayConcatV3."""
     array = _handle(handle)
-    return lists.tensor_list_concat_v2(
+    return bulk.tensor_list_concat_v2(
         array.contents(flow_in), _vector(array.shape), np.zeros(0, np.int64), element_dtype=dtype
     )
 

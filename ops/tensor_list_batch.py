@@ -13,8 +13,10 @@ import jax.numpy as jnp
 
 from tf2jax_lite.errors import OpError
 
+from . import forms
 from .registry import op
-from .tensor_list import TensorList, align_lists, tensor_list_push_back
+from .tensor_list import TensorList
+from .tensor_list_ops import tensor_list_push_back
 
 __all__ = ["ListBatch", "stack_lists", "unstack_lists"]
 
@@ -41,23 +43,23 @@ def stack_lists(lists: list[TensorList]) -> ListBatch:
     Raises:
       OpError: they differ in length.
     """
+    lists = [other.settled() for other in lists]
     first = lists[0]
     if any(other.is_traced or other.length != first.length for other in lists):
         raise OpError("tensor lists of lengths that differ, or that are not known while tracing, make no batch")
-    filled = [other for other in lists if other.buffer is not None]
-    if not filled:
-        return ListBatch(dataclasses.replace(first, shape=None), len(lists), first.shape)
-    buffers = [align_lists(other, filled[0]).buffer for other in lists]
-    buffer = jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *buffers)
-    return ListBatch(dataclasses.replace(first, buffer=buffer, shape=None), len(lists), first.shape)
+    rows = forms.aligned([other.packed() for other in lists])
+    buffers = [row.buffer for row in rows if row.buffer is not None]
+    buffer = jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *buffers) if buffers else None
+    return ListBatch(dataclasses.replace(first.with_buffer(buffer), shape=None), len(lists), first.shape)
 
 
 def unstack_lists(batch: ListBatch) -> list[TensorList]:
     """Returns the lists of a batch (what Unpack does to handles)."""
 
     def one(index: int) -> TensorList:
-        buffer = jax.tree.map(lambda leaf: leaf[:, index], batch.stacked.buffer)
-        return dataclasses.replace(batch.stacked, buffer=buffer, shape=batch.shape)
+        stacked = batch.stacked.packed()
+        buffer = jax.tree.map(lambda leaf: leaf[:, index], stacked.buffer)
+        return dataclasses.replace(stacked.with_buffer(buffer), shape=batch.shape)
 
     return [one(index) for index in range(batch.count)]
 

@@ -13,12 +13,14 @@ from tf2jax_lite.errors import OpError
 
 __all__ = [
     "LOCAL",
+    "UNKNOWN",
     "Mixed",
     "VariableHandle",
     "as_array",
     "canonical",
     "dims",
     "dims_array",
+    "is_host",
     "is_static",
     "is_string",
     "is_symbolic",
@@ -30,6 +32,16 @@ __all__ = [
 
 LOCAL = "<local>/"
 """How the names of resources begin that live as long as one call of the converted function, such as stacks."""
+
+
+class _Unknown:
+    """What stands for a traced value where numpy alone runs, as in counting a loop's iterations."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = _Unknown()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +77,11 @@ def canonical(dtype: Any) -> np.dtype:
 def is_static(value: Any) -> bool:
     """Whether a value is known while tracing: numpy arrays and numpy scalars are."""
     return isinstance(value, (np.ndarray, np.generic))
+
+
+def is_host(value: Any) -> bool:
+    """Whether numpy alone can go on with a value: static ones, and lists of which at least the length is known."""
+    return is_static(value) or bool(getattr(value, "is_host", False))
 
 
 def is_string(value: Any) -> bool:

@@ -14,13 +14,13 @@ from .shape import INT32
 from .values import dims_array
 
 
-@op("ReadVariableOp", reads=("resource",))
+@op("ReadVariableOp", reads=("resource",), words="whole")
 def read_variable(resource: Any, *, dtype: Any = None) -> Any:
     """Returns the variable's value. See tf.raw_ops.ReadVariableOp."""
     return resource
 
 
-@op("AssignVariableOp", writes=("resource",))
+@op("AssignVariableOp", writes=("resource",), words="whole")
 def assign_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
     """Gives the variable a new value. See tf.raw_ops.AssignVariableOp."""
     return value

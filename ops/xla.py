@@ -13,9 +13,10 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
-from .philox import Words, bits, from_words, to_words
+from .philox import bits
 from .registry import Static, op
 from .values import canonical, dims
+from .words import Words, from_words, to_words
 from .xla_protos import conv_numbers, dot_numbers, fields, gather_fields, precision
 from .xla_reduce import last_axis
 
@@ -314,7 +315,7 @@ _PHILOX, _THREEFRY, _AUTO = 1, 2, 3
 _UINT64 = np.dtype(np.uint64)
 
 
-@op("XlaRngBitGenerator")
+@op("XlaRngBitGenerator", words="whole")
 def xla_rng_bit_generator(
     algorithm: Static, initial_state: Any, shape: Static, *, dtype: Any = _UINT64
 ) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import LoweringError
+from tf2jax_lite.errors import InputError, LoweringError
 
 CASES = []
 STATE = np.array([-3, 2**40 + 5, 2**63 - 77], np.int64)
@@ -90,19 +90,71 @@ class Model(tf.Module):
         }
 
 
-def test_generator():
+@pytest.mark.parametrize("x64", [True, False])
+def test_generator(x64):
+    """Without 64-bit mode the state is words; 64-bit results are their low words, all else is the same."""
     model, x = Model(), np.zeros([2, 5], np.float32)
-    with jax.enable_x64(True):
+    with jax.enable_x64(x64):
         jax_fn, params = tf2jax.convert(model.__call__, tf.TensorSpec([2, 5]))
         (name,) = params
         jitted = jax.jit(jax_fn)
-        for call in (jax_fn, jitted, jitted):
+        for _ in range(2):
             expected = model(x)
-            actual, params = call(params, x)
+            actual, params = jitted(params, x)
             for key, value in expected.items():
-                np.testing.assert_allclose(actual[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
-                assert np.asarray(actual[key]).dtype == value.numpy().dtype
-            np.testing.assert_array_equal(params[name], model.generator.state.numpy())
+                value = value.numpy()
+                if not x64 and value.dtype.itemsize == 8:
+                    value = value.astype(value.dtype.str.replace("8", "4"))
+                # A binomial is rejected in 32 bits here, which may now and then fall the other way.
+                tolerance = {"rtol": 1e-5, "atol": 1e-6} if key != "binomial" or x64 else {"atol": 1}
+                np.testing.assert_allclose(actual[key], value, err_msg=key, **tolerance)
+                assert np.asarray(actual[key]).dtype == value.dtype
+            state = np.asarray(params[name])
+            assert state.dtype == (np.int64 if x64 else np.uint32)
+            np.testing.assert_array_equal(state.view(np.int64).reshape(3), model.generator.state.numpy())
+
+
+@pytest.mark.parametrize("x64", [True, False])
+def test_a_generator_in_loops_and_branches(x64):
+    """The state is carried around loops, through branches and calls."""
+    generator = tf.random.Generator.from_seed(2**40 + 3)
+
+    @tf.function
+    def draw():
+        return generator.uniform([3])
+
+    @tf.function
+    def fn(n, more):
+        total = tf.zeros([3])
+        for i in tf.range(n):
+            total += draw() * tf.cast(i + 1, tf.float32)
+        if more:
+            total += generator.uniform([3])
+        return total
+
+    args = np.int32(3), np.bool_(True)
+    with jax.enable_x64(x64):
+        jax_fn, params = tf2jax.convert(fn, *(tf.TensorSpec([], a.dtype) for a in args))
+        actual, params = jax.jit(jax_fn)(params, *args)
+        np.testing.assert_allclose(actual, fn(*args), rtol=1e-6)
+        (state,) = params.values()
+        np.testing.assert_array_equal(np.asarray(state).view(np.int64).reshape(3), generator.state.numpy())
+
+
+def test_each_form_of_the_state_is_taken_in_either_mode():
+    _, fn = make("StatefulUniform", {"shape": [5], "algorithm": 1})
+    jax_fn, params = tf2jax.convert(fn)
+    expected, after = fn(), np.array([-3 + 5 * 256, STATE[1] + 1, STATE[2]], np.int64)
+    words = STATE.view(np.uint32).reshape(3, 2)
+    np.testing.assert_array_equal(params["state"], words)
+    for x64 in (False, True):
+        for given in (STATE, words):
+            with jax.enable_x64(x64):
+                actual, updated = jax_fn({"state": given})
+            np.testing.assert_array_equal(actual, expected)
+            state = np.asarray(updated["state"])
+            assert state.dtype == (np.int64 if x64 and given is STATE else np.uint32)
+            np.testing.assert_array_equal(state.view(np.int64).reshape(3), after)
 
 
 def test_generators_of_a_split():
@@ -123,11 +175,11 @@ def test_generators_of_a_split():
             np.testing.assert_allclose(actual, model(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_state_of_32_bits_is_refused():
+def test_a_state_that_lost_its_bits_is_refused():
     _, fn = make("StatefulUniform", {"shape": [2], "algorithm": 1})
-    jax_fn, params = tf2jax.convert(fn)
-    with pytest.raises(LoweringError, match="jax_enable_x64"):
-        jax_fn(params)
+    jax_fn, _ = tf2jax.convert(fn)
+    with pytest.raises(InputError, match="lost half of its bits"):
+        jax_fn({"state": np.zeros([3], np.int32)})
 
 
 def test_threefry_is_refused():

@@ -1,0 +1,398 @@
+"""Ops on one element of a tensor list, and those that make lists and tell about them.
+
+Each has a numpy twin, so that counting a loop's iterations knows how long its lists are even where the elements are
+traced: such a list is "forgotten", its length alone remains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.errors import OpError
+
+from . import forms
+from .registry import Static, op
+from .tensor_list import ElementShape, TensorList, is_full, resized, zeros
+from .values import UNKNOWN, as_array, canonical, dims, dims_array, known
+
+__all__ = [
+    "ListNeedsRoomError",
+    "as_list",
+    "plain_dtype",
+    "resize_list",
+    "tensor_list_get_item",
+    "tensor_list_length",
+    "tensor_list_pop_back",
+    "tensor_list_push_back",
+    "tensor_list_set_item",
+    "unset_element",
+    "unset_shape",
+]
+
+
+class ListNeedsRoomError(OpError):
+    """A list is written past an end that is not known: loops make room for that beforehand."""
+
+
+def as_list(value: Any) -> TensorList:
+    """Returns a list, its length settled.
+
+    Raises:
+      OpError: the value is none.
+    """
+    if not isinstance(value, TensorList):
+        raise OpError(f"expected a tensor list, got {type(value).__name__}")
+    return value.settled()
+
+
+def plain_dtype(dtype: Any) -> Any:
+    """Returns a dtype, or None for what is not one (variant)."""
+    return dtype if isinstance(dtype, np.dtype) else None
+
+
+def _element_shape(value: Any) -> ElementShape:
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return None
+    return tuple(None if isinstance(d, int) and d < 0 else d for d in dims(array))
+
+
+def unset_shape(lst: TensorList, element_shape: Any) -> ElementShape:
+    """Returns what is known of an unset element's shape, from the list and from the node that reads it."""
+    a, b = lst.shape, _element_shape(element_shape)
+    if a is None or b is None:
+        return b if a is None else a
+    if len(a) != len(b):
+        return b
+    return tuple(y if x is None else x for x, y in zip(a, b, strict=True))
+
+
+def unset_element(lst: TensorList, element_shape: Any, dtype: Any) -> Any:
+    """Returns zeros for an element that was never set.
+
+    Raises:
+      OpError: its shape is not known.
+    """
+    shape = unset_shape(lst, element_shape)
+    if shape is None or not is_full(shape) or not isinstance(dtype, np.dtype):
+        raise OpError(f"reading an element that was never set, and whose shape is not known ({shape})")
+    if all(isinstance(d, int) for d in shape):
+        return np.zeros(shape, canonical(dtype))
+    return jnp.zeros(shape, canonical(dtype))
+
+
+def _like(count: Any, element: Any) -> Any:
+    """Returns a buffer of zeros with room for ``count`` elements like ``element``."""
+    return jax.tree.map(lambda leaf: jnp.zeros((count, *jnp.shape(leaf)), jnp.result_type(leaf)), element)
+
+
+def _set(lst: TensorList, index: Any, element: Any) -> Any:
+    """Returns the buffer of a packed list with an element set."""
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer)
+    if hasattr(row, "fitted"):
+        element = forms.fitted(element, row)
+    if jax.tree.structure(row) != jax.tree.structure(element):
+        raise OpError("an element does not have the structure of the others in its list")
+
+    def one(leaf: Any, value: Any) -> Any:
+        if tuple(leaf.shape[1:]) != tuple(jnp.shape(value)):
+            raise OpError(f"an element of shape {list(jnp.shape(value))} does not fit a list of {list(leaf.shape[1:])}")
+        value = jnp.asarray(value).astype(leaf.dtype)
+        return jnp.asarray(leaf).at[index].set(value, mode="drop", indices_are_sorted=True)
+
+    return jax.tree.map(one, lst.buffer, element)
+
+
+def _get(buffer: Any, index: Any) -> Any:
+    return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False), buffer)
+
+
+# ---- numpy twins ----
+
+
+def _host_empty(element_shape: Any, max_num_elements: Any, *, element_dtype: Any) -> Any:
+    return tensor_list_empty(element_shape, max_num_elements, element_dtype=element_dtype)
+
+
+def _host_reserve(element_shape: Any, num_elements: Any, *, element_dtype: Any) -> Any:
+    return tensor_list_reserve(element_shape, num_elements, element_dtype=element_dtype)
+
+
+def _host_from_tensor(tensor: Any, element_shape: Any, *, element_dtype: Any) -> Any:
+    return tensor_list_from_tensor(tensor, element_shape, element_dtype=element_dtype)
+
+
+def _host_get(handle: Any, index: Any, element_shape: Any, *, element_dtype: Any, **options: Any) -> Any:
+    if handle is UNKNOWN or index is UNKNOWN or element_shape is UNKNOWN or handle.buffer is UNKNOWN:
+        return UNKNOWN
+    return tensor_list_get_item(handle, index, element_shape, element_dtype=element_dtype, **options)
+
+
+def _host_element_shape(handle: Any, *, shape_type: Any) -> Any:
+    return UNKNOWN if handle is UNKNOWN else tensor_list_element_shape(handle, shape_type=shape_type)
+
+
+def _host_push(handle: Any, tensor: Any, *, element_dtype: Any) -> Any:
+    if handle is UNKNOWN:
+        return UNKNOWN
+    if tensor is UNKNOWN or handle.buffer is UNKNOWN:
+        return handle.forgotten(handle.length + 1)
+    return tensor_list_push_back(handle, tensor, element_dtype=element_dtype)
+
+
+def _host_pop(handle: Any, element_shape: Any, *, element_dtype: Any) -> Any:
+    if handle is UNKNOWN:
+        return UNKNOWN, UNKNOWN
+    if handle.buffer is UNKNOWN:
+        return handle.forgotten(handle.length - 1), UNKNOWN
+    if element_shape is UNKNOWN:
+        element_shape = np.asarray(-1)
+    return tensor_list_pop_back(handle, element_shape, element_dtype=element_dtype)
+
+
+def _host_set(
+    handle: Any, index: Any, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
+) -> Any:
+    if handle is UNKNOWN or (index is UNKNOWN and resize_if_index_out_of_bounds):
+        return UNKNOWN
+    if index is UNKNOWN or item is UNKNOWN or handle.buffer is UNKNOWN:
+        more = int(index) + 1 if resize_if_index_out_of_bounds else 0
+        return handle.forgotten(max(handle.length, more))
+    return tensor_list_set_item(
+        handle,
+        index,
+        item,
+        element_dtype=element_dtype,
+        resize_if_index_out_of_bounds=resize_if_index_out_of_bounds,
+    )
+
+
+def _host_length(handle: Any) -> Any:
+    return UNKNOWN if handle is UNKNOWN else np.asarray(handle.length, np.int32)
+
+
+def _host_resize(handle: Any, size: Any) -> Any:
+    if handle is UNKNOWN or size is UNKNOWN:
+        return UNKNOWN
+    return handle.forgotten(int(size)) if handle.buffer is UNKNOWN else tensor_list_resize(handle, size)
+
+
+# ---- making lists ----
+
+
+@op("EmptyTensorList", host=_host_empty)
+def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype: Any) -> TensorList:
+    """Makes an empty list. See tf.raw_ops.EmptyTensorList."""
+    limit = int(max_num_elements)
+    return TensorList(None, 0, plain_dtype(element_dtype), _element_shape(element_shape), limit, items=())
+
+
+@op("TensorListReserve", host=_host_reserve)
+def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype: Any) -> TensorList:
+    """Makes a list of ``num_elements`` unset elements, read as zeros. See tf.raw_ops.TensorListReserve."""
+    (count,) = dims(num_elements)
+    shape, dtype = _element_shape(element_shape), plain_dtype(element_dtype)
+    if isinstance(count, int):
+        return TensorList(None, count, dtype, shape, items=(None,) * count)
+    buffer = zeros(count, shape, dtype) if is_full(shape) and dtype is not None else None
+    return TensorList(buffer, count, dtype, shape)
+
+
+@op("TensorListFromTensor", host=_host_from_tensor)
+def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
+    """Makes a list of the slices along the first axis. See tf.raw_ops.TensorListFromTensor."""
+    return TensorList(tensor, tensor.shape[0], plain_dtype(element_dtype), tuple(tensor.shape[1:]))
+
+
+# ---- one element ----
+
+
+@op("TensorListPushBack", host=_host_push, lazy=True)
+def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any) -> TensorList:
+    """Appends an element. See tf.raw_ops.TensorListPushBack."""
+    lst = as_list(input_handle)
+    if lst.is_traced:
+        packed = lst.packed()
+        if packed.buffer is None:
+            packed = packed.with_buffer(_like(1, tensor))
+        elif not lst.roomy:
+            packed = packed.with_buffer(resized(packed, packed.capacity + 1))
+        return packed.with_buffer(_set(packed, lst.length, tensor), lst.length + 1)
+    if 0 <= lst.limit <= lst.length:
+        raise OpError(f"an element is pushed on a list that is full ({lst.limit} elements)")
+    if lst.items is None and isinstance(lst.length, int) and (lst.buffer is None or not _is_row(lst.buffer, tensor)):
+        lst = lst.unpacked()
+    if lst.items is not None:
+        return lst.with_items((*lst.items, tensor))
+    if lst.buffer is None:
+        buffer = _like(lst.length, tensor)
+    else:
+        buffer = lst.buffer
+    row = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tensor)
+    joined = jax.tree.map(lambda a, b: lax.concatenate([jnp.asarray(a), b], 0), buffer, row)
+    return lst.with_buffer(joined, lst.length + 1)
+
+
+def _is_row(buffer: Any, element: Any) -> bool:
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), buffer)
+    return forms.same_form(row, element)
+
+
+@op("TensorListPopBack", host=_host_pop, lazy=True)
+def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dtype: Any) -> tuple[Any, Any]:
+    """Removes the last element and returns it. See tf.raw_ops.TensorListPopBack."""
+    lst = as_list(input_handle)
+    if lst.is_traced:
+        lst = lst.packed()
+        length = lst.length - 1
+        if lst.buffer is None:
+            return lst.with_buffer(None, length), unset_element(lst, element_shape, element_dtype)
+        return lst.with_buffer(lst.buffer, length), _get(lst.buffer, length)
+    if isinstance(lst.length, int) and lst.length == 0:
+        raise OpError("trying to pop from an empty list")
+    if lst.items is None and lst.buffer is None:
+        lst = lst.unpacked()
+    if lst.items is not None:
+        element = lst.items[-1]
+        if element is None:
+            element = unset_element(lst, element_shape, element_dtype)
+        return lst.with_items(lst.items[:-1]), element
+    element = jax.tree.map(lambda leaf: leaf[-1], lst.buffer)
+    return lst.with_buffer(jax.tree.map(lambda leaf: leaf[:-1], lst.buffer), lst.length - 1), element
+
+
+@op("TensorListSetItem", host=_host_set, lazy=True)
+def tensor_list_set_item(
+    input_handle: Any, index: Any, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
+) -> TensorList:
+    """Sets an element. See tf.raw_ops.TensorListSetItem."""
+    lst = as_list(input_handle)
+    position = known(index)
+    if position is not None and not lst.is_traced and isinstance(lst.length, int):
+        place = int(position)
+        if place >= lst.length and resize_if_index_out_of_bounds:
+            lst = resize_list(lst, place + 1)
+        elif not 0 <= place < lst.length:
+            raise OpError(f"index {place} is out of range for a list of {lst.length} elements")
+        if lst.items is None and (lst.is_host or lst.buffer is None or not _is_row(lst.buffer, item)):
+            lst = lst.unpacked()
+        if lst.items is not None:
+            return lst.with_items((*lst.items[:place], item, *lst.items[place + 1 :]))
+    elif resize_if_index_out_of_bounds:
+        if not lst.is_traced:
+            raise ListNeedsRoomError(
+                "a list of dynamic size is written at an index that is not known while tracing; give the TensorArray "
+                "its size and dynamic_size=False"
+            )
+        return _set_or_extend(lst.packed(), as_array(index), item)
+    lst = lst.packed()
+    if lst.buffer is None:
+        lst = lst.with_buffer(_like(lst.length if not lst.is_traced else 1, item))
+    return lst.with_buffer(_set(lst, as_array(index), item))
+
+
+def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
+    """Sets an element that may lie past the end: the length follows; loops have made room.
+
+    Elsewhere there is room for one element more. A write further out makes the list NaN, where it can be.
+    """
+    index = jnp.asarray(index, np.int32)
+    if lst.buffer is None:
+        lst = lst.with_buffer(_like(1, item))
+    elif not lst.roomy:
+        lst = lst.with_buffer(resized(lst, lst.capacity + 1))
+    length = jnp.maximum(jnp.asarray(lst.length, np.int32), index + 1)
+    written = lst.with_buffer(_set(lst, index, item), length)
+    return written if lst.roomy else written.poisoned()
+
+
+@op(
+    "TensorListGetItem",
+    host=_host_get,
+    lazy=True,
+    options=("disable_assert_in_tensor_list_get_item",),
+)
+def tensor_list_get_item(
+    input_handle: Any,
+    index: Any,
+    element_shape: Static,
+    *,
+    element_dtype: Any,
+    disable_assert_in_tensor_list_get_item: bool = False,
+) -> Any:
+    """Returns an element. See tf.raw_ops.TensorListGetItem."""
+    lst = as_list(input_handle)
+    if not disable_assert_in_tensor_list_get_item and lst.dtype is not None and element_dtype != lst.dtype:
+        raise OpError(
+            f"the list holds {lst.dtype} and the node reads {element_dtype}; "
+            "config option disable_assert_in_tensor_list_get_item turns this check off"
+        )
+    position = known(index)
+    if position is not None and not lst.is_traced and isinstance(lst.length, int):
+        place = int(position)
+        if not 0 <= place < lst.length:
+            raise OpError(f"index {place} is out of range for a list of {lst.length} elements")
+        if lst.items is not None and lst.items[place] is not None:
+            return lst.items[place]
+        if lst.items is not None or lst.buffer is None:
+            return unset_element(_with_shape_of_others(lst), element_shape, element_dtype)
+    lst = lst.packed()
+    if lst.buffer is None:
+        return unset_element(lst, element_shape, element_dtype)
+    if position is not None:
+        place = int(position)
+        return jax.tree.map(
+            lambda leaf: (
+                leaf[place] if isinstance(leaf, np.ndarray) else lax.index_in_dim(leaf, place, 0, keepdims=False)
+            ),
+            lst.buffer,
+        )
+    return _get(lst.buffer, as_array(index))
+
+
+def _with_shape_of_others(lst: TensorList) -> TensorList:
+    """An unset element whose shape nothing declares is read as zeros like the elements that are set."""
+    if is_full(lst.shape) or not lst.items:
+        return lst
+    shapes = {jnp.shape(v) for v in lst.items if isinstance(v, jax.Array | np.ndarray | np.generic)}
+    return dataclasses.replace(lst, shape=shapes.pop()) if len(shapes) == 1 else lst
+
+
+# ---- what is known of a list ----
+
+
+@op("TensorListLength", host=_host_length, lazy=True)
+def tensor_list_length(input_handle: Any) -> Any:
+    """Returns the number of elements. See tf.raw_ops.TensorListLength."""
+    lst = as_list(input_handle)
+    if lst.is_traced:
+        return lst.length
+    return np.asarray(lst.length, np.int32) if isinstance(lst.length, int) else jnp.asarray(lst.length, np.int32)
+
+
+@op("TensorListElementShape", host=_host_element_shape, lazy=True)
+def tensor_list_element_shape(input_handle: Any, *, shape_type: Any) -> Any:
+    """Returns the declared element shape, -1 where unknown. See tf.raw_ops.TensorListElementShape."""
+    shape = as_list(input_handle).shape
+    if shape is None:
+        return np.asarray(-1, shape_type)
+    return dims_array([-1 if d is None else d for d in shape], shape_type)
+
+
+def resize_list(lst: TensorList, size: Any) -> TensorList:
+    """Returns a list of known length cut, or extended with unset elements."""
+    if lst.items is not None:
+        return lst.with_items(lst.items[:size] + (None,) * (size - len(lst.items)))
+    return lst.with_buffer(None if lst.buffer is None else resized(lst, size), size)
+
+
+@op("TensorListResize", host=_host_resize, lazy=True)
+def tensor_list_resize(input_handle: Any, size: Static) -> TensorList:
+    """Cuts the list, or extends it with unset elements. See tf.raw_ops.TensorListResize."""
+    return resize_list(as_list(input_handle), int(size))

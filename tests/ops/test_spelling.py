@@ -1,0 +1,188 @@
+"""CPU spellings of convolutions and poolings against JAX's own primitives, which XLA lowers by other code.
+
+What TensorFlow says is tested op by op in test_conv, test_pool and test_pool_grad; here every way of differentiating
+and batching is, for the forms that the rules tell apart.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from tf2jax_lite.ops import spelling_conv, spelling_window
+
+FAST = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
+BORDER = ((1, 2), (0, 1))
+
+
+def convolution(x, w, **params):
+    return lax.conv_general_dilated(x, w, **params)
+
+
+def largest(x, *, where):
+    return lax.reduce_window(x, np.array(-np.inf, x.dtype), lax.max, *where)
+
+
+def total(x, *, where):
+    return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, *where)
+
+
+def conv(shape, kernel, strides, padding, layout=LAST, **more):
+    params = {"window_strides": strides, "padding": padding, "dimension_numbers": layout, **more}
+    return shape, kernel, params
+
+
+CONVOLUTIONS = {
+    "depthwise": conv((2, 7, 8, 4), (3, 2, 1, 4), (2, 1), "SAME", rhs_dilation=(1, 2), feature_group_count=4),
+    "multiplier": conv((2, 7, 8, 4), (3, 2, 1, 8), (2, 2), BORDER, feature_group_count=4),
+    "wide strides": conv((2, 7, 8, 3), (2, 2, 1, 3), (3, 2), "VALID", feature_group_count=3),
+    "depthwise NCHW": conv((2, 4, 7, 8), (2, 2, 1, 8), (2, 1), "SAME", FIRST, feature_group_count=4),
+    "depthwise 1d": conv((2, 9, 4), (3, 1, 4), (2,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=4),
+    "point": conv((2, 7, 8, 4), (1, 1, 4, 5), (2, 2), "SAME"),
+    "point NCHW, padded": conv((2, 4, 7, 8), (1, 1, 4, 5), (2, 3), BORDER, FIRST),
+    "filter gradient": conv((2, 9, 9, 8), (2, 2, 8, 9), (2, 1), "SAME"),
+    "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
+    "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
+    "groups": conv((2, 5, 5, 4), (3, 3, 2, 6), (1, 1), "SAME", feature_group_count=2),
+}
+POOLS = {
+    "apart": ((2, 6, 8, 3), (1, 2, 2, 1), (1, 2, 2, 1), (0, 0, 0, 0)),
+    "overlapping": ((2, 7, 8, 3), (1, 3, 3, 1), (1, 2, 2, 1), (0, 1, 1, 0)),
+    "gaps": ((2, 7, 7, 3), (1, 2, 2, 1), (1, 3, 3, 1), (0, 0, 1, 0)),
+    "volume": ((1, 3, 4, 4, 2), (1, 2, 2, 2, 1), (1, 2, 1, 2, 1), (0, 0, 1, 0, 0)),
+    "whole": ((2, 5, 5, 3), (1, 5, 5, 1), (1, 1, 1, 1), (0, 0, 0, 0)),
+}
+
+
+def everything(fn, *args):
+    """Value, gradient, tangent, both kinds of second derivative, and a batch."""
+    result, pull = jax.vjp(fn, *args)
+    upstream = jnp.cos(jnp.arange(result.size, dtype=result.dtype)).reshape(result.shape)
+    tangents = tuple(jnp.sin(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape) for a in args)
+    places = tuple(range(len(args)))
+
+    def loss(*args):
+        return jnp.sum(jnp.sin(fn(*args)))
+
+    def steepness(*args):
+        return sum(jnp.sum(g**2) for g in jax.grad(loss, places)(*args))
+
+    return {
+        "value": result,
+        "gradient": pull(upstream),
+        "tangent": jax.jvp(fn, args, tangents)[1],
+        "forward over reverse": jax.jvp(jax.grad(loss, places), args, tangents)[1],
+        "reverse over reverse": jax.grad(steepness, places)(*args),
+        "batch": jax.vmap(fn)(*(jnp.stack([a, -a]) for a in args)),
+    }
+
+
+def compare(plain, respelled, *args):
+    for what, call in (("value", lambda fn: fn(*args)), ("all", lambda fn: everything(fn, *args))):
+        if what == "value":
+            np.testing.assert_allclose(call(respelled), call(plain), rtol=1e-5, atol=1e-5)
+            continue
+        found, expected = (jax.jit(partial(call, fn), compiler_options=FAST)() for fn in (respelled, plain))
+        for key, value in expected.items():
+            for e, a in zip(jax.tree.leaves(value), jax.tree.leaves(found[key]), strict=True):
+                np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-3, err_msg=key)
+
+
+def normal(*shape, dtype=np.float32):
+    return np.random.default_rng(0).normal(size=shape).astype(dtype)
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolution(name):
+    shape, kernel, params = CONVOLUTIONS[name]
+    compare(
+        partial(convolution, **params),
+        partial(spelling_conv.call, lax.conv_general_dilated, **params),
+        normal(*shape),
+        normal(*kernel),
+    )
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("fn", [largest, total])
+def test_pool(name, fn):
+    """Rounded values: ties must send the gradient where XLA (and TensorFlow) sends it."""
+    shape, window, strides, after = POOLS[name]
+    where = (window, strides, tuple((0, n) for n in after))
+    compare(partial(fn, where=where), partial(spelling_window.call, fn, where=where), np.round(normal(*shape)))
+
+
+def test_border_never_wins():
+    """In a window of nothing but minus infinity and border, the gradient goes to the array, not to the border."""
+    where = ((1, 2), (1, 2), ((0, 0), (1, 1)))
+    x = np.full((1, 2), -np.inf, np.float32)
+    gradient = jax.grad(lambda x: jnp.vdot(spelling_window.call(largest, x, where=where), np.float32([[1, 2]])))
+    np.testing.assert_array_equal(jax.jit(gradient)(x), [[1, 2]])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+@pytest.mark.parametrize("name", ["depthwise", "point", "patches"])
+def test_half_precision_is_summed_in_float32(name, dtype):
+    """The result is the float64 sum rounded once; sums in half precision would be off by several units."""
+    shape, kernel, params = CONVOLUTIONS[name]
+    x, w = normal(*shape).astype(dtype), normal(*kernel).astype(dtype)
+    with jax.enable_x64(True):
+        expected = np.asarray(convolution(x.astype(np.float64), w.astype(np.float64), **params))
+    actual = spelling_conv.call(lax.conv_general_dilated, jnp.asarray(x), jnp.asarray(w), **params)
+    assert actual.dtype == dtype
+    unit = float(jnp.finfo(dtype).eps) * 0.51
+    np.testing.assert_allclose(np.asarray(actual, np.float64), expected, rtol=unit, atol=1e-5)
+
+
+def test_each_platform_keeps_its_spelling():
+    """Only CPU's programs are respelled; one exported for two platforms holds both."""
+    shape, kernel, params = CONVOLUTIONS["depthwise"]
+    fn = jax.jit(partial(spelling_conv.call, lax.conv_general_dilated, **params))
+    args = (jax.ShapeDtypeStruct(shape, np.float32), jax.ShapeDtypeStruct(kernel, np.float32))
+    convolutions = {}
+    for platforms in (("cpu",), ("cuda",), ("tpu",), ("cpu", "cuda")):
+        text = jax.export.export(fn, platforms=platforms)(*args).mlir_module()
+        convolutions[platforms] = text.count("stablehlo.convolution")
+    assert convolutions == {("cpu",): 0, ("cuda",): 1, ("tpu",): 1, ("cpu", "cuda"): 1}
+
+
+def test_jaxpr_looks_like_jax():
+    """Same names and parameters: what reads jaxprs (the source writer, users) need not know of spellings."""
+    shape, kernel, params = CONVOLUTIONS["multiplier"]
+    args = normal(*shape), normal(*kernel)
+    plain = jax.make_jaxpr(partial(convolution, **params))(*args)
+    assert str(jax.make_jaxpr(partial(spelling_conv.call, lax.conv_general_dilated, **params))(*args)) == str(plain)
+
+
+def test_symbolic_batch():
+    shape, kernel, params = CONVOLUTIONS["depthwise"]
+    fn = partial(spelling_conv.call, lax.conv_general_dilated, **params)
+    (batch,) = jax.export.symbolic_shape("b")
+    args = (jax.ShapeDtypeStruct((batch, *shape[1:]), np.float32), jax.ShapeDtypeStruct(kernel, np.float32))
+    exported = jax.export.export(jax.jit(jax.grad(lambda x, w: jnp.sum(fn(x, w) ** 2), (0, 1))))(*args)
+    assert "stablehlo.convolution" not in exported.mlir_module()
+    x, w = normal(*shape), normal(*kernel)
+    expected = jax.grad(lambda x, w: jnp.sum(convolution(x, w, **params) ** 2), (0, 1))(x, w)
+    for e, a in zip(expected, exported.call(x, w), strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)
+
+
+def test_inside_shard_map():
+    """Derivatives are traced ahead; inside ``shard_map`` they must know which values differ between devices."""
+    shape, kernel, params = CONVOLUTIONS["depthwise"]
+    fn = partial(spelling_conv.call, lax.conv_general_dilated, **params)
+    x, w = normal(*shape), normal(*kernel)
+    mesh = jax.make_mesh((1,), ("clients",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, same = PartitionSpec("clients"), PartitionSpec()
+
+    def gradient(x, w):
+        return jax.grad(lambda x, w: jnp.sum(fn(x, w) ** 2), (0, 1))(x, w)
+
+    mapped = jax.shard_map(gradient, mesh=mesh, in_specs=(rows, same), out_specs=(rows, same))
+    for e, a in zip(gradient(x, w), jax.jit(mapped)(x, w), strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)
