@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from . import ir
 from .config import current_config
 from .errors import InputError, UnsupportedError
 from .function import AnnotatedFunction, ConvertedFunction
 from .loading import concrete as concrete_loading
-from .loading import frozen, saved_model, tracing
+from .loading import fallback, frozen, host, saved_model, tf1, tracing
+from .loading.host import HostFunction
 from .lowering import Program
-from .passes import constants, jax2tf
+from .passes import constants, control_flow_v1, jax2tf, stacks
 
 __all__ = [
     "convert",
@@ -24,6 +26,8 @@ __all__ = [
     "convert_graph_def",
     "convert_saved_model",
 ]
+
+_log = logging.getLogger("tf2jax_lite")
 
 
 def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
@@ -83,49 +87,111 @@ def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
     return _without_params(_converted(loaded), loaded)
 
 
+@overload
 def convert_saved_model(
-    path: str | os.PathLike[str], signature: str = "serving_default", tags: Sequence[str] | str | None = None
-) -> tuple[AnnotatedFunction, dict[str, Any]]:
+    path: str | os.PathLike[str],
+    signature: str = "serving_default",
+    tags: Sequence[str] | str | None = None,
+    *,
+    split_host: Literal[False] = False,
+) -> tuple[AnnotatedFunction, dict[str, Any]]: ...
+
+
+@overload
+def convert_saved_model(
+    path: str | os.PathLike[str],
+    signature: str = "serving_default",
+    tags: Sequence[str] | str | None = None,
+    *,
+    split_host: Literal[True],
+) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]: ...
+
+
+def convert_saved_model(
+    path: str | os.PathLike[str],
+    signature: str = "serving_default",
+    tags: Sequence[str] | str | None = None,
+    *,
+    split_host: bool = False,
+) -> Any:
     """Converts one signature of a SavedModel directory; see `convert`.
 
     Args:
       path: the directory that holds ``saved_model.pb``.
       signature: the signature's name.
       tags: which of the MetaGraphs to load; needed only if there are several.
+      split_host: leave strings, decoders and tables in front of the model in TensorFlow, and convert the core.
+
+    Returns:
+      ``(jax_fn, params)`` as `convert` does; with ``split_host`` ``(host_fn, jax_fn, params)``, so that
+      ``jax_fn(params, **host_fn(*args))`` gives what the signature gives.
 
     Raises:
       InvalidModelError: the directory holds no readable SavedModel, or not that signature or those tags.
+      UnsupportedError: as for `convert`; or the model cannot be split, since trained variables stand before strings.
     """
-    restored = saved_model.load(path, tags)
-    function = saved_model.signature(restored, signature, path)
-    loaded = concrete_loading.load_concrete(function, name=signature)
+    meta_graph = saved_model.meta_graph(path, tags)
+    if split_host:
+        return split_concrete(saved_model.signature(saved_model.load(path, tags), signature, path), signature)
+    if tf1.is_tf1(meta_graph):
+        loaded = tf1.load_signature(path, meta_graph, signature)
+    else:
+        function = saved_model.signature(saved_model.load(path, tags), signature, path)
+        loaded = concrete_loading.load_concrete(function, name=signature)
     converted = _converted(loaded)
     return _with_params(converted, loaded), converted.params()
 
 
+def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]:
+    """Converts a ConcreteFunction in two parts; see `convert_saved_model` with ``split_host=True``."""
+    host_fn, core = host.load_split(function, name=name)
+    converted = _converted(core)
+    annotated = _with_params(converted, core)
+    annotated.host = host_fn
+    return host_fn, annotated, converted.params()
+
+
 def convert_graph_def(
-    graph_def: Any, inputs: Sequence[str] | str, outputs: Sequence[str] | str, *, constants_as_params: bool = True
+    graph_def: Any,
+    inputs: Sequence[str] | str,
+    outputs: Sequence[str] | str,
+    *,
+    constants_as_params: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> tuple[AnnotatedFunction, dict[str, Any]]:
-    """Converts a frozen GraphDef.
+    """Converts a GraphDef: a frozen one, or one whose variables are in a checkpoint.
 
     Args:
-      graph_def: a GraphDef proto, its serialized bytes, or a path to a ``.pb`` file.
+      graph_def: a GraphDef proto, its serialized bytes, or a path to a ``.pb`` or ``.meta`` file.
       inputs: tensor names (``"x:0"`` or ``"x"``) that become arguments, in order; they need not be placeholders.
       outputs: tensor names that are returned, in order; one name alone (not in a list) gives one bare result.
       constants_as_params: make floating constants with more than one element params, named after their nodes.
+      checkpoint: prefix of the checkpoint that holds the graph's variables; the one beside a ``.meta`` file by default.
+        Without one, variables are params without values.
 
     Raises:
       InvalidModelError: the proto is damaged, or names a node that is not there.
     """
-    loaded = frozen.load_frozen(graph_def, inputs, outputs, constants_as_params=constants_as_params)
+    loaded = frozen.load_frozen(
+        graph_def, inputs, outputs, constants_as_params=constants_as_params, checkpoint=checkpoint
+    )
     converted = _converted(loaded)
     return _with_params(converted, loaded), converted.params()
 
 
 def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     config = current_config()
-    graph, changed = constants.narrow_constants(jax2tf.infer_relu(loaded.graph, config), config)
-    return ConvertedFunction(Program(graph, config), loaded.interface, config, loose=changed)
+    graph = stacks.stacks_as_lists(control_flow_v1.functionalize(loaded.graph))
+    graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
+    program = Program(graph, config, fallback.BridgeCompiler() if config.xla_fallback else None)
+    if program.fallback_nodes:
+        _log.warning(
+            "%s: TensorFlow's XLA bridge compiles %d node(s) without an implementation: %s",
+            loaded.interface.name,
+            len(program.fallback_nodes),
+            ", ".join(program.fallback_nodes),
+        )
+    return ConvertedFunction(program, loaded.interface, config, loose=changed)
 
 
 def _parameters(interface_signature: inspect.Signature, *, params: bool) -> inspect.Signature:
@@ -180,7 +246,13 @@ def _annotated(
         lines.append("Returns (results, updated params).")
     fn.__doc__ = "\n\n".join(lines)
     fn.converted = converted
-    return AnnotatedFunction(fn, loaded.structured_inputs, loaded.structured_outputs, interface.signature)
+    return AnnotatedFunction(
+        fn,
+        loaded.structured_inputs,
+        loaded.structured_outputs,
+        interface.signature,
+        xla_fallback_nodes=converted.program.fallback_nodes,
+    )
 
 
 def graph_of(fn: AnnotatedFunction) -> ir.Graph:

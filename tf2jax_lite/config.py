@@ -32,13 +32,23 @@ class Config:
       infer_relu_from_jax2tf: read ``max(x, 0)`` as a relu in graphs that jax2tf wrote, so that the gradient at 0 is 0.
       infer_cumulative_reduction_from_jax2tf: read windowed reductions that jax2tf wrote for cumulative ones as such.
       raise_on_prevent_gradient: differentiating through ``PreventGradient`` is an error.
+      raise_on_missing_custom_gradient: refuse to convert where a custom gradient was not saved with the model,
+        or cannot be traced; otherwise warn and differentiate the forward code.
       resize_bilinear_precision: matmul precision inside bilinear resizing: "default", "high" or "highest".
       enable_checkify_for_asserts: turn ``Assert`` nodes into ``jax.experimental.checkify`` checks.
       xlacallmodule_strict_checks: refuse to run a serialized module on a platform it was not lowered for.
       disable_assert_in_tensor_list_get_item: do not compare the element dtype of a tensor list with the node's.
       skip_variables_evaluation_inside_tf_tracing: inside the tracing of another tf.function, give params as
         ``jax.ShapeDtypeStruct`` without reading the variables.
-      dynamic_shape_bound: inside ``jit``, the size to pad to for results whose size depends on data; 0 refuses them.
+      xla_fallback: let TensorFlow's XLA bridge compile nodes whose ops have no implementation, for their static shapes,
+        and import what comes out. TensorFlow is then needed whenever the function is traced.
+      dynamic_shape_bound: inside ``jit``, the size to pad to for results whose size depends on data, and the capacity
+        of lists that grow in loops of unknown length; 0 refuses them.
+      loop_bound: what becomes of a loop that data may end early, of which an upper bound is known: "while" makes it
+        ``lax.while_loop``; "scan" a ``lax.scan`` up to the bound that keeps its results from the end on, through
+        which gradients go backwards.
+      loop_checkpoint: what ``lax.scan`` keeps for gradients: "none" keeps all that the body computes, "body" what the
+        loop carries (the body runs again), "segments" about the square root of that (it runs twice again).
     """
 
     strict_shape_check: bool = True
@@ -49,16 +59,24 @@ class Config:
     infer_relu_from_jax2tf: bool = True
     infer_cumulative_reduction_from_jax2tf: bool = True
     raise_on_prevent_gradient: bool = True
+    raise_on_missing_custom_gradient: bool = False
     resize_bilinear_precision: str = "highest"
     enable_checkify_for_asserts: bool = False
     xlacallmodule_strict_checks: bool = True
     disable_assert_in_tensor_list_get_item: bool = False
     skip_variables_evaluation_inside_tf_tracing: bool = False
+    xla_fallback: bool = False
     dynamic_shape_bound: int = 0
+    loop_bound: str = "while"
+    loop_checkpoint: str = "none"
 
 
 _TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
-_CHOICES = {"resize_bilinear_precision": ("default", "high", "highest")}
+_CHOICES = {
+    "resize_bilinear_precision": ("default", "high", "highest"),
+    "loop_bound": ("while", "scan"),
+    "loop_checkpoint": ("none", "body", "segments"),
+}
 _lock = threading.Lock()
 _defaults = Config()
 _overrides: contextvars.ContextVar[tuple[tuple[str, Any], ...]] = contextvars.ContextVar("config", default=())

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from . import ir, lowering
-from .errors import InvalidModelError
-from .loading import attributes, dtypes, graph_def, saved_model
+from .errors import InvalidModelError, UnsupportedError
+from .loading import attributes, dtypes, graph_def, ref_variables, saved_model, tf1
+from .loading.tables import TABLE_OPS
+from .passes import control_flow_v1
 from .passes.effects import Summaries, function_refs
 from .passes.prune import live_nodes
 
@@ -47,9 +49,13 @@ class SignatureDescription:
 
 @dataclasses.dataclass(frozen=True)
 class ModelDescription:
-    """A SavedModel."""
+    """A SavedModel.
+
+    ``kind`` is "SavedModel", "TF1 SavedModel" (the graph holds variables and tables itself) or "TF1 Hub module".
+    """
 
     path: str
+    kind: str
     tensorflow_version: str
     tags: list[list[str]]
     signatures: list[SignatureDescription]
@@ -79,12 +85,13 @@ def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | Non
     """
     proto = saved_model.read_proto(path)
     sets = saved_model.tag_sets(proto)
-    index = 0
-    if tags is not None:
-        wanted = sorted(tags)
-        if wanted not in sets:
-            raise InvalidModelError(f"{os.fspath(path)}: no MetaGraph with tags {wanted}; there are {sets}.")
-        index = sets.index(wanted)
+    wanted = None if tags is None else list(tags)
+    try:
+        index = sets.index(saved_model.chosen_tags(path, proto, wanted))
+    except InvalidModelError:
+        if wanted is not None:
+            raise
+        index = 0  # several MetaGraphs, and none is the obvious one: any will do to look at
     meta = proto.meta_graphs[index]
     variables, trainable = _variables(meta)
     if variables and not os.path.isdir(os.path.join(path, "variables")):
@@ -100,6 +107,7 @@ def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | Non
     size = sum(v.elements * (np.dtype(v.dtype).itemsize if v.dtype != "string" else 0) for v in variables)
     return ModelDescription(
         path=os.fspath(path),
+        kind=_kind(path, meta),
         tensorflow_version=meta.meta_info_def.tensorflow_version,
         tags=sets,
         signatures=signatures,
@@ -107,6 +115,13 @@ def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | Non
         trainable=trainable,
         bytes=size,
     )
+
+
+def _kind(path: str | os.PathLike[str], meta: Any) -> str:
+    if not tf1.is_tf1(meta):
+        return "SavedModel"
+    is_hub = os.path.exists(os.path.join(path, "tfhub_module.pb")) or any("hub" in key for key in meta.collection_def)
+    return "TF1 Hub module" if is_hub else "TF1 SavedModel"
 
 
 def _tensor(name: str, dtype: Any, shape: Any) -> TensorDescription:
@@ -128,10 +143,14 @@ def _variables(meta: Any) -> tuple[list[TensorDescription], int]:
             if node.op in _VARIABLE_OPS:
                 name = attributes.text_of(node.attr["shared_name"].s) or node.name
                 found[name] = _tensor(name, node.attr["dtype"].type, node.attr["shape"].shape)
+        trains = tf1.trainable_names(meta)
+        trainable = sum(
+            1 for v in found.values() if (v.dtype.startswith("float") if trains is None else v.name in trains)
+        )
     return [found[name] for name in sorted(found)], trainable
 
 
-_VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
+_VARIABLE_OPS = ("VarHandleOp", *sorted(ref_variables.VARIABLE_OPS))
 
 
 def _signature(name: str, proto: Any, graph: Any, library: dict[str, ir.Function]) -> SignatureDescription:
@@ -141,16 +160,25 @@ def _signature(name: str, proto: Any, graph: Any, library: dict[str, ir.Function
     wanted = [info.name for _, info in sorted(proto.outputs.items()) if info.name]
     args = [ir.Argument(node, ir.VARIANT) for node in dict.fromkeys(fed)]
     main = graph_def.load_main(graph, name, args, wanted)
+    main = ref_variables.without_references(graph_def.reached(main))
+    problems: dict[str, list[str]] = {}
+    graph = ir.Graph(main, library)
+    try:
+        graph = control_flow_v1.functionalize(graph)
+    except UnsupportedError as error:
+        problems["control flow"] = [str(error)]
+    main, library = graph.main, dict(graph.functions)
     ops = lowering.known_ops()
     effects = Summaries(library, ops)
     histogram: collections.Counter[str] = collections.Counter()
-    unsupported: dict[str, list[str]] = {}
+    unsupported: dict[str, list[str]] = dict(problems)
     pending, seen = [main], {main.name}
     while pending:
         function = pending.pop()
         for node in live_nodes(function, effects.effectful):
             histogram[node.op] += 1
-            if node.op not in ops:
+            # Tables are read when a model is loaded; a graph that was refused has been explained.
+            if node.op not in ops and node.op not in TABLE_OPS and not (problems and node.op in control_flow_v1.OPS):
                 unsupported.setdefault(node.op, []).append(f"{node.name} in {function.name}")
             for ref in function_refs(node):
                 if ref.name in library and ref.name not in seen:

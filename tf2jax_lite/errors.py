@@ -9,20 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "CheckpointError",
     "ConfigError",
+    "DataError",
     "DtypeMismatchError",
     "ExportError",
+    "FederatedTypeError",
     "InputError",
     "InvalidModelError",
     "LoweringError",
+    "MissingGradientError",
     "MissingInputError",
     "MissingKeyError",
+    "MissingLibraryError",
     "MissingParamError",
     "OpError",
     "RegistrationError",
+    "ReverseModeError",
     "ShapeMismatchError",
     "StaticInputError",
     "Tf2JaxError",
+    "TrainingError",
+    "UnknownClientError",
     "UnsupportedAttributeError",
     "UnsupportedError",
     "UnsupportedOpsError",
@@ -95,6 +103,10 @@ class UnsupportedOpsError(UnsupportedError):
         self.nodes = tuple(nodes)
 
 
+class MissingGradientError(UnsupportedError):
+    """A gradient that TensorFlow overrides is not available, and that of the forward code would be another."""
+
+
 class LoweringError(Tf2JaxError, ValueError):
     """A node could not be evaluated.
 
@@ -115,5 +127,36 @@ class StaticInputError(LoweringError):
     """An input that must be known while tracing was a traced value."""
 
 
+class ReverseModeError(LoweringError):
+    """A gradient is taken backwards through a loop that can only be run forwards."""
+
+
 class ExportError(Tf2JaxError, ValueError):
     """A converted function cannot be written in the form asked for."""
+
+
+class DataError(Tf2JaxError, ValueError):
+    """Client data that is damaged or inconsistent, or is asked for in a way in which it cannot be given."""
+
+
+class UnknownClientError(DataError, KeyError):
+    """A federated dataset has no such client."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # KeyError would show the message in quotes
+
+
+class FederatedTypeError(InputError, TypeError):
+    """A value, or a function, does not have the type that a federated computation needs."""
+
+
+class MissingLibraryError(Tf2JaxError, ImportError):
+    """An optional library is not installed; the message names the extra to install."""
+
+
+class TrainingError(Tf2JaxError, ValueError):
+    """Training cannot go on: the loss is no longer finite."""
+
+
+class CheckpointError(Tf2JaxError, ValueError):
+    """A training checkpoint that is damaged, belongs to another training, or cannot be written."""

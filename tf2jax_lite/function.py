@@ -14,8 +14,9 @@ import numpy as np
 from . import ir
 from .config import Config
 from .errors import InputError, MissingParamError
-from .lowering import Program, Trace
+from .lowering import Program, Trace, wide_state
 from .ops import values
+from .ops.words import narrow
 from .params import VariableName
 from .signature import Interface
 
@@ -30,7 +31,11 @@ class AnnotatedFunction:
       structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves, as TensorFlow describes them.
       structured_outputs: the results' structure with ``tf.TensorSpec`` leaves.
       signature: the ``inspect.Signature`` by which arguments bind, without ``params`` and ``rng``.
+      host: what runs in TensorFlow before it, if it is the core of a model that was split; else None.
+      xla_fallback_nodes: names of the nodes that TensorFlow's XLA bridge compiles (see ``config.xla_fallback``).
     """
+
+    host: Any = None
 
     def __init__(
         self,
@@ -38,11 +43,14 @@ class AnnotatedFunction:
         structured_inputs: Any,
         structured_outputs: Any,
         signature: inspect.Signature,
+        *,
+        xla_fallback_nodes: Sequence[str] = (),
     ):
         self.fn = fn
         self.structured_inputs = structured_inputs
         self.structured_outputs = structured_outputs
         self.signature = signature
+        self.xla_fallback_nodes = tuple(xla_fallback_nodes)
         self.__signature__ = inspect.signature(fn)
         self.__name__ = getattr(fn, "__name__", "converted_function")
         self.__qualname__ = self.__name__
@@ -80,6 +88,8 @@ class ConvertedFunction:
             if value is None:
                 shape = tuple(d or 0 for d in variable.shape or ())
                 value = jax.ShapeDtypeStruct(shape, variable.dtype)
+            if name in self.program.wide:
+                value = wide_state.as_param(value, name)
             out[VariableName(name, variable.trainable)] = value
         return out
 
@@ -97,9 +107,11 @@ class ConvertedFunction:
         """Runs the function on flat tensor inputs, unchecked, and returns flat results and updated params."""
         state = dict(params)
         self._check_params(state)
+        given = wide_state.enter(state, self.program.wide)
         trace = Trace(self.program, state, _typed_key(rng), loose=self.loose or loose)
         captured = [_captured(capture.value) for capture in self.program.graph.captures]
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
+        wide_state.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(values.LOCAL)}
         return [_result(v) for v in flat], kept
 
@@ -116,7 +128,7 @@ class ConvertedFunction:
         for name, variable in self.variables.items():
             shape = getattr(state[name], "shape", np.shape(state[name]))
             expected = variable.shape
-            if expected is None:
+            if expected is None or name in self.program.wide:
                 continue
             if len(shape) != len(expected) or any(
                 e is not None and isinstance(a, int) and a != e for a, e in zip(shape, expected, strict=True)
@@ -136,6 +148,7 @@ def _captured(value: Any) -> Any:
 def _result(value: Any) -> Any:
     if isinstance(value, values.Mixed):
         return values.as_array(value)
+    value = narrow(value)
     if values.is_static(value):
         if values.is_string(value):
             return np.asarray(value)

@@ -9,8 +9,9 @@ from typing import Any
 from tf2jax_lite import api
 from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.function import AnnotatedFunction
+from tf2jax_lite.units import size_text
 
-__all__ = ["convert_file"]
+__all__ = ["convert_file", "convert_keras_model", "keras_functions", "load_keras"]
 
 Functions = dict[str, tuple[AnnotatedFunction, dict[str, Any]]]
 
@@ -24,18 +25,22 @@ def convert_file(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     constants_as_params: bool = True,
+    split_host: bool = False,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Functions:
     """Converts a model file.
 
     Args:
-      path: a SavedModel directory, a Keras file (``.keras``, ``.h5``, ``.hdf5``) or a frozen GraphDef (``.pb``).
+      path: a SavedModel directory, a Keras file (``.keras``, ``.h5``, ``.hdf5``), a frozen GraphDef (``.pb``) or a
+        TF1 checkpoint's graph (``.meta``), whose variables are read from the checkpoint beside it.
       signatures: of a SavedModel, which to convert; all that take arrays if left out.
       tags: of a SavedModel, which MetaGraph.
       train: of a Keras file, add the function ``train``, which runs in training mode.
       inputs: of a frozen graph, names of tensors that become arguments; its placeholders if left out.
       outputs: of a frozen graph, names of results; what no node reads if left out.
       constants_as_params: of a frozen graph, make weights params.
+      split_host: leave strings, decoders and tables in front of the model in TensorFlow: each function is the core
+        alone, and its attribute ``host`` what stands before it.
       progress: called with the name of each step as it begins.
 
     Returns:
@@ -48,16 +53,24 @@ def convert_file(
     path = Path(path)
     if path.is_dir():
         _refuse(train, "--train needs a Keras file: a SavedModel holds the modes that it was saved with")
-        return _saved_model(path, signatures, tags, progress)
+        return _saved_model(path, signatures, tags, split_host, progress)
     if not path.is_file():
         raise InvalidModelError(f"{path}: no such file or directory")
     _refuse(bool(tags), "--tag goes with SavedModels")
     if path.suffix in (".keras", ".h5", ".hdf5"):
-        return _chosen(_keras(path, train, progress), signatures)
-    if path.suffix == ".pb":
+        return _chosen(_keras(path, train, split_host, progress), signatures)
+    if path.suffix in (".pb", ".meta"):
         _refuse(train, "--train needs a Keras file")
+        _refuse(
+            split_host, "--split-host goes with SavedModels and Keras files; of a .pb, name what to cut at as --input"
+        )
         return _chosen(_frozen(path, inputs, outputs, constants_as_params, progress), signatures)
-    raise InvalidModelError(f"{path}: neither a SavedModel directory, nor a .keras, .h5 or .pb file")
+    raise InvalidModelError(f"{path}: neither a SavedModel directory, nor a .keras, .h5, .pb or .meta file")
+
+
+def _load_step(path: Path) -> str:
+    files = [f for f in path.rglob("*") if f.is_file()] if path.is_dir() else [path]
+    return f"load ({size_text(sum(f.stat().st_size for f in files))})"
 
 
 def _refuse(given: bool, message: str) -> None:
@@ -75,56 +88,124 @@ def _chosen(functions: Functions, signatures: Sequence[str] | None) -> Functions
 
 
 def _saved_model(
-    path: Path, signatures: Sequence[str] | None, tags: Sequence[str] | None, progress: Callable[[str], None]
+    path: Path,
+    signatures: Sequence[str] | None,
+    tags: Sequence[str] | None,
+    split_host: bool,
+    progress: Callable[[str], None],
 ) -> Functions:
     from tf2jax_lite.loading import saved_model
 
     if not signatures:
-        progress("load")
-        restored = saved_model.load(path, tags)
-        signatures = [name for name in restored.signatures if name != "__saved_model_init_op"]
+        progress(_load_step(path))
+        found_in = saved_model.meta_graph(path, tags)
+        named = [name for name in found_in.signature_def if not name.startswith("__saved_model")]
+        signatures = sorted(named, key=lambda name: (name != "serving_default", name))
         if not signatures:
             raise InvalidModelError(f"{path} has no signatures")
     found: Functions = {}
     for name in signatures:
         progress(f"convert {name}")
-        found[name] = api.convert_saved_model(path, name, tags)
+        if split_host:
+            found[name] = api.convert_saved_model(path, name, tags, split_host=True)[1:]
+        else:
+            found[name] = api.convert_saved_model(path, name, tags)
     return found
 
 
-def _keras(path: Path, train: bool, progress: Callable[[str], None]) -> Functions:
+def _keras(path: Path, train: bool, split_host: bool, progress: Callable[[str], None]) -> Functions:
+    progress(_load_step(path))
+    model = load_keras(path)
+    return convert_keras_model(model, train=train, split_host=split_host, progress=progress, where=str(path))
+
+
+def convert_keras_model(
+    model: Any,
+    *,
+    specs: Any = None,
+    train: bool = True,
+    regularization: bool = False,
+    split_host: bool = False,
+    progress: Callable[[str], None] = lambda step: None,
+    where: str = "Keras model",
+) -> Functions:
+    """Converts a Keras model (Keras 3 or tf_keras) in evaluation mode and, if asked, in training mode.
+
+    Args:
+      model: the model.
+      specs: the structure of its input, of ``tf.TensorSpec``s; the model's own if left out.
+      train: add the function ``train``, which runs in training mode.
+      regularization: ``train`` returns ``(results, sum of model.losses)``.
+      split_host: leave strings, decoders and tables in front of the model in TensorFlow; see `convert_file`.
+      progress: called with the name of each step as it begins.
+      where: what errors name.
+
+    Returns:
+      ``serving_default`` and ``train``, each with its params. Variables of both have the same names.
+
+    Raises:
+      InvalidModelError: the model does not say what its inputs are.
+      UnsupportedError: it cannot be converted.
+    """
+    found: Functions = {}
+    for name, function, given in keras_functions(
+        model, specs=specs, train=train, regularization=regularization, where=where
+    ):
+        progress(f"convert {name}")
+        if split_host:
+            found[name] = api.split_concrete(function.get_concrete_function(given), name)[1:]
+        else:
+            found[name] = api.convert(function, given)
+    return found
+
+
+def keras_functions(
+    model: Any, *, specs: Any = None, train: bool = True, regularization: bool = False, where: str = "Keras model"
+) -> list[tuple[str, Any, Any]]:
+    """Returns what `convert_keras_model` converts: ``(name, tf.function, structure of tf.TensorSpec)`` for each mode.
+
+    Raises:
+      InvalidModelError: the model does not say what its inputs are.
+    """
     import tensorflow as tf
 
-    progress("load")
-    model = _load_keras(path)
-    specs = tf.nest.map_structure(
-        lambda t: tf.TensorSpec(t.shape, t.dtype, name=getattr(t, "name", "input").split(":")[0]), _inputs(path, model)
-    )
-    found: Functions = {}
+    if specs is None:
+        specs = tf.nest.map_structure(
+            lambda t: tf.TensorSpec(t.shape, t.dtype, name=getattr(t, "name", "input").split(":")[0]),
+            _inputs(where, model),
+        )
+    found: list[tuple[str, Any, Any]] = []
     for name, training in (("serving_default", False), *((("train", True),) if train else ())):
-        progress(f"convert {name}")
 
         def call(inputs: Any, training: bool = training) -> Any:
-            return model(inputs, training=training)
+            results = model(inputs, training=training)
+            if not (training and regularization):
+                return results
+            losses = [tf.cast(loss, tf.float32) for loss in model.losses]
+            return results, tf.add_n(losses) if losses else tf.constant(0.0)
 
         call.__name__ = name
-        found[name] = api.convert(tf.function(call), specs)
+        found.append((name, tf.function(call), specs))
     return found
 
 
-def _inputs(path: Path, model: Any) -> Any:
+def _inputs(where: str, model: Any) -> Any:
     """Returns the symbolic inputs of a Keras model, in their structure."""
     try:
         return model.input
     except (AttributeError, ValueError):  # a Sequential that was not called has a list only
         inputs = getattr(model, "inputs", None)
     if not inputs:
-        raise InvalidModelError(f"{path}: the model does not say what its inputs are; call it once before saving")
+        raise InvalidModelError(f"{where}: the model does not say what its inputs are; call it once before saving")
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-def _load_keras(path: Path) -> Any:
-    """Loads with Keras 3, else with tf_keras; neither runs code from the file."""
+def load_keras(path: Path) -> Any:
+    """Loads with Keras 3, else with tf_keras; neither runs code from the file.
+
+    Raises:
+      InvalidModelError: neither can.
+    """
     problems = []
     for module in ("keras", "tf_keras"):
         try:
@@ -151,7 +232,7 @@ def _frozen(
 ) -> Functions:
     from tf2jax_lite.loading.frozen import default_ends
 
-    progress("load")
+    progress(_load_step(path))
     if not inputs or not outputs:
         first, last = default_ends(path)
         inputs, outputs = inputs or first, outputs or last

@@ -19,7 +19,7 @@ from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 from . import dtypes, graph_def
 from .custom_gradients import rewrite_custom_gradients
 
-__all__ = ["Loaded", "load_concrete", "plain_structure"]
+__all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +39,20 @@ class Loaded:
     structured_outputs: Any
 
 
+@dataclasses.dataclass(frozen=True)
+class Opaque:
+    """A captured thing that JAX cannot hold (a table, a dataset, a string variable); ``text`` describes it."""
+
+    text: str
+
+
 def load_concrete(
-    concrete: Any, *, signature: inspect.Signature | None = None, name: str = "", read_values: bool = True
+    concrete: Any,
+    *,
+    signature: inspect.Signature | None = None,
+    name: str = "",
+    read_values: bool = True,
+    opaque: bool = False,
 ) -> Loaded:
     """Loads a ConcreteFunction.
 
@@ -49,6 +61,7 @@ def load_concrete(
       signature: how its arguments bind; by default what the function itself knows.
       name: the function's name, for messages.
       read_values: whether to read the variables' values; otherwise variables hold None.
+      opaque: take captures that have no counterpart in JAX as `Opaque` values, for the caller to deal with.
 
     Raises:
       UnsupportedError: it captures or takes something that has no counterpart in JAX.
@@ -67,10 +80,14 @@ def load_concrete(
         [t.name for t in concrete.outputs],
         [op.name for op in func_graph.control_outputs],
     )
-    captures = _captures(concrete, captured, count, read_values)
-    graph = ir.Graph(main, graph_def.load_library(proto.library), captures)
+    graph = ir.Graph(main, graph_def.load_library(proto.library))
+    variables = list(func_graph.variables)
     if get_config("convert_custom_gradient"):
-        graph = rewrite_custom_gradients(graph, func_graph, {id(t): count + i for i, t in enumerate(captured)})
+        positions = {id(t): count + i for i, t in enumerate(captured)}
+        graph, more, read = rewrite_custom_gradients(graph, func_graph, positions)
+        captured += more
+        variables += read
+    graph = dataclasses.replace(graph, captures=_captures(variables, captured, count, read_values, opaque))
     structured_args, structured_kwargs = concrete.structured_input_signature
     arguments = _Arguments(args[:count])
     interface = Interface(
@@ -215,9 +232,11 @@ def _identifier(name: str) -> str:
     return name if name.isidentifier() else "".join(c if c.isalnum() else "_" for c in name)
 
 
-def _captures(concrete: Any, captured: Sequence[Any], count: int, read_values: bool) -> tuple[ir.Capture, ...]:
+def _captures(
+    variables: Sequence[Any], captured: Sequence[Any], count: int, read_values: bool, opaque: bool = False
+) -> tuple[ir.Capture, ...]:
     by_handle = {}
-    for variable in concrete.graph.variables:
+    for variable in variables:
         handle = getattr(variable, "handle", None)
         if handle is not None:
             by_handle[id(handle)] = variable
@@ -225,19 +244,44 @@ def _captures(concrete: Any, captured: Sequence[Any], count: int, read_values: b
     known: dict[int, ir.Variable] = {}
     captures = []
     for offset, tensor in enumerate(captured):
-        if tensor.dtype == tf.resource:
-            if id(tensor) not in known:
-                known[id(tensor)] = _variable(by_handle.get(id(tensor)), tensor, taken, read_values)
-            value: Any = known[id(tensor)]
-        elif tensor.dtype == tf.variant:
-            raise UnsupportedError(
-                f"the function captures {tensor!r}, a variant (dataset or optional), which has no counterpart "
-                "in JAX. Pass what it holds as an argument."
-            )
-        else:
-            value = _constant(tensor)
+        try:
+            value: Any = _capture(tensor, by_handle, known, taken, read_values)
+        except UnsupportedError as error:
+            if not opaque:
+                raise
+            value = Opaque(str(error))
         captures.append(ir.Capture(count + offset, value))
     return tuple(captures)
+
+
+def _capture(
+    tensor: Any, by_handle: Mapping[int, Any], known: dict[int, ir.Variable], taken: dict[str, int], read_values: bool
+) -> Any:
+    if tensor.dtype == tf.resource:
+        if id(tensor) not in known:
+            known[id(tensor)] = _variable(by_handle.get(id(tensor)), tensor, taken, read_values)
+        return known[id(tensor)]
+    if tensor.dtype == tf.variant:
+        raise UnsupportedError(
+            f"the function captures {tensor!r}, a variant (dataset or optional), which has no counterpart in JAX. "
+            "Pass what it holds as an argument, or leave what needs it in TensorFlow with split_host=True."
+        )
+    return _constant(tensor)
+
+
+def variables_by_name(concrete: Any) -> dict[str, Any]:
+    """Returns the ``tf.Variable`` objects that a function captures, by the names that `load_concrete` gives them."""
+    inputs = list(concrete.inputs)
+    captured = list(concrete.captured_inputs)
+    by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
+    count = len(inputs) - len(captured)
+    return {
+        capture.value.name: by_handle[id(tensor)]
+        for capture, tensor in zip(
+            _captures(concrete.graph.variables, captured, count, False, True), captured, strict=True
+        )
+        if isinstance(capture.value, ir.Variable) and id(tensor) in by_handle
+    }
 
 
 def _constant(tensor: Any) -> np.ndarray:
@@ -256,7 +300,8 @@ def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bo
         if not pairs:
             raise UnsupportedError(
                 f"the function captures the resource {handle!r}, which is not a variable (a table or an iterator?). "
-                "Look values up outside the function, and pass what it needs as an argument."
+                "Look values up outside the function and pass what it needs as an argument, or leave the look-up in "
+                "TensorFlow with split_host=True."
             )
         tf_dtype = tf.dtypes.as_dtype(pairs[0].dtype)
         dtype: Any = dtypes.from_tf(tf_dtype)

@@ -1,58 +1,260 @@
-"""tf.custom_gradient as nodes.
+"""Gradients that TensorFlow overrides, as nodes.
 
-TensorFlow records a custom gradient as an IdentityN over (results, arguments, variables read) whose gradient function
-is looked up by name in a registry of the process. The gradient function is a Python closure over tensors of the graph
-being built. Here it is traced once into a function of (upstream gradients, captured tensors), and the IdentityN becomes
-a ``_CustomGradient`` node that has the captured tensors as further inputs.
+TensorFlow marks a node whose gradient is replaced with the name of a function in a registry of the process: an
+IdentityN over (results, arguments, variables read) for ``tf.custom_gradient``, any op under ``gradient_override_map``.
+The function is a Python closure over tensors of the graph being built. Here it is traced once into a function of
+(gradients of the node's results, captured tensors), and the node becomes a ``_CustomGradient`` that has the captured
+tensors as further inputs. What ``tf.recompute_grad`` marks becomes a ``_Recompute``: see `recomputation`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import logging
+import warnings
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import func_graph as tf_func_graph
-from tensorflow.python.framework import ops as tf_ops
 
 from tf2jax_lite import ir
+from tf2jax_lite.config import current_config
+from tf2jax_lite.errors import MissingGradientError
+from tf2jax_lite.passes.effects import function_refs
 
 from . import dtypes, graph_def
+from .extra_inputs import MAIN, Asked, Unroutable, with_extra_inputs
+from .gradient_functions import ATTRIBUTE, Recomputation, Unavailable, find, recomputation, trace
+from .recomputation import recomputed
 
-__all__ = ["rewrite_custom_gradients"]
+__all__ = ["report_missing", "rewrite_custom_gradients"]
 
-_ATTRIBUTE = "_gradient_op_type"
-_log = logging.getLogger(__name__)
+# A gradient function may hold custom gradients of its own, and some (those that Keras's optimizers put around their
+# updates) hold themselves, without end. Those of derivatives of a higher order than this are the forward code's.
+_HIGHEST_ORDER = 3
+# TensorFlow marks each call of a function with a name for its body's own gradient, and never looks that up.
+_UNMARKED = ("_CustomGradient", "PartitionedCall", "StatefulPartitionedCall")
 
 
-class _Skip(Exception):
-    """The node keeps the gradient of its forward code; the text says why."""
-
-
-def rewrite_custom_gradients(graph: ir.Graph, func_graph: Any, captures: dict[int, int]) -> ir.Graph:
-    """Returns the graph with each custom gradient as a node.
+def rewrite_custom_gradients(
+    graph: ir.Graph, func_graph: Any, captures: dict[int, int]
+) -> tuple[ir.Graph, list[Any], list[Any]]:
+    """Returns the graph with each overridden gradient as a node.
 
     Args:
       graph: the graph as loaded.
       func_graph: TensorFlow's graph of the main function.
       captures: ``id`` of each tensor that the main function captures, to its position among the arguments.
+
+    Returns:
+      The graph; tensors of the surroundings that gradient functions capture and the main function did not, which are
+      its last arguments now; and the variables that gradient functions read.
+
+    Raises:
+      MissingGradientError: a gradient is not there, and the config asks for an error.
     """
-    functions = dict(graph.functions)
-    main = _rewrite(graph.main, func_graph, captures, functions)
-    for name, function in list(graph.functions.items()):
-        if any(_is_marked(node) for node in function.nodes):
-            functions[name] = _rewrite(function, _inner_graph(func_graph, name), {}, functions)
-    return dataclasses.replace(graph, main=main, functions=functions)
+    return _Rewriter(graph, func_graph, captures).run()
+
+
+class _Rewriter:
+    def __init__(self, graph: ir.Graph, func_graph: Any, captures: dict[int, int]):
+        self._graph = graph
+        self._functions: dict[str, ir.Function] = dict(graph.functions)
+        self._func_graph = func_graph
+        self._graphs: dict[str, Any] = {}
+        self._order: dict[str, int] = {}
+        self._captures = captures
+        self._main = graph.main
+        self._asked = Asked()
+        self._variables: list[Any] = []
+        self._forward = {MAIN, *_reachable(graph)}
+        self._missing: list[tuple[str, str, str]] = []
+
+    def run(self) -> tuple[ir.Graph, list[Any], list[Any]]:
+        pending: list[tuple[str, ir.Function]] = [(MAIN, self._main), *self._functions.items()]
+        while pending:
+            name, function = pending.pop(0)
+            if not any(_is_marked(node) or "_by_name" in node.attrs for node in function.nodes):
+                continue
+            if self._order.get(name, 0) >= _HIGHEST_ORDER:
+                continue
+            known = set(self._functions)
+            rewritten = self._rewrite(name, function)
+            if name == MAIN:
+                self._main = rewritten
+            else:
+                self._functions[name] = rewritten
+            pending.extend((n, f) for n, f in self._functions.items() if n not in known)
+        _report(self._main.name, self._missing)
+        graph = dataclasses.replace(self._graph, main=self._main, functions=self._functions)
+        if self._asked:
+            try:
+                graph = with_extra_inputs(graph, self._asked, self._refer, lambda t: dtypes.from_tf(t.dtype))
+            except (Unavailable, Unroutable) as reason:
+                raise MissingGradientError(
+                    f"{self._main.name!r}: a gradient function uses a tensor that cannot be handed to it ({reason})."
+                ) from None
+        return graph, self._asked.of(MAIN), self._variables
+
+    def _func_graph_of(self, name: str) -> Any:
+        if not name:
+            return self._func_graph
+        if name not in self._graphs:
+            self._graphs[name] = _inner_graph([self._func_graph, *self._graphs.values()], name)
+        return self._graphs[name]
+
+    def _rewrite(self, name: str, function: ir.Function) -> ir.Function:
+        nodes: list[ir.Node] = []
+        cuts: list[tuple[str, Recomputation]] = []
+        func_graph = self._func_graph_of(name)
+        for node in function.nodes:
+            of_function = _python_gradient(node, func_graph)
+            if _is_marked(node) or of_function is not None:
+                try:
+                    if func_graph is None:
+                        raise Unavailable("the graph that it was traced in is gone")
+                    operation = _operation(func_graph, node.name)
+                    gradient = of_function or find(node.attrs[ATTRIBUTE], operation)
+                    cut = recomputation(gradient, operation)
+                    if cut is None:
+                        nodes.extend(self._replaced(node, name, function, func_graph, operation, gradient))
+                        continue
+                    cuts.append((node.name, cut))
+                except Unavailable as reason:
+                    # TensorFlow does not save the gradients of gradient functions, and nobody could give them back.
+                    if name in self._forward:
+                        self._missing.append((node.name, function.name, str(reason)))
+            nodes.append(node)
+        function = dataclasses.replace(function, nodes=graph_def.ordered(function.name, nodes))
+        for node_name, cut in cuts:  # inner ones first, as nodes are in order
+            function, inner = recomputed(function, node_name, cut)
+            self._functions[inner.name] = inner
+        return function
+
+    def _replaced(
+        self, node: ir.Node, key: str, function: ir.Function, func_graph: Any, operation: Any, gradient: Any
+    ) -> list[ir.Node]:
+        """Returns the node itself and the one that holds its gradient, or the latter alone for an IdentityN."""
+        traced = trace(gradient, operation, func_graph, f"{node.name}_gradient")
+        name = f"{function.name}/{node.name}/gradient"
+        args = [ir.Argument(t.op.name, dtypes.from_tf(t.dtype)) for t in traced.graph.inputs]
+        proto = traced.graph.as_graph_def()
+        order = self._order[name] = self._order.get(key, 0) + 1
+        for inner, body in graph_def.load_library(proto.library).items():
+            if inner not in self._functions:
+                self._functions[inner] = body
+                self._order[inner] = order
+        self._functions[name] = graph_def.load_main(proto, name, args, [t.name for t in traced.outputs])
+        self._graphs[name] = traced.graph
+        self._variables.extend(traced.graph.variables)
+        before: list[ir.Node] = []
+        outputs = node.inputs
+        if node.op != "IdentityN":
+            attrs = {k: v for k, v in node.attrs.items() if k != ATTRIBUTE}
+            before = [dataclasses.replace(node, name=f"{node.name}/_original", attrs=attrs)]
+            outputs = tuple(ir.TensorRef(before[0].name, i) for i in range(len(node.output_dtypes)))
+        captured: list[ir.TensorRef] = []
+        own: list[int] = []
+        for _, outer in traced.captured:
+            ref = self._refer(key, outer)
+            position = ref.index if ref.node == node.name else -1
+            own.append(position)
+            captured.append(outputs[position] if position >= 0 else ref)
+        marked = dataclasses.replace(
+            node,
+            op="_CustomGradient",
+            inputs=(*outputs, *node.inputs, *captured),
+            groups=(len(outputs), len(node.inputs), len(captured)),
+            attrs={"gradient": ir.FunctionRef(name), "positions": traced.positions, "own": own},
+            implied=frozenset(),
+            input_types=("", "", ""),
+        )
+        return [*before, marked]
+
+    def _refer(self, key: str, outer: Any) -> ir.TensorRef:
+        """Returns what a tensor that a gradient function captures is called in a function."""
+        function = self._functions[key] if key else self._main
+        func_graph = self._func_graph_of(key)
+        if not key and id(outer) in self._captures:
+            return ir.TensorRef(function.args[self._captures[id(outer)]].name)
+        inputs = getattr(func_graph, "inputs", ())
+        if getattr(outer, "graph", None) is func_graph:
+            for index, placeholder in enumerate(inputs):
+                if placeholder is outer:
+                    return ir.TensorRef(function.args[index].name)
+            return ir.TensorRef(outer.op.name, outer.value_index)
+        for external, internal in getattr(func_graph, "captures", ()):
+            if external is outer:
+                for index, placeholder in enumerate(inputs):
+                    if placeholder is internal:
+                        return ir.TensorRef(function.args[index].name)
+        if key == MAIN and not isinstance(outer, tf.__internal__.EagerTensor):
+            raise Unavailable("its gradient function uses a tensor of a graph that is not being converted")
+        return ir.TensorRef(self._asked.add(key, outer))
+
+
+def report_missing(graph: ir.Graph) -> None:
+    """Says which overridden gradients a graph has that came without any (a frozen one).
+
+    Raises:
+      MissingGradientError: there are some, and the config asks for an error.
+    """
+    live = [graph.main, *(graph.functions[name] for name in sorted(_reachable(graph)))]
+    reason = "a GraphDef holds none"
+    _report(graph.main.name, [(n.name, f.name, reason) for f in live for n in f.nodes if _is_marked(n)])
+
+
+def _report(where: str, missing: list[tuple[str, str, str]]) -> None:
+    if not missing:
+        return
+    lines = [f"  node {n!r} in {f!r}: {why}" for n, f, why in missing[:10]]
+    if len(missing) > 10:
+        lines.append(f"  and {len(missing) - 10} more")
+    shown = "\n".join(lines)
+    text = f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{shown}\n"
+    if current_config().raise_on_missing_custom_gradient:
+        raise MissingGradientError(
+            f"{text}Convert with override_config('raise_on_missing_custom_gradient', False) to use the gradient "
+            "of the forward code instead."
+        )
+    warnings.warn(f"{text}The gradient of the forward code is used instead.", stacklevel=2)
+
+
+def _reachable(graph: ir.Graph) -> set[str]:
+    """Returns the library functions that the main function calls, through others or not."""
+    found: set[str] = set()
+    pending = [graph.main]
+    while pending:
+        for node in pending.pop().nodes:
+            for ref in function_refs(node):
+                if ref.name not in found and ref.name in graph.functions:
+                    found.add(ref.name)
+                    pending.append(graph.functions[ref.name])
+    return found
 
 
 def _is_marked(node: ir.Node) -> bool:
-    return node.op == "IdentityN" and _ATTRIBUTE in node.attrs
+    name = node.attrs.get(ATTRIBUTE)
+    return name is not None and node.op not in _UNMARKED
 
 
-def _inner_graph(func_graph: Any, name: str) -> Any:
+def _python_gradient(node: ir.Node, func_graph: Any) -> Any:
+    """Returns the gradient that a Defun was given in Python, for a node whose op is its name; or None."""
+    if "_by_name" not in node.attrs:
+        return None
+    name = node.attrs["f"].name
+    known = getattr(func_graph, "_functions", {})
+    return getattr(known.get(name, known.get(name.encode())), "python_grad_func", None)
+
+
+def _operation(func_graph: Any, name: str) -> Any:
+    try:
+        return func_graph.get_operation_by_name(name)
+    except (KeyError, ValueError):
+        raise Unavailable("the graph that it was traced in has another form") from None
+
+
+def _inner_graph(roots: list[Any], name: str) -> Any:
     """Returns TensorFlow's graph of a library function, searched through the functions that call it; or None."""
-    pending, seen = [func_graph], set()
+    pending, seen = list(roots), set()
     while pending:
         current = pending.pop()
         for known, function in getattr(current, "_functions", {}).items():
@@ -66,127 +268,3 @@ def _inner_graph(func_graph: Any, name: str) -> Any:
             if inner is not None:
                 pending.append(inner)
     return None
-
-
-def _rewrite(
-    function: ir.Function, func_graph: Any, captures: dict[int, int], functions: dict[str, ir.Function]
-) -> ir.Function:
-    nodes: list[ir.Node] = []
-    for node in function.nodes:
-        if _is_marked(node):
-            try:
-                node = _node(node, function, func_graph, captures, functions)
-            except _Skip as reason:
-                _log.warning(
-                    "node %r in %r: its custom gradient is not available (%s); that of the forward code is used.",
-                    node.name,
-                    function.name,
-                    reason,
-                )
-        nodes.append(node)
-    return dataclasses.replace(function, nodes=graph_def.ordered(function.name, nodes))
-
-
-def _node(
-    node: ir.Node,
-    function: ir.Function,
-    func_graph: Any,
-    captures: dict[int, int],
-    functions: dict[str, ir.Function],
-) -> ir.Node:
-    if func_graph is None:
-        raise _Skip("the graph that it was traced in is gone")
-    try:
-        gradient = tf_ops.gradient_registry.lookup(node.attrs[_ATTRIBUTE])
-    except LookupError:
-        raise _Skip("it is not saved with the model; save with experimental_custom_gradients=True") from None
-    try:
-        operation = func_graph.get_operation_by_name(node.name)
-    except (KeyError, ValueError):
-        raise _Skip("the graph that it was traced in has another form") from None
-    traced, positions = _trace(gradient, operation, func_graph, f"{node.name}_gradient")
-    name = f"{function.name}/{node.name}/gradient"
-    upstream = len(node.inputs)
-    args = [ir.Argument(t.op.name, dtypes.from_tf(t.dtype)) for t in traced.inputs]
-    proto = traced.as_graph_def()
-    for inner, body in graph_def.load_library(proto.library).items():
-        functions.setdefault(inner, body)
-    functions[name] = graph_def.load_main(proto, name, args, [t.name for t in traced.outputs])
-    captured = [_reference(t, function, func_graph, captures) for t in traced.inputs[upstream:]]
-    return dataclasses.replace(
-        node,
-        op="_CustomGradient",
-        inputs=(*node.inputs, *captured),
-        groups=(upstream, len(captured)),
-        attrs={"gradient": ir.FunctionRef(name), "positions": positions},
-        implied=frozenset(),
-        input_types=("", ""),
-    )
-
-
-def _trace(gradient: Any, operation: Any, func_graph: Any, name: str) -> tuple[Any, list[int]]:
-    """Traces a gradient function inside the graph it belongs to; tells which inputs get a gradient."""
-    try:
-        with func_graph.as_default():
-            inner = tf_func_graph.FuncGraph(name)
-            with inner.as_default():
-                upstream = [
-                    tf.compat.v1.placeholder(t.dtype, t.shape, f"upstream_{i}") for i, t in enumerate(operation.outputs)
-                ]
-                grads = gradient(operation, *upstream)
-                grads = list(grads) if isinstance(grads, (list, tuple)) else [grads]
-                positions = [i for i, g in enumerate(grads) if g is not None]
-                outputs = [inner.capture(tf.convert_to_tensor(grads[i])) for i in positions]
-                outputs = [tf.identity(t) for t in outputs]
-    except Exception as error:
-        raise _Skip(f"its gradient function fails: {type(error).__name__}: {error}") from error
-    if len(grads) > len(operation.outputs):
-        raise _Skip(f"it returns {len(grads)} gradients for {len(operation.outputs)} tensors")
-    inner.inputs = [*upstream, *inner.internal_captures]
-    inner.outputs = outputs
-    return _WithExternal(inner), positions
-
-
-class _WithExternal:
-    """A traced gradient: its graph, and its inputs with captured ones given by the outer tensors they stand for."""
-
-    def __init__(self, graph: Any):
-        self._graph = graph
-        self.outputs = graph.outputs
-        external = dict(zip(map(id, graph.internal_captures), graph.external_captures, strict=True))
-        self.inputs = [_Input(t, external.get(id(t))) for t in graph.inputs]
-
-    def as_graph_def(self) -> Any:
-        return self._graph.as_graph_def()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Input:
-    inner: Any
-    external: Any
-
-    @property
-    def op(self) -> Any:
-        return self.inner.op
-
-    @property
-    def dtype(self) -> Any:
-        return self.inner.dtype
-
-
-def _reference(tensor: _Input, function: ir.Function, func_graph: Any, captures: dict[int, int]) -> ir.TensorRef:
-    """Returns what the outer tensor that a gradient function captured is called in the ir."""
-    outer = tensor.external
-    if id(outer) in captures:
-        return ir.TensorRef(function.args[captures[id(outer)]].name)
-    if getattr(outer, "graph", None) is func_graph:
-        for index, placeholder in enumerate(func_graph.inputs):
-            if placeholder is outer and index < len(function.args):
-                return ir.TensorRef(function.args[index].name)
-        return ir.TensorRef(outer.op.name, outer.value_index)
-    for external, internal in getattr(func_graph, "captures", ()):
-        if external is outer:
-            for index, placeholder in enumerate(func_graph.inputs):
-                if placeholder is internal:
-                    return ir.TensorRef(function.args[index].name)
-    raise _Skip("its gradient function uses a tensor or variable from outside that the function itself does not")

@@ -30,3 +30,8 @@ def from_tf(dtype: Any) -> ir.DType:
     if dtype.name in _QUANTIZED:
         return np.dtype(_QUANTIZED[dtype.name])
     return np.dtype(dtype.as_numpy_dtype)
+
+
+def to_tf(dtype: ir.DType) -> Any:
+    """Returns TensorFlow's dtype."""
+    return tf.dtypes.as_dtype(dtype if isinstance(dtype, np.dtype) else dtype.name)

@@ -1,4 +1,4 @@
-"""Frozen GraphDefs."""
+"""GraphDefs: frozen ones, and those of TF1 checkpoints (``.meta`` files)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
+from tf2jax_lite.config import get_config
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.params import Variable
 from tf2jax_lite.passes.prune import live_nodes
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 
-from . import attributes, dtypes, graph_def, op_defs
+from . import attributes, dtypes, graph_def, op_defs, tf1
 from .concrete import Loaded
+from .custom_gradients import report_missing
+from .function_gradients import with_function_gradients
+from .tables import Tables
 
-__all__ = ["default_ends", "load_frozen", "read_graph_def"]
+__all__ = ["default_ends", "is_meta_graph", "load_frozen", "read_graph_def"]
 
 
 def read_graph_def(source: Any) -> Any:
@@ -53,11 +57,29 @@ def read_graph_def(source: Any) -> Any:
     return source
 
 
+def is_meta_graph(source: Any) -> bool:
+    """Whether a source is the path of a ``.meta`` file: the graph of a TF1 checkpoint."""
+    return isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".meta")
+
+
 def load_frozen(
-    source: Any, inputs: Sequence[str] | str, outputs: Sequence[str] | str, *, constants_as_params: bool
+    source: Any,
+    inputs: Sequence[str] | str,
+    outputs: Sequence[str] | str,
+    *,
+    constants_as_params: bool,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Loaded:
     """Loads a GraphDef as a function from ``inputs`` to ``outputs``; see `tf2jax_lite.convert_graph_def`."""
-    proto = read_graph_def(source)
+    trainable = None
+    if is_meta_graph(source):
+        meta_graph = tf1.read_meta_graph(source)
+        trainable = tf1.trainable_names(meta_graph)
+        proto = meta_graph.graph_def
+        prefix = os.fspath(source).removesuffix(".meta")
+        checkpoint = checkpoint or (prefix if os.path.exists(f"{prefix}.index") else None)
+    else:
+        proto = read_graph_def(source)
     single = isinstance(outputs, str)
     names = [inputs] if isinstance(inputs, str) else list(inputs)
     wanted = [outputs] if isinstance(outputs, str) else list(outputs)
@@ -66,9 +88,10 @@ def load_frozen(
     if len({a.name for a in args}) != len(args):
         raise InvalidModelError(f"an input is named twice in {names}.")
     main = graph_def.load_main(proto, "graph", args, wanted)
-    captures: list[ir.Capture] = []
+    values = tf1.checkpoint_values(proto, checkpoint)
+    main, captures = tf1.lift_state(main, values, trainable, Tables(proto))
     if constants_as_params:
-        main, captures = _lift_constants(main)
+        main, captures = _lift_constants(main, captures)
     tensors = tuple(
         TensorArgument(i, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
         for i, arg in enumerate(args)
@@ -90,6 +113,9 @@ def load_frozen(
         for ref, text in zip(main.outputs, wanted, strict=True)
     )
     graph = ir.Graph(main, graph_def.load_library(proto.library), tuple(captures))
+    if get_config("convert_custom_gradient"):
+        graph = with_function_gradients(graph, proto.library)
+        report_missing(graph)
     return Loaded(graph, interface, (specs, {}), described[0] if single else described)
 
 
@@ -130,12 +156,12 @@ def _argument(nodes: dict[str, Any], text: str) -> ir.Argument:
     return ir.Argument(name, dtype, attrs.get("shape") if "Placeholder" in node.op else None)
 
 
-def _lift_constants(main: ir.Function) -> tuple[ir.Function, list[ir.Capture]]:
+def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[ir.Function, list[ir.Capture]]:
     """Makes floating constants with more than one element variables: a captured handle, read where they stood."""
     live = {node.name for node in live_nodes(main, lambda _: False)}
     args = list(main.args)
     nodes: list[ir.Node] = []
-    captures: list[ir.Capture] = []
+    captures = list(captures)
     for node in main.nodes:
         value = node.attrs.get("value")
         if node.op == "Const" and node.name in live and isinstance(value, np.ndarray) and _is_weight(value):
@@ -171,7 +197,7 @@ def default_ends(source: Any) -> tuple[list[str], list[str]]:
     Raises:
       InvalidModelError: there are none.
     """
-    proto = read_graph_def(source)
+    proto = tf1.read_meta_graph(source).graph_def if is_meta_graph(source) else read_graph_def(source)
     inputs = [node.name for node in proto.node if node.op == "Placeholder"]
     read = {ref.lstrip("^").split(":")[0] for node in proto.node for ref in node.input}
     outputs = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -211,10 +212,31 @@ class _Builder:
             inputs=data,
             groups=(len(data),),
             control=control,
-            attrs={"f": ir.FunctionRef(proto.op), **{k: v for k, v in attrs.items() if k.startswith("_")}},
+            attrs={
+                "f": ir.FunctionRef(proto.op),
+                "_by_name": True,
+                **{k: v for k, v in attrs.items() if k.startswith("_")},
+            },
             implied=frozenset({"Tin"}),
             output_dtypes=tuple(dtypes.from_tf(arg.type) for arg in signature.output_arg),
         )
+
+
+def reached(function: ir.Function) -> ir.Function:
+    """Returns the function with those nodes only that its results need, over data and control edges.
+
+    These are the nodes that TensorFlow's executor runs; a TF1 graph holds much else.
+    """
+    nodes = {node.name: node for node in function.nodes}
+    seen: set[str] = set()
+    stack = [*(ref.node for ref in function.outputs), *function.control_outputs]
+    while stack:
+        name = stack.pop()
+        if name in nodes and name not in seen:
+            seen.add(name)
+            stack.extend(ref.node for ref in nodes[name].inputs)
+            stack.extend(nodes[name].control)
+    return dataclasses.replace(function, nodes=tuple(node for node in function.nodes if node.name in seen))
 
 
 def ordered(name: str, nodes: Iterable[ir.Node]) -> tuple[ir.Node, ...]:

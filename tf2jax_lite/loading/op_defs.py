@@ -81,3 +81,11 @@ def definition(op: str) -> Definition | None:
         input_types=tuple(arg.type_attr for arg in inputs),
         stateful=proto.is_stateful,
     )
+
+
+@functools.cache
+def attribute_kinds(op: str) -> tuple[tuple[str, str, frozenset[int]], ...]:
+    """Returns name, type and allowed dtypes (as numbers; empty for any) of each attribute of an op."""
+    proto = op_def_registry.get(op)
+    attrs = () if proto is None else proto.attr
+    return tuple((a.name, a.type, frozenset(a.allowed_values.list.type)) for a in attrs)

@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tf2jax_lite.errors import InvalidModelError
 
-__all__ = ["load", "read_proto", "signature", "signature_names"]
+__all__ = ["chosen_tags", "load", "meta_graph", "read_proto", "signature", "signature_names"]
 
 
 def read_proto(path: str | os.PathLike[str]) -> Any:
@@ -59,22 +59,41 @@ def tag_sets(proto: Any) -> list[list[str]]:
     return [sorted(graph.meta_info_def.tags) for graph in proto.meta_graphs]
 
 
+def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | str | None) -> list[str]:
+    """Returns the tags of the MetaGraph to use: the one asked for, the only one, that for serving, or that without.
+
+    Raises:
+      InvalidModelError: there is no such MetaGraph, or none of several is the obvious one.
+    """
+    sets = tag_sets(proto)
+    if tags is not None:
+        wanted = sorted([tags] if isinstance(tags, str) else tags)
+        if wanted not in sets:
+            raise InvalidModelError(f"{os.fspath(path)}: no MetaGraph with tags {wanted}; there are {sets}.")
+        return wanted
+    for obvious in (sets[0] if len(sets) == 1 else None, ["serve"], []):  # Hub modules have one without tags
+        if obvious is not None and obvious in sets:
+            return obvious
+    raise InvalidModelError(f"{os.fspath(path)}: several MetaGraphs, tags {sets}; choose one with tags=.")
+
+
+def meta_graph(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
+    """Returns the MetaGraph that `load` would load; nothing but the proto is read.
+
+    Raises:
+      InvalidModelError: as for `load`.
+    """
+    proto = read_proto(path)
+    return proto.meta_graphs[tag_sets(proto).index(chosen_tags(path, proto, tags))]
+
+
 def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
     """Loads a SavedModel with its variables.
 
     Raises:
       InvalidModelError: it cannot be read, or has no MetaGraph with these tags.
     """
-    proto = read_proto(path)
-    wanted = [tags] if isinstance(tags, str) else (None if tags is None else list(tags))
-    sets = tag_sets(proto)
-    if wanted is None:
-        if len(sets) > 1:
-            wanted = ["serve"] if ["serve"] in sets else None
-            if wanted is None:
-                raise InvalidModelError(f"{os.fspath(path)}: several MetaGraphs, tags {sets}; choose one with tags=.")
-    elif sorted(wanted) not in sets:
-        raise InvalidModelError(f"{os.fspath(path)}: no MetaGraph with tags {sorted(wanted)}; there are {sets}.")
+    wanted = chosen_tags(path, read_proto(path), tags)
     try:
         return tf.saved_model.load(os.fspath(path), tags=wanted)
     except Exception as error:

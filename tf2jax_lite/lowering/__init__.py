@@ -2,8 +2,20 @@
 
 from tf2jax_lite.ops.registry import known_ops
 
-from . import branches, calls, gradients, loops, variables, xla_call_module
+from . import branches, calls, gradients, loops, undefined, variables, wide_state, xla_call_module
 from .program import Program
 from .trace import Trace
 
-__all__ = ["Program", "Trace", "branches", "calls", "gradients", "known_ops", "loops", "variables", "xla_call_module"]
+__all__ = [
+    "Program",
+    "Trace",
+    "branches",
+    "calls",
+    "gradients",
+    "known_ops",
+    "loops",
+    "undefined",
+    "variables",
+    "wide_state",
+    "xla_call_module",
+]

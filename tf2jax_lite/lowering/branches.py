@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,17 +14,37 @@ from tf2jax_lite import ir
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.tensor_list import TensorList
 
-from .joins import merge_branches
+from .joins import merge_branches, same_static
 from .trace import Context
 
 __all__: list[str] = []
 
 
 def _host_if(ctx: Context, cond: Any, input: list[Any], *, then_branch: Any, else_branch: Any) -> Any:
-    if not values.is_static(cond):
-        return None
-    return _run_partially(ctx, then_branch if _truth(cond) else else_branch, input)
+    if cond is not values.UNKNOWN:
+        return _run_partially(ctx, then_branch if _truth(cond) else else_branch, input)
+    results = []
+    for branch, truth in ((then_branch, True), (else_branch, False)):
+        # `a and b` is If(a, b, a): inside a branch, what the predicate was is known.
+        is_predicate = [slot == ctx.step.inputs[0] for slot in ctx.step.inputs[1:]]
+        args = [np.asarray(truth) if same else v for same, v in zip(is_predicate, input, strict=True)]
+        results.append(_run_partially(ctx, branch, args))
+    return _agreed(results)
+
+
+def _agreed(results: list[list[Any]]) -> list[Any]:
+    """Returns what numpy can know of results if it is not known which branch gives them."""
+    return [functools.reduce(_in_both, column) for column in zip(*results, strict=True)]
+
+
+def _in_both(a: Any, b: Any) -> Any:
+    if values.is_static(a) and values.is_static(b):
+        return a if same_static(a, b) else values.UNKNOWN
+    if isinstance(a, TensorList) and isinstance(b, TensorList) and a.length == b.length:
+        return a.forgotten()
+    return values.UNKNOWN
 
 
 def _truth(found: Any) -> bool:
@@ -32,8 +53,8 @@ def _truth(found: Any) -> bool:
 
 
 def _host_case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
-    if not values.is_static(branch_index):
-        return None
+    if branch_index is values.UNKNOWN:
+        return _agreed([_run_partially(ctx, ref, input) for ref in branches])
     index, last = int(branch_index), len(branches) - 1
     return _run_partially(ctx, branches[index if 0 <= index <= last else last], input)
 

@@ -1,64 +1,171 @@
-"""Custom gradients: one jax.custom_vjp on the node that TensorFlow puts over a function's results and arguments."""
+"""Custom gradients: one jax.custom_vjp on a node whose gradient TensorFlow replaces; and what is computed anew."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tf2jax_lite import ir
+from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.registry import op
 
 from .joins import as_traced, is_carried
-from .trace import Context, Trace
+from .trace import Context, Frame, Trace
 
 __all__: list[str] = []
 
 
+def _is_differentiable(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray | np.generic) and jnp.issubdtype(value.dtype, jnp.inexact)
+
+
 @op("_CustomGradient", needs_context=True)
 def custom_gradient(
-    ctx: Context, input: list[Any], captured: list[Any], *, gradient: ir.FunctionRef, positions: list[int]
+    ctx: Context,
+    output: list[Any],
+    input: list[Any],
+    captured: list[Any],
+    *,
+    gradient: ir.FunctionRef,
+    positions: Sequence[int],
+    own: Sequence[int],
 ) -> list[Any]:
-    """Hands its inputs on; backwards, inputs at ``positions`` get the gradient function's results, others nothing.
+    """Hands ``output`` on; backwards, ``input`` gets the gradient function's results, and nothing else gets any.
 
-    See tf.custom_gradient: results get no gradient, since the arguments' one already holds it.
+    Args:
+      ctx: the lowering.
+      output: results of the node whose gradient is replaced.
+      input: its inputs.
+      captured: further arguments of the gradient function, after the gradients of the results.
+      gradient: the gradient function.
+      positions: which inputs its results are the gradients of.
+      own: for each captured value, which result of this very node it is, or -1.
+
+    See tf.custom_gradient and tf.Graph.gradient_override_map. A second derivative goes through the gradient function,
+    what it captures, and this node's own gradient again, as in TensorFlow.
     """
     trace, frame = ctx.trace, ctx.frame.enter(ctx.step)
     function = trace.program.function(gradient.name)
-    carried = [i for i, v in enumerate(input) if is_carried(v) and not values.is_string(v)]
-    data = [as_traced(input[i]) for i in carried]
-    symbols = [None if is_carried(v) else v for v in captured]
-    saved = [as_traced(v) if is_carried(v) else None for v in captured]
+    slots = [(r, i) for r, i in enumerate(positions) if _is_differentiable(input[i])]
+    if all(values.is_static(input[i]) for _, i in slots):
+        # Nothing that a gradient could reach. Constants stay constants.
+        return [lax.stop_gradient(v) if isinstance(v, jax.Array) else v for v in output]
+    args = [as_traced(input[i]) for _, i in slots]
+    # An IdentityN hands its arguments on as well as its results; of those, constants stay constants.
+    handed = set(positions) if len(output) == len(input) else set()
+    moving = [i for i, v in enumerate(output) if _is_differentiable(v) and not (i in handed and values.is_static(v))]
+    # TensorFlow gives the forward code no gradient. Stopped, JAX does not even go through it (where zeros could
+    # become NaN).
+    results = [lax.stop_gradient(as_traced(output[i])) for i in moving]
+    saved = [as_traced(v) if is_carried(v) and not values.is_string(v) else None for v in captured]
+    saved = [None if o >= 0 else v for v, o in zip(saved, own, strict=True)]
     # Variables that the gradient function reads have the values of now, not those of when the gradient is taken.
-    state = {v.name: as_traced(trace.state[v.name]) for v in symbols if isinstance(v, values.VariableHandle)}
+    state = {v.name: as_traced(trace.state[v.name]) for v in captured if isinstance(v, values.VariableHandle)}
+    key = _key_of_gradient(trace, function, frame)
+
+    def call(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any, upstream: Any) -> list[Any]:
+        every: list[Any] = []
+        for i, value in enumerate(output):
+            if i in moving:
+                value = upstream[moving.index(i)]
+            elif is_carried(value) and not values.is_string(value):
+                value = jax.tree.map(jnp.zeros_like, as_traced(value))
+            every.append(value)
+        known = []
+        for symbol, value, position in zip(captured, saved, own, strict=True):
+            if position in moving:
+                value = results[moving.index(position)]
+            known.append(symbol if value is None else value)
+        inner, place = _inside(trace, state, key, frame)
+        found = inner.call(function, [*every, *known], place)
+        return [_as_gradient(ctx, i, found[r], a) for (r, i), a in zip(slots, args, strict=True)]
 
     @jax.custom_vjp
-    def node(data: list[Any], saved: list[Any], state: dict[str, Any]) -> list[Any]:
-        return data
+    def node(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any) -> list[Any]:
+        return results
 
-    def forward(data: list[Any], saved: list[Any], state: dict[str, Any]) -> Any:
-        return data, (data, saved, state)
+    def forward(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any) -> Any:
+        # The node itself, so that whoever differentiates this meets the same gradient again.
+        results = node(args, results, saved, state, key)
+        return results, (args, results, saved, state, key)
 
     def backward(residuals: Any, cotangents: list[Any]) -> Any:
-        data, saved, state = residuals
-        upstream: list[Any] = [None] * len(input)
-        for i, value, cotangent in zip(carried, data, cotangents, strict=True):
-            # TensorFlow's complex gradients are the conjugates of JAX's cotangents.
-            upstream[i] = jnp.zeros_like(value) if cotangent.dtype == jax.dtypes.float0 else jnp.conj(cotangent)
-        inner = Trace(trace.program, dict(state), None, loose=trace.loose)
-        known = [symbol if value is None else value for symbol, value in zip(symbols, saved, strict=True)]
-        results = dict(zip(positions, inner.call(function, [*upstream, *known], frame), strict=True))
-        grads = [_cotangent(value, results.get(i)) for i, value in zip(carried, data, strict=True)]
-        return grads, [_cotangent(v, None) for v in saved], {n: _cotangent(v, None) for n, v in state.items()}
+        # TensorFlow's complex gradients are the conjugates of JAX's cotangents.
+        upstream = [jnp.conj(c) for c in cotangents]
+        args, results, saved, state, key = residuals
+        grads = call(args, results, saved, state, key, upstream)
+        return grads, None, None, None, None
 
     node.defvjp(forward, backward)
-    results = list(input)
-    for i, value in zip(carried, node(data, saved, state), strict=True):
-        results[i] = value
-    return results
+    out = list(output)
+    for i, value in zip(moving, node(args, results, saved, state, key), strict=True):
+        out[i] = value
+    return out
+
+
+@op("_Recompute", needs_context=True)
+def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Sequence[int]) -> list[Any]:
+    """Calls ``f`` under jax.checkpoint: backwards it is computed anew, with the same random numbers.
+
+    Args:
+      ctx: the lowering.
+      input: arguments of ``f``.
+      f: the function.
+      stopped: arguments that get no gradient.
+
+    See tf.recompute_grad. ``f`` is cut out of the function that calls it, so nodes keep their keys.
+    """
+    trace, frame = ctx.trace, ctx.frame
+    function = trace.program.function(f.name)
+    carried = [i for i, v in enumerate(input) if is_carried(v) and not values.is_static(v)]
+    key = _key_of_gradient(trace, function, frame)
+    form: list[Any] = []
+
+    def run(data: list[Any], state: dict[str, Any], key: Any) -> list[Any]:
+        args = list(input)
+        for i, value in zip(carried, data, strict=True):
+            args[i] = jax.tree.map(lax.stop_gradient, value) if i in stopped else value
+        inner, place = _inside(trace, state, key, frame)
+        results = inner.call(function, args, place)
+        form[:] = [None if is_carried(v) and not values.is_static(v) else v for v in results]
+        return [as_traced(v) for v in results if is_carried(v) and not values.is_static(v)]
+
+    names = {v.name for v in input if isinstance(v, values.VariableHandle)}
+    state = {name: jax.tree.map(as_traced, trace.state[name]) for name in names if name in trace.state}
+    data = iter(jax.checkpoint(run)([as_traced(input[i]) for i in carried], state, key))
+    return [next(data) if v is None else v for v in form]
+
+
+def _key_of_gradient(trace: Trace, function: ir.Function, frame: Frame) -> Any:
+    """Returns the data of the key for a function that runs later, if it draws: the frame's may be gone by then."""
+    if trace.key_impl is not None and trace.program.effects(function).needs_key:
+        return jax.random.key_data(frame.key())
+    return None
+
+
+def _inside(trace: Trace, state: dict[str, Any], key: Any, frame: Frame) -> tuple[Trace, Frame]:
+    """Returns a trace and frame for a function that runs elsewhere, with the variables and key (data) handed to it."""
+    typed = None if key is None else jax.random.wrap_key_data(key, impl=trace.key_impl)
+    inner = Trace(trace.program, dict(state), typed, loose=trace.loose)
+    return inner, Frame(frame.path, inner.root_frame().key)
+
+
+def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:
+    """Returns a gradient as the cotangent of ``value``."""
+    gradient = jnp.conj(jnp.asarray(values.as_array(gradient))).astype(value.dtype)
+    try:
+        return jnp.broadcast_to(gradient, value.shape)
+    except ValueError:
+        raise OpError(
+            f"the custom gradient at node {ctx.step.node.name!r} returns shape {gradient.shape} for input {position} "
+            f"of shape {value.shape}"
+        ) from None
 
 
 @op("SymbolicGradient", needs_context=True)
@@ -86,14 +193,3 @@ def symbolic_gradient(ctx: Context, input: list[Any], *, f: ir.FunctionRef) -> l
     for i, value in zip(inexact, chosen, strict=True):
         grads[i] = jnp.conj(value)
     return grads
-
-
-def _cotangent(value: Any, gradient: Any) -> Any:
-    def one(leaf: Any) -> Any:
-        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            return np.zeros(leaf.shape, jax.dtypes.float0)
-        if gradient is None:
-            return jnp.zeros_like(leaf)
-        return jnp.broadcast_to(jnp.conj(jnp.asarray(gradient)).astype(leaf.dtype), leaf.shape)
-
-    return jax.tree.map(one, value)

@@ -13,10 +13,20 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.errors import OpError
-from tf2jax_lite.ops import values
-from tf2jax_lite.ops.tensor_list import TensorList, align_lists
+from tf2jax_lite.ops import forms, values
+from tf2jax_lite.ops.tensor_list import TensorList
 
-__all__ = ["as_traced", "is_carried", "merge_branches", "signature"]
+__all__ = ["UNDEFINED", "as_traced", "is_carried", "merge_branches", "same_static"]
+
+
+class _Undefined:
+    """What stands for a result that a branch does not have, and that nothing reads if that branch is taken."""
+
+    def __repr__(self) -> str:
+        return "UNDEFINED"
+
+
+UNDEFINED = _Undefined()
 
 
 def is_carried(value: Any) -> bool:
@@ -29,7 +39,13 @@ def _is_pytree_handle(value: Any) -> bool:
 
 
 def as_traced(value: Any) -> Any:
-    """Returns data in the form that JAX control flow takes: every leaf an array of canonical dtype, strongly typed."""
+    """Returns data in the form that JAX control flow takes: every leaf an array of canonical dtype, strongly typed.
+
+    Raises:
+      OpError: it is a tensor list whose elements differ in shape.
+    """
+    if isinstance(value, TensorList):
+        value = value.packed()
     if _is_pytree_handle(value):
         return jax.tree.map(as_traced, value)
     value = values.as_array(value)
@@ -38,17 +54,11 @@ def as_traced(value: Any) -> Any:
     return jnp.asarray(value)
 
 
-def signature(value: Any) -> Any:
-    """Returns what must agree for two values to meet: structure, shapes and dtypes."""
-    leaves, treedef = jax.tree.flatten(value)
-    return treedef, tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-
-
 def merge_branches(index: Any, branches: Sequence[Callable[[], list[Any]]], names: Sequence[str]) -> list[Any]:
     """Runs ``branches[index]`` under ``lax.switch`` and returns its results.
 
     Results that are the same symbol or the same static value in every branch stay so. Tensor lists are brought to
-    one capacity; a result that a branch does not have (None) becomes zeros.
+    one capacity, optionals to one form; a result that a branch does not have (None) becomes zeros.
 
     Raises:
       OpError: results differ in shape or dtype between branches.
@@ -65,11 +75,7 @@ def merge_branches(index: Any, branches: Sequence[Callable[[], list[Any]]], name
             out = []
             for (kind, template), value in zip(plan, branch.evaluate(), strict=True):
                 if kind == "data":
-                    if value is None:
-                        value = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), template)
-                    elif isinstance(template, TensorList):
-                        value = align_lists(value, template)
-                    out.append(as_traced(value))
+                    out.append(as_traced(forms.fitted(value, template)))
             return out
 
         return run
@@ -109,40 +115,33 @@ def _trace_branch(branch: Callable[[], list[Any]]) -> _TracedBranch:
     return _TracedBranch(
         jaxpr=jaxpr,
         tree=jax.tree.structure(avals),
-        shapes=[next(remaining) if is_carried(v) else v for v in results],
-        statics=[v if values.is_static(v) else None for v in results],
+        shapes=[next(remaining) if is_carried(v) else None if v is UNDEFINED else v for v in results],
+        statics=[v if values.is_static(v) or v is UNDEFINED else None for v in results],
     )
 
 
 def _plan_result(position: int, column: list[Any], static: list[Any], names: Sequence[str]) -> tuple[str, Any]:
-    first = column[0]
-    if all(v is not None for v in static) and all(_same(static[0], v) for v in static[1:]):
-        return "same", static[0]
+    # Nothing reads what a branch has not defined: what is static in the others stays so.
+    known = [v for v in static if v is not UNDEFINED]
+    if known and all(v is not None for v in known) and all(same_static(known[0], v) for v in known[1:]):
+        return "same", known[0]
     present = [v for v in column if v is not None]
     if not present:
         return "same", None
     if not isinstance(present[0], jax.ShapeDtypeStruct) and not _is_pytree_handle(present[0]):
-        if all(v == first for v in column):
-            return "same", first
+        if all(v == present[0] for v in present):
+            return "same", present[0]
         raise OpError(f"result {position} is a different variable or resource in different branches ({column})")
-    if isinstance(present[0], TensorList):
-        template = present[0]
-        for other in present[1:]:
-            template = align_lists(template, other, template_only=True)
-        return "data", template
-    reference = signature(present[0])
-    for name, value in zip(names, column, strict=True):
-        if value is not None and signature(value) != reference:
-            raise OpError(
-                f"result {position} has another shape or dtype in branch {name!r} ({_show(value)}) than in "
-                f"{names[0]!r} ({_show(present[0])}); JAX needs them equal unless the predicate is known while tracing"
-            )
-    return "data", present[0]
+    try:
+        return "data", forms.joint_form(column)
+    except OpError as error:
+        shown = ", ".join(f"{n!r}: {forms.shown(v)}" for n, v in zip(names, column, strict=True) if v is not None)
+        raise OpError(
+            f"result {position} differs in shape or dtype between branches ({shown}); JAX needs them equal unless the "
+            f"predicate is known while tracing, as it always is outside jax.jit ({error})"
+        ) from None
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
+def same_static(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two static values are the same."""
     return a.dtype == b.dtype and np.shape(a) == np.shape(b) and bool(np.all(a == b))
-
-
-def _show(value: Any) -> str:
-    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(value))

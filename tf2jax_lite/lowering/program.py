@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import Config
@@ -11,8 +11,9 @@ from tf2jax_lite.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.refused import REFUSED
 from tf2jax_lite.passes.effects import Effects, Summaries, function_refs
-from tf2jax_lite.passes.prune import live_nodes
+from tf2jax_lite.passes.prune import live_nodes, needed_nodes
 
+from .fallback import Compiler, fallback_ops
 from .plan import Plan, make_plan
 
 __all__ = ["Program"]
@@ -24,6 +25,11 @@ class Program:
     Args:
       graph: the graph.
       config: the options in force at conversion.
+      compiler: what compiles nodes without an implementation; without one they are refused.
+
+    Attributes:
+      random_nodes: names of the nodes that draw random numbers.
+      fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside of the main function.
 
     Raises:
       UnsupportedOpsError: the graph uses ops without an implementation; all are listed, inner functions included.
@@ -31,15 +37,21 @@ class Program:
       InvalidModelError: a function that is called is not in the library, or functions call each other in a circle.
     """
 
-    def __init__(self, graph: ir.Graph, config: Config):
+    def __init__(self, graph: ir.Graph, config: Config, compiler: Compiler | None = None):
         self.graph = graph
         self.config = config
         self._ops = registry.known_ops()  # what is registered or overridden now holds for the program's life
+        self._compiled: Mapping[str, registry.Op] = {}
+        if compiler is not None:
+            self._compiled = fallback_ops((node for _, node in graph.walk()), self._ops, compiler)
+            self._ops.update(self._compiled)
         self._effects = Summaries(graph.functions, self._ops)
         self._lock = threading.RLock()
-        self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None], Plan] = {}
+        self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None, bool], Plan] = {}
         self._live: dict[str, tuple[ir.Node, ...]] = {}
         self.random_nodes: tuple[str, ...] = ()
+        self.fallback_nodes: tuple[str, ...] = ()
+        self.wide = self._wide_variables()
         self._check()
 
     def function(self, name: str) -> ir.Function:
@@ -55,23 +67,42 @@ class Program:
 
     def plan(self, function: ir.Function) -> Plan:
         """Returns the prepared form of a whole function."""
-        return self._plan(function, None)
+        return self._plan(function, None, False)
 
     def slice(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
         """Returns the prepared form of just what some outputs of a function need; effects are left out."""
-        return self._plan(function, tuple(outputs))
+        return self._plan(function, tuple(outputs), False)
+
+    def narrowed(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
+        """Returns the prepared form of what some outputs of a function need, and of all its effects."""
+        return self._plan(function, tuple(outputs), True)
 
     def effects(self, function: ir.Function) -> Effects:
         """Returns the effect summary of a function."""
         return self._effects.of_function(function)
 
-    def _plan(self, function: ir.Function, outputs: tuple[ir.TensorRef, ...] | None) -> Plan:
-        found = self._plans.get((function.name, outputs))
+    def _wide_variables(self) -> frozenset[str]:
+        """Returns the names of the variables that hold 64-bit state, such as that of a random generator."""
+        captured = {c.index: c.value for c in self.graph.captures}
+        names = set()
+        for kind, which in self._effects.of_function(self.graph.main).wide:
+            value = captured.get(int(which)) if kind == "arg" else which
+            names.add(value.name if isinstance(value, ir.Variable) else str(value))
+        return frozenset(names)
+
+    def _plan(self, function: ir.Function, outputs: tuple[ir.TensorRef, ...] | None, effects: bool) -> Plan:
+        key = (function.name, outputs, effects)
+        found = self._plans.get(key)
         if found is None:
             with self._lock:
-                nodes = self._nodes(function) if outputs is None else live_nodes(function, lambda _: False, outputs)
+                if outputs is None:
+                    nodes = self._nodes(function)
+                elif effects:
+                    nodes = needed_nodes(function, self._effects.effectful, outputs)
+                else:
+                    nodes = live_nodes(function, lambda _: False, outputs)
                 found = make_plan(function, nodes, self.config, self._ops, outputs)
-                self._plans[(function.name, outputs)] = found
+                self._plans[key] = found
         return found
 
     def _nodes(self, function: ir.Function) -> tuple[ir.Node, ...]:
@@ -82,6 +113,7 @@ class Program:
     def _check(self) -> None:
         unsupported: list[tuple[str, str, str]] = []
         random: list[str] = []
+        compiled: list[str] = []
         order: list[ir.Function] = []
         callees: dict[str, list[str]] = {}
         stack = [self.graph.main]
@@ -94,8 +126,12 @@ class Program:
                 entry = self._ops.get(node.op)
                 if entry is None:
                     unsupported.append((node.op, node.name, function.name))
-                elif entry.needs_key:
-                    random.append(node.name if function is self.graph.main else f"{function.name}/{node.name}")
+                    continue
+                name = node.name if function is self.graph.main else f"{function.name}/{node.name}"
+                if entry.draws(node.attrs):
+                    random.append(name)
+                if node.op in self._compiled:
+                    compiled.append(name)
                 for ref in function_refs(node):
                     callees[function.name].append(ref.name)
                     if ref.name not in seen:
@@ -105,6 +141,7 @@ class Program:
             raise unsupported_error(unsupported)
         _refuse_recursion(callees)
         self.random_nodes = tuple(random)
+        self.fallback_nodes = tuple(compiled)
         for function in order:
             self.plan(function)
 
@@ -119,7 +156,8 @@ def unsupported_error(nodes: list[tuple[str, str, str]]) -> UnsupportedOpsError:
     return UnsupportedOpsError(
         f"{len(ops)} op(s) of this graph have no implementation: {', '.join(ops)}\n"
         + "\n".join(lines)
-        + "\nAdd one with @tf2jax_lite.register_op(name) (see the README), or cut the graph before these nodes.",
+        + "\nAdd one with @tf2jax_lite.register_op(name) (see the README), or, if these nodes only prepare the inputs, "
+        "leave them in TensorFlow: convert_saved_model(..., split_host=True).",
         ops,
         nodes,
     )

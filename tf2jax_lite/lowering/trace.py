@@ -14,21 +14,38 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError, StaticInputError, Tf2JaxError
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.tensor_list import TensorList
+from tf2jax_lite.ops.words import Words, each_word, is_wide, narrow, to_words
 
 from .plan import Plan, Step
 from .program import Program
 
-__all__ = ["UNKNOWN", "Context", "Frame", "Trace"]
+__all__ = ["Context", "Frame", "HostBudget", "HostBudgetSpent", "Trace"]
 
 
-class _Unknown:
-    """What stands for a traced value where the lowering runs numpy alone."""
-
-    def __repr__(self) -> str:
-        return "UNKNOWN"
+class HostBudgetSpent(Exception):
+    """Running numpy alone takes too long."""
 
 
-UNKNOWN = _Unknown()
+@dataclasses.dataclass
+class HostBudget:
+    """How many more steps numpy alone may run, loops within loops included."""
+
+    left: int
+
+    def spend(self, steps: int) -> None:
+        """Takes steps off.
+
+        Raises:
+          HostBudgetSpent: there are not so many left.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise HostBudgetSpent
+
+
+# Their dtype is that of what they stand for; TensorFlow records that of the tensor that carries them.
+_SYMBOLS = (values.VariableHandle, TensorList)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +74,8 @@ def _no_key() -> Any:
 
 
 _HOST_FRAME = Frame((), _no_key)
+# Elements of a constant that is computed while tracing, if what it is computed from is not larger itself.
+_MAX_FOLDED = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +102,17 @@ class Trace:
         self.program = program
         self.state = state
         self.loose = loose
+        self.host_budget: HostBudget | None = None
         self._key = key
 
     def root_frame(self) -> Frame:
         """Returns the frame of the main function."""
         return Frame((), self._root_key)
+
+    @property
+    def key_impl(self) -> Any:
+        """How the caller's key was made, for ``jax.random.wrap_key_data``; None if there is none."""
+        return None if self._key is None else jax.random.key_impl(self._key)
 
     def _root_key(self) -> Any:
         if self._key is None:
@@ -111,8 +136,14 @@ class Trace:
         return [env[slot] for slot in plan.outputs]
 
     def run_partially(self, plan: Plan, args: Sequence[Any]) -> list[Any]:
-        """Evaluates in numpy what can be: values that depend on anything traced come out as `UNKNOWN`."""
-        env: list[Any] = [UNKNOWN] * plan.size
+        """Evaluates in numpy what can be: values that depend on anything traced come out as `values.UNKNOWN`.
+
+        Raises:
+          HostBudgetSpent: `host_budget` does not allow for it.
+        """
+        if self.host_budget is not None:
+            self.host_budget.spend(len(plan.steps))
+        env: list[Any] = [values.UNKNOWN] * plan.size
         env[: len(args)] = args
         for step in plan.steps:
             op = step.op
@@ -122,21 +153,30 @@ class Trace:
             try:
                 if op.needs_context:
                     context = Context(self, _HOST_FRAME, step)
-                    results = flatten_results(op.host(context, *_grouped(step, inputs), **step.kwargs))
-                elif any(v is UNKNOWN or not values.is_static(v) for v in inputs):
-                    continue
-                else:
+                    found = op.host(context, *_grouped(step, inputs), **step.kwargs)
+                    if found is None:  # it takes something that is not known
+                        continue
+                    results = flatten_results(found)
+                elif op.lazy or all(map(values.is_static, inputs)):
                     results = flatten_results(op.host(*_grouped(step, inputs), **step.kwargs))
+                else:
+                    continue
+                if len(results) != len(step.outputs):
+                    continue
+            except HostBudgetSpent:
+                raise
             except Exception:  # the same failure comes up, with its place, when the node is evaluated for good
                 continue
             for slot, value in zip(step.outputs, results, strict=True):
-                env[slot] = value if values.is_static(value) else UNKNOWN
+                env[slot] = value if values.is_host(value) else values.UNKNOWN
         return [env[slot] for slot in plan.outputs]
 
     def _apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         try:
             if step.op.host is not None and not step.op.needs_context and all(map(values.is_static, inputs)):
                 results = flatten_results(step.op.host(*_grouped(step, inputs), **step.kwargs))
+            elif (folded := self._folded(step, inputs)) is not None:
+                results = folded
             else:
                 with jax.named_scope(step.node.name):
                     results = self._evaluate(step, inputs, frame)
@@ -153,7 +193,7 @@ class Trace:
         if not self.loose:
             for index, (expected, value) in enumerate(zip(step.dtypes, results, strict=True)):
                 actual = getattr(value, "dtype", None)
-                if expected is None or actual is None or actual == expected or isinstance(value, values.VariableHandle):
+                if expected is None or actual is None or actual == expected or isinstance(value, _SYMBOLS):
                     continue
                 if not _is_object(actual) and values.canonical(expected) != values.canonical(actual):
                     raise located(
@@ -161,12 +201,60 @@ class Trace:
                     )
         return results
 
+    def _folded(self, step: Step, inputs: list[Any]) -> list[Any] | None:
+        """Runs an op on constants at once, so that it leaves no equations; None if it is not to be.
+
+        Constants that would grow are left to XLA, which need not keep them.
+        """
+        op = step.op
+        if not inputs or op.needs_context or op.needs_key or op.reads or op.writes or op.effect or step.functions:
+            return None
+        if not all(values.is_static(v) and v.dtype != object for v in inputs):
+            return None
+        args, kwargs = self._arguments(step, inputs, _HOST_FRAME)[0], dict(step.kwargs)
+        with jax.ensure_compile_time_eval():
+            try:
+                forms = jax.eval_shape(lambda: flatten_results(op.fn(*args, **kwargs)))
+            except Exception:  # results that are no arrays, or an error that evaluation proper will say more about
+                return None
+            if not all(isinstance(form, jax.ShapeDtypeStruct) for form in forms):
+                return None
+            if sum(form.size for form in forms) > max(_MAX_FOLDED, *(v.size for v in inputs)):
+                return None
+            return [np.asarray(v) for v in flatten_results(op.fn(*args, **kwargs))]
+
     def _evaluate(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         op = step.op
-        args = _grouped(step, inputs)
         if op.needs_context:
-            return flatten_results(op.fn(Context(self, frame, step), *args, **step.kwargs))
+            return flatten_results(op.fn(Context(self, frame, step), *_grouped(step, inputs), **step.kwargs))
+        args, moves_words = self._arguments(step, inputs, frame)
+        kwargs = dict(step.kwargs)
+        for name, ref in step.functions.items():
+            kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
+        if op.needs_key:
+            draws = op.draws(step.node.attrs)
+            kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
+        call = functools.partial(op.fn, **kwargs)
+        results = flatten_results(each_word(call, args) if moves_words else call(*args))
+        if op.writes:
+            self._write(step, args, inputs, results)
+            results = results[len(op.writes) :]
+        return results
+
+    def _arguments(self, step: Step, inputs: list[Any], frame: Frame) -> tuple[list[Any], bool]:
+        """Returns an op's inputs in the form that its function takes them, and whether it is to run on each word."""
+        op = step.op
+        args = _grouped(step, inputs)
+        moves_words = False
         for index, arg in enumerate(args):
+            if op.words == "whole":
+                if not step.static[index]:  # a shape may have symbolic dimensions
+                    arg = args[index] = _map(_whole, arg)
+            elif any(isinstance(v, Words) for v in (arg if isinstance(arg, list) else [arg])):
+                if op.words == "each":
+                    moves_words = True
+                    continue
+                arg = args[index] = _map(narrow, arg)
             if step.static[index]:
                 args[index] = _static_input(arg, step, index, frame)
             elif index < len(op.inputs) and op.inputs[index] in op.reads:
@@ -176,26 +264,18 @@ class Trace:
             elif op.dynamic_shape:
                 args[index] = _map(_known_or_traced, arg)
             else:
-                args[index] = _map(values.as_array, arg)
-        if self.loose:
-            args = _promoted(step, args)
-        kwargs = dict(step.kwargs)
-        for name, ref in step.functions.items():
-            kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
-        if op.needs_key:
-            kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id)
-        results = flatten_results(op.fn(*args, **kwargs))
-        if op.writes:
-            self._write(step, args, inputs, results)
-            results = results[len(op.writes) :]
-        return results
+                args[index] = arg if op.words == "whole" else _map(values.as_array, arg)
+        return (_promoted(step, args) if self.loose else args), moves_words
 
     def read(self, handle: Any, step: Step, frame: Frame) -> Any:
         """Returns the current value of the variable that ``handle`` names."""
         if not isinstance(handle, values.VariableHandle):
             raise located(f"expected a variable's handle, got {type(handle).__name__}", step, frame)
         try:
-            return values.as_array(self.state[handle.name])
+            value = self.state[handle.name]
+            if handle.name in self.program.wide and not jax.config.jax_enable_x64:
+                return value if isinstance(value, Words) else Words(to_words(value), np.dtype(np.int64))
+            return values.as_array(value)
         except KeyError:
             raise MissingParamError(
                 f"variable {handle.name!r} is read before it has a value (node {step.node.name!r}, {step.node.op}); "
@@ -205,7 +285,8 @@ class Trace:
     def _write(self, step: Step, args: list[Any], inputs: list[Any], results: list[Any]) -> None:
         for name, value in zip(step.op.writes, results, strict=False):
             handle = inputs[sum(1 if g is None else g for g in step.node.groups[: step.op.inputs.index(name)])]
-            self.state[handle.name] = value
+            wide = handle.name in self.program.wide
+            self.state[handle.name] = value if wide else narrow(values.as_array(value))
 
     def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
         """Returns a library function as a Python callable of its arguments, giving its list of results."""
@@ -221,6 +302,13 @@ def missing_key(nodes: Sequence[str]) -> MissingKeyError:
     )
 
 
+_REVERSE_ONLY = (
+    "a custom gradient here has a reverse rule only, so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse "
+    "mode (jax.vjp, jax.grad, jax.jacrev), or convert with override_config('convert_custom_gradient', False) to "
+    "differentiate the forward code instead"
+)
+
+
 def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError:
     """Returns an error that says at which node a problem arose."""
     node = step.node
@@ -230,6 +318,8 @@ def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError
     if node.location:
         where += f", {node.location}"
     text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
+    if isinstance(problem, TypeError) and "forward-mode" in text:
+        text = _REVERSE_ONLY
     return LoweringError(f"{where}: {text}", node=node.name, op=node.op, path=frame.path)
 
 
@@ -265,6 +355,10 @@ def _grouped(step: Step, inputs: list[Any]) -> list[Any]:
 
 def _map(fn: Callable[[Any], Any], arg: Any) -> Any:
     return [fn(item) for item in arg] if isinstance(arg, list) else fn(arg)
+
+
+def _whole(value: Any) -> Any:
+    return value if is_wide(value) else values.as_array(value)
 
 
 def _known_or_traced(value: Any) -> Any:

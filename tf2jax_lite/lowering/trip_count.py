@@ -1,44 +1,60 @@
 """Which loop variables evolve in ways known while tracing, and for how many iterations.
 
 A loop variable is *static* if it starts static and its next value needs only static loop variables and ops with a
-numpy twin. If the condition depends on static variables alone, running the two on the host gives the exact number
-of iterations, and the value of each static variable in each of them.
+numpy twin. Running those on the host, the condition with them, tells the number of iterations: exactly, if the
+condition needs nothing else, or at most, if what it needs of them alone ends it (``i < n and loss > limit``). Of
+tensor lists the host knows the length, and the elements too as long as they are static.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.tensor_list import TensorList
+from tf2jax_lite.ops.values import UNKNOWN
 
 from .plan import Plan
-from .trace import UNKNOWN, Trace
+from .trace import HostBudget, HostBudgetSpent, Trace
 
-__all__ = ["HostLoop", "invariants", "run_on_host"]
+__all__ = ["HostLoop", "host_value", "invariants", "known_results", "run_on_host"]
 
-# Steps run in numpy to count one loop's iterations: about a second's work.
+# Steps run in numpy to count one loop's iterations, loops inside it included: about a second's work.
 _MAX_HOST_STEPS = 1_000_000
+# Steps run while only an upper bound can come out.
+_MAX_BOUND_STEPS = 100_000
 _MAX_STATIC_SIZE = 1024
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class HostLoop:
-    """What the host found out: the trip count and each static variable's history.
+    """What the host found out.
 
     Attributes:
-      trips: number of iterations.
-      history: for each static variable its value at the start of each iteration.
-      final: for each static variable its value after the loop.
+      trips: number of iterations; at most so many if not ``exact``.
+      exact: whether nothing else can end the loop earlier.
+      history: for each static variable its value at the start of each iteration; lists are not among them.
+      final: for each static variable its value after ``trips`` iterations.
+      capacity: for each list of known length the most elements it ever has.
+      lists: for each list of known length what is known of it after ``trips`` iterations.
+      resizing: lists whose length changes between iterations.
+      uneven: static variables whose shape or dtype changes between iterations.
     """
 
-    trips: int
-    history: dict[int, list[np.ndarray]]
-    final: dict[int, np.ndarray]
+    trips: int = 0
+    exact: bool = True
+    history: dict[int, list[np.ndarray]] = dataclasses.field(default_factory=dict)
+    final: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    capacity: dict[int, int] = dataclasses.field(default_factory=dict)
+    lists: dict[int, TensorList] = dataclasses.field(default_factory=dict)
+    resizing: set[int] = dataclasses.field(default_factory=set)
+    uneven: set[int] = dataclasses.field(default_factory=set)
 
 
 def invariants(body: ir.Function) -> set[int]:
@@ -53,61 +69,136 @@ def invariants(body: ir.Function) -> set[int]:
     return found
 
 
+def host_value(value: Any) -> Any:
+    """Returns what numpy can know of a value: itself, a list's length, or nothing."""
+    if isinstance(value, TensorList):
+        if value.is_host:
+            return value
+        return value.forgotten() if isinstance(value.length, int) else UNKNOWN
+    return value if values.is_static(value) else UNKNOWN
+
+
 def run_on_host(
     trace: Trace, cond: ir.Function, body: ir.Function, start: Sequence[Any], constant: set[int]
 ) -> HostLoop | None:
-    """Runs the static part of a loop in numpy; None if the condition depends on anything traced."""
+    """Runs the static part of a loop in numpy; None if that does not tell how long it can last."""
     program = trace.program
-    known: list[Any] = [v if values.is_static(v) else UNKNOWN for v in start]
-    static = {
-        i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and np.size(v) <= _MAX_STATIC_SIZE
-    }
+    known = [host_value(v) for v in start]
+    static = {i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and _is_small(v)}
     test = program.slice(cond, [cond.outputs[0]])
-    while True:
-        order = sorted(static)
-        advance = program.slice(body, [body.outputs[i] for i in order])
-        steps = max(1, len(advance.steps) + len(test.steps))
-        result = _iterate(trace, test, advance, known, constant, order, _MAX_HOST_STEPS // steps)
-        if not isinstance(result, set):
-            return result
-        if not result:
-            return None
-        static -= result  # these turned out to depend on traced values: without them, perhaps others do too
+    with _budget(trace):
+        while True:
+            order = sorted(static)
+            advance = program.slice(body, [body.outputs[i] for i in order])
+            try:
+                result = _iterate(trace, test, advance, known, constant, order)
+            except HostBudgetSpent:
+                return None
+            if not isinstance(result, set):
+                return result
+            if not result:
+                return None
+            static -= result  # these turned out to depend on traced values: without them, perhaps others do too
+
+
+def known_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Sequence[Any]) -> list[Any]:
+    """Returns what numpy can know of a loop's results: the rest are `values.UNKNOWN`."""
+    constant = invariants(body)
+    found = run_on_host(trace, cond, body, start, constant)
+    out = [v if i in constant else UNKNOWN for i, v in enumerate(start)]
+    if found is not None and found.exact:
+        for i, value in (*found.final.items(), *found.lists.items()):
+            out[i] = value
+    return out
+
+
+@contextmanager
+def _budget(trace: Trace) -> Iterator[None]:
+    """Gives the outermost of nested loops its steps; those inside share them."""
+    outer = trace.host_budget
+    if outer is None:
+        trace.host_budget = HostBudget(_MAX_HOST_STEPS)
+    try:
+        yield
+    finally:
+        trace.host_budget = outer
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, TensorList) or np.size(value) <= _MAX_STATIC_SIZE
+
+
+def _bounded(value: Any) -> Any:
+    """Lists of many elements are kept by their length alone."""
+    if isinstance(value, TensorList) and value.buffer is not UNKNOWN and value.length > _MAX_STATIC_SIZE:
+        return value.forgotten()
+    return value
 
 
 def _iterate(
-    trace: Trace, test: Plan, advance: Plan, known: list[Any], constant: set[int], order: list[int], limit: int
+    trace: Trace, test: Plan, advance: Plan, known: list[Any], constant: set[int], order: list[int]
 ) -> HostLoop | set[int] | None:
     """Runs the loop with variables ``order`` known; returns the outcome, or those that did not stay known."""
     current: list[Any] = [v if i in constant or i in order else UNKNOWN for i, v in enumerate(known)]
-    history: dict[int, list[np.ndarray]] = {i: [] for i in order}
-    forms = {i: (np.shape(known[i]), np.asarray(known[i]).dtype) for i in order}
-    trips = 0
+    loop = HostLoop(history={i: [] for i in order if not isinstance(known[i], TensorList)})
+    loop.capacity = {i: known[i].length for i in order if isinstance(known[i], TensorList)}
+    budget = trace.host_budget
+    assert budget is not None
+    least = budget.left - _MAX_BOUND_STEPS
+    test, advance = _hopeful(test, current), _hopeful(advance, current)
     while True:
         (go,) = trace.run_partially(test, current)
         if go is UNKNOWN:
-            # Perhaps a variable is known now that is not later: then the test says so only once that one is dropped.
-            return None if trips == 0 else _unstable(trace, advance, current, order)
-        if not bool(go):
-            return HostLoop(trips, history, {i: current[i] for i in order})
-        if trips >= limit:
-            return None
+            if loop.trips == 0 and not _can_be_decided(test, order):
+                return None
+            loop.exact = False
+            if budget.left < least:
+                return None
+        elif not bool(go):
+            loop.final = {i: current[i] for i in loop.history}
+            loop.lists = {i: current[i] for i in loop.capacity}
+            return loop
         results = trace.run_partially(advance, current)
-        lost = {
-            i
-            for i, v in zip(order, results, strict=True)
-            if v is UNKNOWN or (np.shape(v), np.asarray(v).dtype) != forms[i]
-        }
+        lost = {i for i, v in zip(order, results, strict=True) if v is UNKNOWN or not _is_small(v)}
         if lost:
             return lost
         following = list(current)
         for i, value in zip(order, results, strict=True):
-            history[i].append(current[i])
-            following[i] = value
+            if i in loop.history:
+                loop.history[i].append(current[i])
+                if np.shape(value) != np.shape(current[i]) or value.dtype != current[i].dtype:
+                    loop.uneven.add(i)
+            else:
+                loop.capacity[i] = max(loop.capacity[i], value.length)
+                if value.length != current[i].length:
+                    loop.resizing.add(i)
+            following[i] = _bounded(value)
         current = following
-        trips += 1
+        loop.trips += 1
 
 
-def _unstable(trace: Trace, advance: Plan, current: list[Any], order: list[int]) -> set[int] | None:
-    results = trace.run_partially(advance, current)
-    return {i for i, v in zip(order, results, strict=True) if v is UNKNOWN} or None
+def _hopeful(plan: Plan, args: Sequence[Any]) -> Plan:
+    """Returns the plan without the steps that numpy cannot do anything about, given which arguments are unknown."""
+    hopeless = {slot for slot, value in enumerate(args) if value is UNKNOWN}
+    steps = []
+    for step in plan.steps:
+        if step.op.host is None or (not step.op.lazy and not hopeless.isdisjoint(step.inputs)):
+            hopeless.update(step.outputs)
+        else:
+            steps.append(step)
+    used = set(plan.outputs)
+    for step in reversed(steps):
+        if not used.isdisjoint(step.outputs):
+            used.update(step.inputs)
+    return dataclasses.replace(plan, steps=tuple(step for step in steps if not used.isdisjoint(step.outputs)))
+
+
+def _can_be_decided(test: Plan, order: Sequence[int]) -> bool:
+    """Whether static variables can decide a condition: it uses some, and ends in an op such as LogicalAnd or If."""
+    if not any(slot in order for step in test.steps for slot in step.inputs):
+        return False
+    made = {slot: step for step in test.steps for slot in step.outputs}
+    step = made.get(test.outputs[0])
+    while step is not None and len(step.inputs) == 1 and not step.op.needs_context:
+        step = made.get(step.inputs[0])
+    return step is not None and step.op.lazy

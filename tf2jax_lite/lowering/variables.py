@@ -41,5 +41,5 @@ def stack(ctx: Context, max_size: Any, *, elem_type: Any, stack_name: str = "") 
         raise OpError("the size of a stack must be known while tracing")
     dtype = elem_type if isinstance(elem_type, np.dtype) else None
     name = LOCAL + "/".join((*ctx.frame.path, ctx.step.node.name))
-    ctx.trace.state[name] = TensorList(None, 0, dtype, None, int(found))
+    ctx.trace.state[name] = TensorList(None, 0, dtype, None, int(found), items=())
     return VariableHandle(name, dtype)

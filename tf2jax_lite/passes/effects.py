@@ -21,6 +21,8 @@ class Effects:
     writes: frozenset[Target] = frozenset()
     effect: bool = False
     needs_key: bool = False
+    wide: frozenset[Target] = frozenset()
+    """Variables that hold 64-bit state (see `Op.wide`)."""
 
     def __bool__(self) -> bool:
         return bool(self.writes) or self.effect
@@ -76,6 +78,7 @@ class Summaries:
         nodes = {node.name: node for node in function.nodes}
         positions = {arg.name: index for index, arg in enumerate(function.args)}
         writes: set[Target] = set()
+        wide: set[Target] = set()
         effect = needs_key = False
 
         def resolve(ref: ir.TensorRef) -> Target | None:
@@ -95,11 +98,12 @@ class Summaries:
             entry = self._ops.get(node.op)
             if entry is not None:
                 effect = effect or entry.effect
-                needs_key = needs_key or entry.needs_key
-                for name in entry.writes:
-                    target = resolve(node.inputs[entry.inputs.index(name)])
-                    if target is not None:
-                        writes.add(target)
+                needs_key = needs_key or entry.draws(node.attrs)
+                for names, found in ((entry.writes, writes), (entry.wide, wide)):
+                    for name in names:
+                        target = resolve(node.inputs[entry.inputs.index(name)])
+                        if target is not None:
+                            found.add(target)
             for ref in function_refs(node):
                 inner = self.of_name(ref.name)
                 effect = effect or inner.effect
@@ -107,14 +111,15 @@ class Summaries:
                 callee = self._functions.get(ref.name)
                 # Branches and calls pass their last inputs to the callee: a predicate or index comes first.
                 offset = len(node.inputs) - len(callee.args) if callee is not None else 0
-                for kind, which in inner.writes:
-                    target = (kind, which)
-                    if kind == "arg":
-                        position = int(which) + offset
-                        target = resolve(node.inputs[position]) if 0 <= position < len(node.inputs) else None
-                    if target is not None:
-                        writes.add(target)
-        return Effects(frozenset(writes), effect, needs_key)
+                for targets, found in ((inner.writes, writes), (inner.wide, wide)):
+                    for kind, which in targets:
+                        target = (kind, which)
+                        if kind == "arg":
+                            position = int(which) + offset
+                            target = resolve(node.inputs[position]) if 0 <= position < len(node.inputs) else None
+                        if target is not None:
+                            found.add(target)
+        return Effects(frozenset(writes), effect, needs_key, frozenset(wide))
 
 
 def handle_name(node: ir.Node) -> str:

@@ -32,6 +32,22 @@ def live_nodes(
     return tuple(node for node in function.nodes if node.name in live)
 
 
+def needed_nodes(
+    function: ir.Function, effectful: Callable[[ir.Node], bool], outputs: Iterable[ir.TensorRef]
+) -> tuple[ir.Node, ...]:
+    """Returns the nodes that some outputs need, and those with an effect that `live_nodes` keeps for the others.
+
+    Args:
+      function: the function.
+      effectful: tells whether running a node changes something besides its results.
+      outputs: the outputs that are wanted.
+    """
+    nodes = {node.name: node for node in function.nodes}
+    effects = [node.name for node in live_nodes(function, effectful) if effectful(node)]
+    live = _closure([*(ref.node for ref in outputs), *effects], nodes, control=False)
+    return tuple(node for node in function.nodes if node.name in live)
+
+
 def _closure(roots: Iterable[str], nodes: dict[str, ir.Node], *, control: bool) -> set[str]:
     seen: set[str] = set()
     stack = list(roots)

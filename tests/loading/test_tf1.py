@@ -1,0 +1,247 @@
+"""TF1 models: SavedModels, Hub modules, checkpoints and frozen graphs, against what tf.compat.v1.Session recorded.
+
+testdata/make_tf1.py made the models and ran them.
+"""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_v2_toggles
+
+import tf2jax_lite
+from tf2jax_lite.api import graph_of
+from tf2jax_lite.describe import describe_saved_model
+from tf2jax_lite.errors import InvalidModelError, UnsupportedError
+from tf2jax_lite.loading.checkpoints import Checkpoint
+from tf2jax_lite.model_files import convert_file
+
+tf1 = tf.compat.v1
+DATA = Path(__file__).parent.parent.parent / "testdata" / "tf1"
+
+
+@pytest.fixture(autouse=True)
+def _v1():
+    before = control_flow_v2_toggles.control_flow_v2_enabled()
+    control_flow_v2_toggles.disable_control_flow_v2()
+    yield
+    if before:
+        control_flow_v2_toggles.enable_control_flow_v2()
+
+
+def recorded(name):
+    with np.load(DATA / f"{name}.npz") as data:
+        return {key: data[key] for key in data.files}
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_a_classifier_with_reference_variables_serves_and_trains():
+    data = recorded("classifier")
+    fn, params = tf2jax_lite.convert_saved_model(DATA / "classifier")
+    trainable, other = tf2jax_lite.split_params(params)
+    assert set(other) == {"bn/moving_mean", "bn/moving_variance"}
+    assert set(trainable) == {"dense/w/part_0", "dense/w/part_1", "bn/gamma", "bn/beta", "out"}
+    close(2 * fn(params, x=data["x"], training=np.array(False))[0]["logits"], data["double"])
+    for step, call in enumerate((fn, jax.jit(fn), jax.jit(fn))):  # in training, in training, then not
+        found, params = call(params, x=data["x"], training=np.array(step < 2))
+        close(found["logits"], data[f"logits_{step}"])
+    for name, value in params.items():
+        close(value, data[f"after/{name}"])
+
+
+def test_tags_choose_the_meta_graph():
+    data = recorded("classifier")
+    fn, params = tf2jax_lite.convert_saved_model(DATA / "classifier", tags=["train"])
+    close(fn(params, data["x"])[0]["double"], data["double"])
+    with pytest.raises(InvalidModelError, match="no MetaGraph with tags"):
+        tf2jax_lite.convert_saved_model(DATA / "classifier", tags=["nothing"])
+    with pytest.raises(InvalidModelError, match="serving_default"):
+        tf2jax_lite.convert_saved_model(DATA / "classifier", "nothing")
+
+
+def test_a_vocabulary_among_the_assets():
+    fn, params = tf2jax_lite.convert_saved_model(DATA / "classifier", "lookup")
+    found, _ = fn(params, np.array([b"dog", b"cow", b"cat"], object))
+    assert list(found["ids"]) == [1, -1, 0] and not params
+
+
+def test_an_lstm_and_its_training_step():
+    data = recorded("lstm")
+    fn, params = tf2jax_lite.convert_saved_model(DATA / "lstm")
+    close(fn(params, data["x"])[0]["y"], data["y"])
+    grads = jax.grad(lambda p: (fn(p, data["x"])[0]["y"] ** 2).sum())(params)
+    close(grads["lstm/kernel"], data["kernel_grad"])
+    close(grads["lstm/bias"], data["bias_grad"])
+    step, params = tf2jax_lite.convert_saved_model(DATA / "lstm", "train")
+    found, params = jax.jit(step)(params, data["x"])
+    close(found["loss"], data["loss"])
+    close(params["lstm/kernel"], data["kernel_after"])
+    close(params["lstm/bias"], data["bias_after"])
+
+
+@pytest.mark.parametrize("as_params", [True, False])
+def test_a_frozen_graph_with_weights_as_params_or_as_constants(as_params):
+    data = recorded("frozen_inception")
+    fn, params = tf2jax_lite.convert_graph_def(
+        DATA / "frozen_inception.pb", "image", "probabilities", constants_as_params=as_params
+    )
+    assert len(params) == (13 if as_params else 0)
+    assert len(tf2jax_lite.split_params(params)[0]) == len(params), "floating weights train"
+    close(fn(params, data["image"])[0], data["probabilities"])
+
+
+def test_a_hub_module_is_the_meta_graph_without_tags():
+    data = recorded("hub")
+    fn, params = tf2jax_lite.convert_saved_model(DATA / "hub", "default")
+    assert list(params) == ["module/embedding"]
+    close(fn(params, data["default"])[0]["default"], data["result"])
+
+
+def test_a_checkpoint_saved_under_another_name():
+    data = recorded("checkpoint")
+    fn, params = tf2jax_lite.convert_graph_def(DATA / "checkpoint" / "model.meta", "x", "y")
+    close(params["renamed"], data["w"])
+    close(fn(params, np.eye(3, dtype=np.float32))[0], data["w"])
+    functions = convert_file(DATA / "checkpoint" / "model.meta", inputs=["x"], outputs=["y"])
+    assert list(functions) == ["serving_default"]
+
+
+def test_parts_of_a_variable():
+    checkpoint = Checkpoint(DATA / "checkpoint" / "model")
+    whole = recorded("checkpoint")["w"]
+    close(checkpoint.read(("under/another/name", "3 2 1,2:-")), whole[1:3])
+    with pytest.raises(InvalidModelError, match="cannot be taken"):
+        checkpoint.read(("under/another/name", "9 2 1,2:-"))
+    with pytest.raises(InvalidModelError, match="not a checkpoint"):
+        Checkpoint(DATA / "nothing")
+
+
+@pytest.mark.parametrize(
+    "name, kind, signatures",
+    [
+        ("classifier", "TF1 SavedModel", ["lookup", "serving_default"]),
+        ("hub", "TF1 Hub module", ["default"]),
+    ],
+)
+def test_inspect_says_what_it_is(name, kind, signatures):
+    found = describe_saved_model(DATA / name)
+    assert found.kind == kind and [s.name for s in found.signatures] == signatures and found.supported
+    ops = {op for signature in found.signatures for op in signature.ops}
+    assert not ops & {"Switch", "Merge", "VariableV2"}, "what is shown is what is converted"
+
+
+def converted(build):
+    """Returns the graph, its inputs and outputs, and the converted function; variables have no values."""
+    with tf.Graph().as_default() as graph:
+        inputs, outputs = build()
+    fn, _ = tf2jax_lite.convert_graph_def(graph.as_graph_def(), [t.name for t in inputs], [t.name for t in outputs])
+    return graph, inputs, outputs, fn
+
+
+def ref_variable(name, value):
+    with tf1.variable_scope("", use_resource=False):
+        return tf1.get_variable(name, initializer=np.asarray(value, np.float32))
+
+
+def reads_between_writes():
+    """Reads are ordered by control edges alone; an Identity of a reference shows what comes later, as in TensorFlow."""
+    x, v = tf1.placeholder(tf.float32, [], "x"), ref_variable("v", 1.0)
+    early = tf.identity(v)
+    before = v + 0.0
+    with tf1.control_dependencies([before]):
+        first = tf1.assign(v, x)
+    with tf1.control_dependencies([first]):
+        middle = v * 1.0
+    with tf1.control_dependencies([middle]):
+        second = tf1.assign_add(first, 10.0)
+    with tf1.control_dependencies([second]):
+        late, shown = v * 1.0, early + 0.0
+    with tf1.control_dependencies([late, shown]):
+        return [x], [before, middle, late, shown, tf1.assign_sub(second, 1.0) + 0.0]
+
+
+def scatters():
+    x, v = tf1.placeholder(tf.float32, [2, 2], "x"), ref_variable("v", np.ones([4, 2]))
+    a = tf1.scatter_update(v, [0, 2], x)
+    b = tf1.scatter_add(a, [2, 2], x)
+    c = tf1.scatter_nd_update(b, [[3]], [[7.0, 8.0]])
+    return [x], [tf.identity(tf1.assign(c, c * 2.0)), tf1.is_variable_initialized(v)]
+
+
+def temporary():
+    x = tf1.placeholder(tf.float32, [3], "x")
+    temp = tf.raw_ops.TemporaryVariable(shape=[3], dtype=tf.float32, var_name="t")
+    filled = tf1.assign(temp, x)
+    added = tf1.assign_add(filled, x * 2.0)
+    return [x], [tf.raw_ops.DestroyTemporaryVariable(ref=added, var_name="t")]
+
+
+def written_in_one_branch():
+    x, v = tf1.placeholder(tf.float32, [], "x"), ref_variable("v", 1.0)
+    y = tf1.cond(x > 0.0, lambda: tf1.assign_add(v, x) + 0.0, lambda: tf.identity(v))
+    with tf1.control_dependencies([y]):
+        return [x], [y, v + 0.0]
+
+
+def optimizers():
+    x, v = tf1.placeholder(tf.float32, [3], "x"), ref_variable("v", [1.0, 2.0, 3.0])
+    loss = tf.reduce_sum((v - x) ** 2)
+    with tf1.control_dependencies([tf1.train.AdamOptimizer(0.1).minimize(loss)]):
+        second = tf1.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_sum(v * x))
+    with tf1.control_dependencies([second]):
+        return [x], [v + 0.0]
+
+
+@pytest.mark.parametrize(
+    "build, shape, values",
+    [
+        (reads_between_writes, (), [5.0, -1.0]),
+        (scatters, (2, 2), [1.0, 2.0]),
+        (temporary, (3,), [1.0, 4.0]),
+        (written_in_one_branch, (), [2.0, -1.0, 3.0]),
+        (optimizers, (3,), [0.5, -2.0]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_reference_variables(build, shape, values):
+    graph, inputs, outputs, fn = converted(build)
+    variables = graph.get_collection("variables")
+    with tf1.Session(graph=graph) as session:
+        session.run([v.initializer for v in variables])
+        params = {v.op.name: session.run(v) for v in variables}
+        call = jax.jit(fn)
+        for value in values:
+            value = np.full(shape, value, np.float32)
+            expected = session.run(outputs, {inputs[0]: value})
+            found, params = call(params, value)
+            for a, b in zip(found, expected, strict=True):
+                close(a, b)
+        for v in variables:
+            close(params[v.op.name], session.run(v))
+
+
+def test_a_table_that_the_model_computes_is_refused(tmp_path):
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.int64, [None], "x")
+        keys = tf.cast(tf.range(3) * 2, tf.int64)
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, tf.constant([1.0, 2.0, 3.0])), -1.0)
+        y = table.lookup(x)
+        session.run(tf1.tables_initializer())
+        tf1.saved_model.simple_save(session, str(tmp_path / "m"), {"x": x}, {"y": y}, tf1.tables_initializer())
+    with pytest.raises(UnsupportedError, match="only constants and text files"):
+        tf2jax_lite.convert_saved_model(tmp_path / "m")
+
+
+def test_without_a_checkpoint_initializers_give_the_values(tmp_path):
+    target = tmp_path / "hub"
+    target.mkdir()
+    (target / "saved_model.pb").write_bytes((DATA / "hub" / "saved_model.pb").read_bytes())
+    fn, params = tf2jax_lite.convert_saved_model(target, "default")
+    # The initializer is a constant of the graph, so the variable has a value after all.
+    close(params["module/embedding"], tf2jax_lite.convert_saved_model(DATA / "hub", "default")[1]["module/embedding"])
+    assert graph_of(fn).captures

@@ -1,0 +1,54 @@
+"""docs/gradients.md, written by ``python -m tests.lowering.gradient_page``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .gradient_cases import CASES, claimed
+
+PAGE = Path(__file__).parents[2] / "docs" / "gradients.md"
+_HEAD = """# Gradients
+
+Written by `python -m tests.lowering.gradient_page`; `tests/lowering/test_gradient_cases.py` measures each row against
+`tf.GradientTape`, the last column through `tf.saved_model.save` and `load`.
+
+- **same**: TensorFlow's numbers. For forward mode: the derivative along ones, against the gradient's sum.
+- **refused**: an error says that there is a reverse rule only.
+- **-**: TensorFlow itself has none (it fails, or `tf.recompute_grad` refuses).
+
+| construct | forward | reverse | forward mode | second order | saved and restored |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+_TAIL = """
+## How it works
+
+TensorFlow marks a node whose gradient is replaced. Its gradient function is traced once, at conversion, and one
+`jax.custom_vjp` stands on the node. The results of the forward code get no gradient, so that code is not even
+differentiated (where zeros could become NaN). A second derivative goes through the gradient function, through what it
+captures, and meets the node's own gradient again. What a gradient function draws has its own key, the same in every
+evaluation of one call.
+
+- `tf.recompute_grad` (and `keras.remat`) becomes `jax.checkpoint` around the nodes between arguments and results: the
+  same random numbers in the forward and the backward pass, and every derivative that JAX can take. As in TensorFlow,
+  tensors that the function closes over get no gradient.
+- Forward mode: inside `jax.jit`, JAX finds out that there is a reverse rule only when it compiles, and its message
+  says so in its own words. `override_config("convert_custom_gradient", False)` differentiates the forward code instead.
+- A model saved without its custom gradients (`experimental_custom_gradients=False`, or a frozen graph) converts with a
+  warning that lists the nodes; `override_config("raise_on_missing_custom_gradient", True)` makes that an error.
+  TensorFlow does not save gradients of gradient functions: second derivatives of a restored model are those of the
+  gradient function's own code.
+- `tf.stop_gradient` is `jax.lax.stop_gradient`. `PreventGradient` is an error when differentiated, unless
+  `raise_on_prevent_gradient` is off.
+- `gradient_override_map` holds for any op but calls of functions, for which TensorFlow takes the body's gradient.
+"""
+
+
+def page() -> str:
+    """Returns docs/gradients.md."""
+    rows = [f"| {case.text} | {' | '.join(claimed(case).values())} |\n" for case in CASES.values()]
+    return _HEAD + "".join(rows) + _TAIL
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

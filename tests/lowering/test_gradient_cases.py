@@ -1,0 +1,27 @@
+"""Each row of docs/gradients.md holds."""
+
+import pytest
+
+from . import gradient_cases, gradient_page
+
+# Saving takes long: these for every run, the others in the slow ones.
+SAVED = {"captures", "recompute, custom", "in gradient", "outside constant"}
+
+
+def test_the_page_is_up_to_date():
+    assert gradient_page.PAGE.read_text() == gradient_page.page(), "run python -m tests.lowering.gradient_page"
+
+
+@pytest.mark.parametrize("name", gradient_cases.CASES)
+def test_row(name):
+    case = gradient_cases.CASES[name]
+    row = gradient_cases.measure(case, saved=name in SAVED)
+    claimed = gradient_cases.claimed(case)
+    assert row == {column: claimed[column] for column in row}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(gradient_cases.CASES) - SAVED))
+def test_saved(name):
+    case = gradient_cases.CASES[name]
+    assert gradient_cases.measure(case, saved=True) == gradient_cases.claimed(case)

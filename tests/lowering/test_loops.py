@@ -1,0 +1,229 @@
+"""Loops with bounds: masked scans, checkpoints, refusals by name, lists of unknown length, random numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import LoweringError, ReverseModeError
+
+X = np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3)
+SPEC = tf.TensorSpec([2, 3])
+
+
+def convert(fn, *specs, **options):
+    with_options = [tf2jax.override_config(name, value) for name, value in options.items()]
+    for context in with_options:
+        context.__enter__()
+    try:
+        return tf2jax.convert_functional(fn, *(specs or (SPEC,)))
+    finally:
+        for context in reversed(with_options):
+            context.__exit__(None, None, None)
+
+
+def total(results):
+    return sum(jnp.sum(r.astype(jnp.float32)) for r in jax.tree.leaves(results))
+
+
+def tf_gradient(fn, x):
+    x = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = sum(tf.reduce_sum(tf.cast(r, tf.float32)) for r in tf.nest.flatten(fn(x)))
+    return tape.gradient(loss, x)
+
+
+@tf.function
+def with_maximum(x):
+    return tf.while_loop(
+        lambda x: tf.reduce_sum(x) < 10.0, lambda x: (x + tf.sin(x) + 1.0,), [x], maximum_iterations=20
+    )
+
+
+@tf.function
+def with_break(x):
+    n = tf.constant(0)
+    for i in tf.range(12):
+        if tf.reduce_sum(x) > 5.0:
+            break
+        x = x + 0.3 * x * x
+        n += i
+    return x, n
+
+
+@tf.function
+def with_result_of_break(x):
+    found = tf.zeros_like(x)
+    for i in tf.range(6):
+        x = x * 1.1 + 0.1 * tf.cast(i, tf.float32)
+        if tf.reduce_sum(x) > 2.0:
+            found = x * 3.0
+            break
+    return found, x
+
+
+@pytest.mark.parametrize("fn", [with_maximum, with_break, with_result_of_break], ids=["maximum", "break", "result"])
+def test_masked_scan(fn):
+    jax_fn = convert(fn, loop_bound="scan")
+    xs = np.stack([X, X * 0.1, X + 20.0])  # the last ends at once
+    values, gradients = jax.jit(lambda xs: (jax.vmap(jax_fn)(xs), jax.vmap(jax.grad(lambda x: total(jax_fn(x))))(xs)))(
+        xs
+    )
+    for i, x in enumerate(xs):
+        for e, a in zip(tf.nest.flatten(fn(x)), jax.tree.leaves(values), strict=True):
+            np.testing.assert_allclose(a[i], e, rtol=1e-5)
+        np.testing.assert_allclose(gradients[i], tf_gradient(fn, x), rtol=1e-4)
+    assert "while[" not in str(jax.make_jaxpr(jax_fn)(X))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_comes_after_the_end_does_not_poison_the_gradient(mapped):
+    """Past the end the body takes the root of a negative number: its derivative there is NaN."""
+
+    @tf.function
+    def fn(x):
+        def body(i, x):
+            return i + 1, x + 0.2 + 0.1 * tf.sqrt(1.0 - tf.reduce_sum(x))
+
+        return tf.while_loop(lambda i, x: i < 10 and tf.reduce_sum(x) < 1.0, body, [0, x])[1]
+
+    jax_fn = convert(fn, loop_bound="scan")
+    gradient = jax.grad(lambda x: total(jax_fn(x)))
+    actual = jax.jit(jax.vmap(gradient))(np.stack([X, X * 0.5]))[0] if mapped else jax.jit(gradient)(X)
+    np.testing.assert_allclose(actual, tf_gradient(fn, X), rtol=1e-4)
+
+
+def test_captured_values_and_variables_in_a_masked_scan():
+    """The body's constants and the variables it writes: frozen at the end, and their gradients are not poisoned."""
+    scale, count = tf.Variable(1.5, name="scale"), tf.Variable(0.0, name="count", trainable=False)
+
+    @tf.function
+    def fn(x):
+        for _ in tf.range(9):
+            if tf.reduce_sum(x) > 1.0:
+                break
+            x = x + 0.03 * scale * tf.sqrt(2.5 - tf.reduce_sum(x))
+            count.assign_add(1.0)
+        return tf.reduce_sum(x)
+
+    with tf2jax.override_config("loop_bound", "scan"):
+        jax_fn, params = tf2jax.convert(fn, SPEC)
+    gradients, updated = jax.jit(jax.vmap(jax.grad(lambda p, x: jax_fn(p, x), has_aux=True), in_axes=(None, 0)))(
+        params, np.stack([X, X + 0.1])
+    )
+    with tf.GradientTape() as tape:
+        loss = fn(X)
+    np.testing.assert_allclose(gradients["scale"][0], tape.gradient(loss, scale), rtol=1e-4)
+    assert updated["count"][0] == count.numpy() > 1
+    assert np.isfinite(gradients["scale"]).all()
+
+
+def test_random_numbers_do_not_depend_on_the_kind_of_loop():
+    """A masked scan draws what a while loop draws: keys are folded from the iteration's number."""
+
+    @tf.function
+    def fn(x):
+        for _ in tf.range(8):
+            if tf.reduce_sum(x) > 4.0:
+                break
+            x = x + tf.random.uniform([2, 3])
+        return x
+
+    key = jax.random.key(0)
+    plain, masked = (jax.jit(convert(fn, loop_bound=kind))(X, rng=key) for kind in ("while", "scan"))
+    np.testing.assert_array_equal(plain, masked)
+
+
+def test_reverse_mode_is_refused_by_name_and_forward_mode_works():
+    jax_fn = convert(with_maximum)
+    with pytest.raises(
+        ReverseModeError, match=r"'while'.*At most 20 iterations.*'loop_bound', 'scan'.*jax\.jvp"
+    ) as info:
+        jax.grad(lambda x: total(jax_fn(x)))(X)
+    assert isinstance(info.value, LoweringError) and info.value.node == "while"
+    tangent = jax.jit(lambda x: jax.jvp(lambda x: total(jax_fn(x)), (x,), (jnp.ones_like(x),))[1])(X)
+    np.testing.assert_allclose(tangent, np.sum(tf_gradient(with_maximum, X)), rtol=1e-4)
+    mapped = jax.jit(jax.vmap(jax.jacfwd(lambda x: total(jax_fn(x)))))(X[None])
+    np.testing.assert_allclose(mapped[0], tf_gradient(with_maximum, X), rtol=1e-4)
+
+    unbounded = convert(
+        tf.function(lambda x: tf.while_loop(lambda x: tf.reduce_sum(x) < 9.0, lambda x: (x + 1.0,), [x]))
+    )
+    with pytest.raises(ReverseModeError, match="maximum_iterations"):
+        jax.jit(jax.grad(lambda x: total(unbounded(x))))(X)
+    # What does not pass through the loop has its gradient.
+    np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(x) + total(unbounded(jax.lax.stop_gradient(x))))(X), 1.0)
+
+
+@pytest.mark.parametrize("mode", ["body", "segments"])
+def test_checkpoint(mode):
+    @tf.function
+    def fn(x):
+        for i in tf.range(11):
+            x = tf.sin(x) + 0.1 * tf.cast(i, tf.float32) * x
+        return x
+
+    jax_fn = convert(fn, loop_checkpoint=mode)
+    gradient = jax.grad(lambda x: total(jax_fn(x)))
+    np.testing.assert_allclose(jax.jit(gradient)(X), tf_gradient(fn, X), rtol=1e-4)
+    np.testing.assert_allclose(jax_fn(X), fn(X), rtol=1e-5)
+    # What is kept from the forward pass: "body" keeps one carry for each iteration, "segments" 3 carries of 3 segments
+    # and those of the 2 iterations that are left; without either there are two more arrays for each iteration.
+    kept = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(lambda x: total(jax_fn(x)), x)[1], X))
+    carries = sum(leaf.size for leaf in kept if leaf.dtype == np.float32) / X.size
+    assert carries <= {"body": 12, "segments": 7}[mode]
+
+
+@pytest.mark.parametrize("options", [{"dynamic_shape_bound": 16}, {"dynamic_shape_bound": 1}])
+def test_lists_in_loops_of_unknown_length(options):
+    """TensorFlow's own gradient of a loop pushes to lists: they get a capacity, and NaN tells if that is too small."""
+
+    @tf.function
+    def fn(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            while tf.reduce_sum(y) < 10.0:
+                y = tf.exp(0.1 * y) * y * 1.3 + 1.0
+        return tape.gradient(y, x)
+
+    actual = jax.jit(convert(fn, **options))(X)
+    if options["dynamic_shape_bound"] == 16:
+        np.testing.assert_allclose(actual, fn(X), rtol=1e-4)
+    else:
+        assert np.isnan(actual).all()
+    with pytest.raises(LoweringError, match="dynamic_shape_bound"):
+        jax.jit(convert(fn))(X)
+    np.testing.assert_allclose(convert(fn)(X), fn(X), rtol=1e-4)  # outside jit nothing is unknown
+
+
+def test_changing_shapes_are_refused_by_the_variable_s_name():
+    @tf.function
+    def fn(x):
+        return tf.while_loop(
+            lambda grown: tf.reduce_sum(grown) < 10.0,
+            lambda grown: (tf.concat([grown, grown[:1]], 0),),
+            [x],
+            shape_invariants=[tf.TensorShape([None, 3])],
+        )[0]
+
+    x = np.ones([2, 3], np.float32)
+    with pytest.raises(LoweringError, match=r"'while_placeholder' changes .* from float32\[2, 3\] to float32\[3, 3\]"):
+        jax.jit(convert(fn))(x)
+    np.testing.assert_array_equal(convert(fn)(x), fn(x))  # outside jit it is unrolled
+
+
+def test_trip_counts_need_only_what_the_condition_reads():
+    """A loop of many iterations over a big body is counted by its counter, and scanned without it."""
+
+    @tf.function
+    def fn(x):
+        return tf.while_loop(lambda i, x: i < 5000, lambda i, x: (i + 1, tf.cos(x)), [0, x])[1]
+
+    jaxpr = jax.make_jaxpr(convert(fn))(X)
+    (scan,) = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan"]
+    assert scan.params["length"] == 5000 and scan.params["num_carry"] == 1
+    assert [eqn.primitive.name for eqn in scan.params["jaxpr"].eqns] == ["cos"]

@@ -1,0 +1,101 @@
+"""Values of a graph's variables, read from a checkpoint without running the graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2jax_lite.errors import InvalidModelError
+
+from . import attributes
+
+__all__ = ["Checkpoint", "restored_from"]
+
+Place = tuple[str, str]
+"""Where a checkpoint holds a variable: the tensor's name, and which part of it (empty for all)."""
+
+
+class Checkpoint:
+    """A checkpoint, given by the prefix of its files.
+
+    Raises:
+      InvalidModelError: there is none, or it cannot be read.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str]):
+        self._prefix = os.fspath(prefix)
+        try:
+            self._reader = tf.train.load_checkpoint(self._prefix)
+            self._known = set(self._reader.get_variable_to_shape_map())
+        except Exception as error:  # TensorFlow raises whatever its readers raise
+            raise InvalidModelError(f"{self._prefix}: not a checkpoint that TensorFlow reads ({error}).") from error
+
+    def __contains__(self, place: Place) -> bool:
+        return place[0] in self._known
+
+    def read(self, place: Place) -> np.ndarray:
+        """Returns a variable's value.
+
+        Raises:
+          InvalidModelError: the file is damaged, or holds no such part.
+        """
+        name, part = place
+        try:
+            value = np.asarray(self._reader.get_tensor(name))
+        except Exception as error:
+            raise InvalidModelError(f"{self._prefix}: {name!r} cannot be read ({error}).") from error
+        return value if not part else value[_slices(part, value.shape, name)]
+
+
+def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
+    """Reads a slice as savers write it: the whole shape, then ``start,length`` or ``-`` for each axis."""
+    *whole, pieces = part.split(" ")
+    try:
+        if [int(d) for d in whole] != list(shape):
+            raise ValueError(f"the whole has shape {list(shape)}")
+        found = []
+        for piece in pieces.split(":"):
+            start, _, length = piece.partition(",")
+            found.append(slice(None) if piece == "-" else slice(int(start), int(start) + int(length)))
+        return tuple(found)
+    except ValueError as error:
+        raise InvalidModelError(f"the part {part!r} of {name!r} cannot be taken ({error}).") from error
+
+
+def restored_from(graph_def: Any) -> dict[str, Place]:
+    """Returns for each variable's node where its graph restores it from.
+
+    Savers write RestoreV2 nodes whose results are assigned to variables: that says under which name a variable was
+    saved, and for a piece of a partitioned one which part it is. Nothing is run.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    found: dict[str, Place] = {}
+    for node in nodes.values():
+        if node.op in ("Assign", "AssignVariableOp") and len(node.input) >= 2:
+            source, index = _source(nodes, node.input[1], ("Identity", "Cast"))
+            if source is not None and source.op == "RestoreV2":
+                variable, _ = _source(nodes, node.input[0], ("Identity", "RefIdentity"))
+                names, parts = (_strings(nodes, source.input[i]) for i in (1, 2))
+                if variable is not None and names and parts and index < len(names) and index < len(parts):
+                    found.setdefault(variable.name, (names[index], parts[index]))
+    return found
+
+
+def _source(nodes: Mapping[str, Any], text: str, through: Iterable[str]) -> tuple[Any, int]:
+    while True:
+        name, _, index = text.lstrip("^").partition(":")
+        node = nodes.get(name)
+        if node is None or node.op not in through:
+            return node, int(index or 0)
+        text = node.input[0]
+
+
+def _strings(nodes: Mapping[str, Any], text: str) -> list[str] | None:
+    node, _ = _source(nodes, text, ("Identity",))
+    if node is None or node.op != "Const":
+        return None
+    return [attributes.text_of(value) for value in attributes.tensor_of(node.attr["value"].tensor).reshape(-1)]

@@ -1,0 +1,117 @@
+"""TensorFlow's registered gradient functions: found, recognized, and traced inside the graph they close over."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import func_graph as tf_func_graph
+from tensorflow.python.framework import ops as tf_ops
+from tensorflow.python.ops import custom_gradient as tf_custom_gradient
+
+__all__ = ["ATTRIBUTE", "Recomputation", "Traced", "Unavailable", "find", "recomputation", "trace"]
+
+ATTRIBUTE = "_gradient_op_type"
+
+
+class Unavailable(Exception):
+    """A gradient cannot be had; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recomputation:
+    """What tf.recompute_grad left: an IdentityN over results, arguments and variables."""
+
+    results: int
+    args: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A gradient function as a graph.
+
+    Attributes:
+      graph: the FuncGraph.
+      upstream: placeholders for the gradients of the node's results.
+      captured: pairs of placeholder and the outer tensor it stands for.
+      outputs: the gradients that there are.
+      positions: which of the node's inputs each is for.
+    """
+
+    graph: Any
+    upstream: list[Any]
+    captured: list[tuple[Any, Any]]
+    outputs: list[Any]
+    positions: list[int]
+
+
+def find(name: str, operation: Any) -> Callable[..., Any]:
+    """Returns the gradient function registered under ``name``.
+
+    Raises:
+      Unavailable: there is none, or it is one of another function.
+    """
+    try:
+        gradient = tf_ops.gradient_registry.lookup(name)
+    except LookupError:
+        raise Unavailable("it is not saved with the model; save with experimental_custom_gradients=True") from None
+    # Names are counted anew in each process: one that came out of a file may be taken by another function here.
+    result = _closure(_closure(gradient, "tape_grad_fn"), "result")
+    if result is not None and gradient.__module__ == tf_custom_gradient.__name__:
+        tensors = [t for t in tf.nest.flatten(result, expand_composites=True) if isinstance(t, tf.Tensor)]
+        if any(t is not own for t, own in zip(tensors, operation.inputs, strict=False)):
+            raise Unavailable("it is not saved with the model; save with experimental_custom_gradients=True")
+    return gradient
+
+
+def recomputation(gradient: Callable[..., Any], operation: Any) -> Recomputation | None:
+    """Returns how a gradient that tf.recompute_grad made divides its node's inputs; None for any other gradient."""
+    tape = _closure(gradient, "tape_grad_fn")
+    wrapper = _closure(tape, "grad_fn")
+    if getattr(wrapper, "__module__", "") != tf_custom_gradient.__name__:
+        return None
+    if not getattr(wrapper, "__qualname__", "").startswith("recompute_grad."):
+        return None
+    results, variables = _closure(tape, "flat_result_len"), _closure(tape, "variables")
+    return Recomputation(results, len(operation.inputs) - results - len(variables))
+
+
+def _closure(fn: Any, name: str) -> Any:
+    """Returns what a Python function calls ``name`` among the variables it closes over; None if nothing."""
+    code: Any = getattr(fn, "__code__", None)
+    cells: Any = getattr(fn, "__closure__", None) or ()
+    if code is None or name not in code.co_freevars:
+        return None
+    try:
+        return cells[code.co_freevars.index(name)].cell_contents
+    except ValueError:
+        return None
+
+
+def trace(gradient: Callable[..., Any], operation: Any, func_graph: Any, name: str) -> Traced:
+    """Traces a gradient function inside the graph it belongs to.
+
+    Raises:
+      Unavailable: it fails, or returns a wrong number of gradients.
+    """
+    try:
+        with func_graph.as_default():
+            inner = tf_func_graph.FuncGraph(name)
+            with inner.as_default():
+                upstream = [
+                    tf.compat.v1.placeholder(t.dtype, t.shape, f"upstream_{i}") for i, t in enumerate(operation.outputs)
+                ]
+                grads = gradient(operation, *upstream)
+                grads = list(grads) if isinstance(grads, (list, tuple)) else [grads]
+                positions = [i for i, g in enumerate(grads) if g is not None]
+                outputs = [tf.identity(inner.capture(tf.convert_to_tensor(grads[i]))) for i in positions]
+    except Exception as error:
+        raise Unavailable(f"its gradient function fails: {type(error).__name__}: {error}") from error
+    if len(grads) > len(operation.inputs):
+        raise Unavailable(f"it returns {len(grads)} gradients for {len(operation.inputs)} inputs")
+    captured = list(zip(inner.internal_captures, inner.external_captures, strict=True))
+    inner.inputs = [*upstream, *inner.internal_captures]
+    inner.outputs = outputs
+    return Traced(inner, upstream, captured, outputs, positions)

@@ -1,0 +1,117 @@
+"""Nodes without an implementation, compiled to StableHLO for the shapes at hand and imported from there."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from tf2jax_lite import ir, stablehlo
+from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops import refused, registry, values
+from tf2jax_lite.passes.effects import function_refs
+
+__all__ = ["Compiled", "Compiler", "Spec", "fallback_ops"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """An input of a node.
+
+    Attributes:
+      shape: its shape.
+      static: whether its value is known in every call of this trace.
+      value: its value, if that is known now; outside ``jit`` that of a JAX array is, too.
+    """
+
+    shape: tuple[int, ...]
+    static: bool = False
+    value: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """A node as a StableHLO module (its text) of some of the node's inputs, by their positions."""
+
+    module: str
+    arguments: tuple[int, ...]
+
+
+class Compiler(Protocol):
+    """Who compiles: TensorFlow, wherever it may be imported."""
+
+    def accepts(self, node: ir.Node) -> bool:
+        """Whether a node can be compiled, as far as its op and dtypes tell."""
+        ...
+
+    def compile(self, node: ir.Node, inputs: Sequence[Spec]) -> Compiled:
+        """Compiles a node for inputs of these shapes, or raises UnsupportedError."""
+        ...
+
+
+def fallback_ops(
+    nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], compiler: Compiler
+) -> dict[str, registry.Op]:
+    """Returns an implementation by compilation for each op that is not known and can be compiled.
+
+    Args:
+      nodes: all nodes of a graph.
+      known: the ops that need none.
+      compiler: what compiles them. It is kept, and called whenever such a node is traced.
+    """
+    unknown: dict[str, list[ir.Node]] = {}
+    for node in nodes:
+        if node.op not in known and node.op not in refused.REFUSED:
+            unknown.setdefault(node.op, []).append(node)
+    return {
+        name: _op(name, found, compiler)
+        for name, found in unknown.items()
+        if all(compiler.accepts(node) and not function_refs(node) for node in found)
+    }
+
+
+def _op(name: str, nodes: Sequence[ir.Node], compiler: Compiler) -> registry.Op:
+    kinds = inspect.Parameter
+    attrs = sorted({attr for node in nodes for attr in node.attrs if attr.isidentifier()})
+    evaluate = _evaluator(compiler)
+    evaluate.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            kinds("ctx", kinds.POSITIONAL_ONLY),
+            kinds("inputs", kinds.VAR_POSITIONAL),
+            *(kinds(attr, kinds.KEYWORD_ONLY, default=None) for attr in attrs if attr not in ("ctx", "inputs")),
+        ]
+    )
+    with registry.override_op(name, evaluate, needs_context=True):
+        return registry.known_ops()[name]
+
+
+def _evaluator(compiler: Compiler) -> Callable[..., list[Any]]:
+    def evaluate(ctx: Any, *args: Any, **attrs: Any) -> list[Any]:
+        del attrs  # the compiler has them with the node
+        flat = [v for arg in args for v in (arg if isinstance(arg, list) else [arg])]
+        flat = [values.as_array(v) if isinstance(v, values.Mixed) else v for v in flat]
+        inputs = [_input(v) for v in flat]
+        compiled = compiler.compile(ctx.step.node, inputs)
+        return stablehlo.evaluate(
+            stablehlo.parse(compiled.module),
+            [values.as_array(flat[i]) for i in compiled.arguments],
+            infer_relu=False,
+            cast=ctx.trace.loose,
+        )
+
+    return evaluate
+
+
+def _input(value: Any) -> Spec:
+    if values.is_symbolic(value) or any(not isinstance(d, int) for d in np.shape(value)):
+        raise OpError(
+            "this op has no implementation, and TensorFlow's XLA bridge compiles it for sizes that are numbers "
+            f"only, not for {value}; trace it with fixed shapes, or add the op with @tf2jax_lite.register_op"
+        )
+    if not (values.is_static(value) or isinstance(value, jax.Array)):
+        raise OpError(f"a value that is no JAX array ({type(value).__name__}); 64-bit words need jax_enable_x64")
+    return Spec(tuple(value.shape), values.is_static(value), values.known(value))

@@ -1,0 +1,246 @@
+"""The compiled loops: lax.scan where the number of iterations is known or bounded, lax.while_loop otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite import ir
+from tf2jax_lite.ops import values
+
+from .carry import Carry, settle
+from .forward_only import forward_only
+from .joins import is_carried
+from .plan import Plan
+from .trace import Context, Frame
+from .trip_count import HostLoop
+
+__all__ = ["Loop", "scan_loop", "while_loop"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """What is fixed about one While node in one trace.
+
+    Attributes:
+      ctx: the node and where it stands.
+      cond: the condition.
+      body: the body.
+      start: the loop variables' initial values.
+      written: names of the variables that the loop assigns to.
+      constant: indices of the loop variables that never change.
+    """
+
+    ctx: Context
+    cond: ir.Function
+    body: ir.Function
+    start: list[Any]
+    written: list[str]
+    constant: frozenset[int]
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether iterations do anything besides giving values."""
+        effects = self.ctx.trace.program.effects
+        return bool(self.written) or any(bool(effects(function)) for function in (self.cond, self.body))
+
+    def frame(self, counter: Any) -> Frame:
+        """Returns the frame of an iteration."""
+        return self.ctx.frame.enter(self.ctx.step, counter)
+
+    def arguments(self, changed: Mapping[int, Any]) -> list[Any]:
+        """Returns all loop variables, given those that differ from the start."""
+        return [changed.get(i, value) for i, value in enumerate(self.start)]
+
+    def test(self, args: list[Any], state: dict[str, Any], counter: Any) -> Any:
+        """Returns the condition as a bool scalar."""
+        plan = self.ctx.trace.program.plan(self.cond)
+        (result,) = self._run(plan, args, state, counter)[0]
+        result = jnp.asarray(values.as_array(result))
+        return result.reshape(()) if result.dtype == jnp.bool_ else lax.ne(result, jnp.zeros((), result.dtype))
+
+    def iterate(
+        self, args: list[Any], state: dict[str, Any], counter: Any, wanted: list[int]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Runs the body once and returns the results that are wanted, and the variables that the loop assigns to."""
+        plan = self.ctx.trace.program.narrowed(self.body, [self.body.outputs[i] for i in wanted])
+        results, state = self._run(plan, args, state, counter)
+        return results, {name: state[name] for name in self.written if name in state}
+
+    def _run(
+        self, plan: Plan, args: list[Any], state: dict[str, Any], counter: Any
+    ) -> tuple[list[Any], dict[str, Any]]:
+        trace = self.ctx.trace
+        outer = trace.state
+        trace.state = dict(state)
+        try:
+            return trace.run(plan, args, self.frame(counter)), trace.state
+        finally:
+            trace.state = outer
+
+    def carry(self, indices: list[int], host: HostLoop | None) -> Carry:
+        """Returns the initial values of what a loop carries."""
+        trace = self.ctx.trace
+        return Carry(
+            names={i: self.body.args[i].name for i in indices},
+            data={i: self.start[i] for i in indices},
+            variables={name: trace.state[name] for name in self.written if name in trace.state},
+            trips=None if host is None else host.trips,
+            host=host,
+            bound=trace.program.config.dynamic_shape_bound,
+        )
+
+    def gated(self, go: Any, args: list[Any], state: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Returns what an iteration works on, cut off from gradients where it does not count.
+
+        Under vmap both sides of a ``lax.cond`` run. What a body makes of values that the loop has left behind may have
+        no derivative, and NaN times 0 is NaN: this stops it before it reaches anything else.
+        """
+
+        def gate(value: Any) -> Any:
+            if not isinstance(value, jax.Array) or not jnp.issubdtype(value.dtype, jnp.inexact):
+                return value
+            return jnp.where(go, value, lax.stop_gradient(value))
+
+        read = {v.name for v in self.start if isinstance(v, values.VariableHandle)} | set(self.written)
+        gated_args = [jax.tree.map(gate, v) if is_carried(v) and not values.is_static(v) else v for v in args]
+        return gated_args, {name: jax.tree.map(gate, value) if name in read else value for name, value in state.items()}
+
+
+def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
+    """Runs a loop as ``lax.scan`` over the iterations that the host counted.
+
+    The static variables' histories are its inputs, so that nothing is computed of them. If data may end the loop
+    earlier, iterations from there on do nothing.
+
+    Raises:
+      OpError: loop variables change their shape or dtype.
+    """
+    history = {i: _stacked(steps) for i, steps in host.history.items() if i not in host.uneven}
+    carried = [i for i in range(len(loop.start)) if i not in loop.constant and i not in history]
+    known_lists = {i: lst for i, lst in host.lists.items() if lst.buffer is not values.UNKNOWN}
+    if host.exact and not (set(carried) - known_lists.keys()) and not loop.has_effects:
+        return loop.arguments({**host.final, **known_lists})  # nothing is left to compute
+    carry = loop.carry(carried, host)
+    outer = dict(loop.ctx.trace.state)
+    counter = np.arange(host.trips, dtype=np.int32)
+    trips: list[Any] = []
+
+    def attempt() -> Any:
+        def body(values_: Any, number: Any, slices: dict[int, Any], go: Any = None) -> Any:
+            data, variables = values_
+            args = loop.arguments({**dict(zip(carried, data, strict=True)), **slices})
+            state = {**outer, **variables}
+            if go is not None:
+                args, state = loop.gated(go, args, state)
+            return carry.check(values_, loop.iterate(args, state, number, carried))
+
+        def step(state: Any, x: Any) -> tuple[Any, None]:
+            return body(state, *x), None
+
+        def masked(state: Any, x: Any) -> tuple[Any, None]:
+            now, running, count = state
+            number, slices = x
+            args = loop.arguments({**dict(zip(carried, now[0], strict=True)), **slices})
+            go = jnp.logical_and(running, loop.test(args, {**outer, **now[1]}, number))
+            after = lax.cond(go, lambda: body(now, number, slices, go), lambda: now)
+            return (after, go, count + go), None
+
+        mode = loop.ctx.trace.program.config.loop_checkpoint
+        start, xs = carry.initial(), (counter, history)
+        if host.exact:
+            return _scan(step, start, xs, host.trips, mode)
+        end, _, count = _scan(masked, (start, np.bool_(True), np.int32(0)), xs, host.trips, mode)
+        trips[:] = [count]
+        return end
+
+    data, variables = settle(carry, attempt)
+    loop.ctx.trace.state.update(variables)
+    results = loop.arguments(data)
+    for i, steps in host.history.items():
+        if host.exact:
+            results[i] = host.final[i]
+        elif i in history:
+            # Data decides where in its history a variable stays.
+            reached = jnp.asarray(_stacked([*steps, host.final[i]]))
+            results[i] = lax.dynamic_index_in_dim(reached, trips[0], 0, keepdims=False)
+    if host.exact:
+        for i, lst in known_lists.items():
+            results[i] = lst
+    return results
+
+
+def _scan(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) -> Any:
+    """Runs ``lax.scan`` and returns what it carries at the end; ``mode`` is the option ``loop_checkpoint``."""
+    if mode != "none":
+        step = jax.checkpoint(step, prevent_cse=False)
+    inner = math.isqrt(trips)
+    if mode != "segments" or inner < 2:
+        return lax.scan(step, start, xs)[0]
+    whole = trips // inner * inner
+    segments = jax.tree.map(lambda x: x[:whole].reshape(whole // inner, inner, *x.shape[1:]), xs)
+
+    def segment(state: Any, x: Any) -> tuple[Any, None]:
+        return lax.scan(step, state, x)[0], None
+
+    end, _ = lax.scan(jax.checkpoint(segment, prevent_cse=False), start, segments)
+    if whole < trips:
+        end, _ = lax.scan(step, end, jax.tree.map(lambda x: x[whole:], xs))
+    return end
+
+
+def _stacked(steps: list[np.ndarray]) -> Any:
+    if any(values.is_symbolic(v) for v in steps):
+        return jnp.stack([jnp.asarray(values.as_array(v)) for v in steps])
+    return values.as_array(np.stack(steps))
+
+
+def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
+    """Runs a loop as ``lax.while_loop``, whose results no gradient goes backwards through.
+
+    Raises:
+      OpError: loop variables change their shape or dtype.
+    """
+    carried = [i for i in range(len(loop.start)) if i not in loop.constant]
+    carry = loop.carry(carried, host)
+    outer = dict(loop.ctx.trace.state)
+
+    def attempt() -> Any:
+        def test(state: Any) -> Any:
+            (data, variables), number = state
+            return loop.test(loop.arguments(dict(zip(carried, data, strict=True))), {**outer, **variables}, number)
+
+        def step(state: Any) -> Any:
+            now, number = state
+            data, variables = now
+            args = loop.arguments(dict(zip(carried, data, strict=True)))
+            return carry.check(now, loop.iterate(args, {**outer, **variables}, number, carried)), number + 1
+
+        return lax.while_loop(test, step, (carry.initial(), jnp.zeros((), np.int32)))[0]
+
+    data, variables = settle(carry, attempt)
+    data, variables = _marked(loop, (data, variables), host)
+    loop.ctx.trace.state.update(variables)
+    return loop.arguments(data)
+
+
+def _marked(loop: Loop, results: Any, host: HostLoop | None) -> Any:
+    """Marks results as such that no gradient goes backwards through."""
+    node, path = loop.ctx.step.node, loop.ctx.frame.path
+    where = f"node {node.name!r} ({node.op})" + (f" in {' > '.join(path)}" if path else "")
+    if host is not None:
+        way = f"At most {host.trips} iterations are possible: convert with override_config('loop_bound', 'scan')"
+    else:
+        way = "Give tf.while_loop maximum_iterations and convert with override_config('loop_bound', 'scan')"
+    message = (
+        f"{where}: a gradient is taken backwards through a loop that runs until data ends it, and JAX keeps nothing of "
+        f"its iterations. {way}, or differentiate forwards (jax.jvp, jax.jacfwd)."
+    )
+    return forward_only(results, message=message, node=node.name, op=node.op, path=path)
