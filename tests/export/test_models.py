@@ -1,4 +1,4 @@
-"""Whole models as artefacts: source, StableHLO and TensorFlow agree. Small ones run every time, big ones are slow."""
+"""Whole models as artefacts: source, StableHLO and TensorFlow agree. Slow; a few run in tests/models/test_demo_set.py."""
 
 import functools
 
@@ -24,7 +24,8 @@ BIG = {
 }
 
 
-@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in BIG)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SMALL, *BIG])
 def test_artefact_agrees_with_tensorflow(name, tmp_path):
     model, x = {**SMALL, **BIG}[name](keras)
     spec = tf.TensorSpec([None, *x.shape[1:]], x.dtype)

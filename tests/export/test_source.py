@@ -60,6 +60,25 @@ def custom_gradient():
     return fn, params, (np.float32([3.0, 1.0, 2.0]), np.int32([2, 0]))
 
 
+def recomputed():
+    weights = tf.Variable([1.0, 2.0, 3.0], name="weights")
+
+    @tf.recompute_grad
+    def block(x):
+        return tf.nn.silu(x * weights) * tf.exp(x)
+
+    fn, params = tf2jax.convert(tf.function(lambda x: block(x * x)), tf.TensorSpec([None, 3]))
+    return fn, params, (np.float32([[0.3, 1.0, 0.2], [-0.5, 0.1, 2.0]]),)
+
+
+def dropout():
+    """Keras 3's seeds are variables: 64-bit counters, carried as pairs of words."""
+    layer = keras.layers.Dropout(0.5, seed=3)
+    function = tf.function(lambda x: layer(x, training=True) * tf.stack([x, x], -1)[..., 0])
+    fn, params = tf2jax.convert(function, tf.TensorSpec([None, 3]))
+    return fn, params, (np.float32([[0.3, 1.0, 0.2], [-0.5, 0.1, 2.0]]),)
+
+
 def nested_inputs():
     @tf.function
     def fn(batch, scale):
@@ -74,6 +93,8 @@ def nested_inputs():
 MODELS = {
     "control_flow": control_flow,
     "custom_gradient": custom_gradient,
+    "recomputed": recomputed,
+    "dropout": dropout,
     "nested_inputs": nested_inputs,
     "small_cnn": keras_model(builders.small_cnn),
     "tabular": keras_model(builders.tabular),
@@ -122,6 +143,23 @@ def test_source_computes_the_same(name, tmp_path):
 
     grads = [jax.jit(jax.grad(lambda w, call=call: loss(call, w)))(inexact) for call in (fn, module.model)]
     jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4), *grads)
+
+
+def test_inputs_without_gradient_get_none(tmp_path):
+    """Zeros in their place would become NaN where the forward code's derivative is infinite."""
+
+    @tf.custom_gradient
+    def log1pexp(x):
+        e = tf.exp(x)
+        return tf.math.log(1 + e), lambda dy: dy * (1 - 1 / (1 + e))
+
+    fn, params = tf2jax.convert(tf.function(log1pexp), tf.TensorSpec([2]))
+    x = np.float32([100.0, 1.0])
+    expected = [1.0, 1 / (1 + np.exp(-1.0))]
+    text, constants = written(fn, params)
+    module = imported(text, tmp_path / "model.py")
+    for call in (lambda x: fn(params, x)[0], lambda x: module.model({**params, **constants}, x)[0]):
+        np.testing.assert_allclose(jax.vjp(call, x)[1](np.ones_like(x))[0], expected, rtol=1e-6)
 
 
 def test_gradient_by_inputs_with_derivative_rules(tmp_path):
@@ -219,7 +257,7 @@ def test_long_statements_are_broken():
     assert "".join(lines).replace(" ", "").replace(",)", ")") == text.replace(" ", "").replace(",)", ")")
 
 
-@pytest.mark.parametrize("name", ["small_cnn", "gpt_like"])
+@pytest.mark.parametrize("name", ["small_cnn", pytest.param("gpt_like", marks=pytest.mark.slow)])
 def test_source_written_with_64_bits(name, tmp_path):
     """A bare 0.0 would be a float64 to lax.max then."""
     with jax.enable_x64(True):

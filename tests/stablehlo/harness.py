@@ -49,9 +49,20 @@ def _count(jaxpr):
     total = 0
     for eqn in jaxpr.eqns:
         total += 1
-        for inner in jax.extend.core.jaxprs_in_params(eqn.params):
+        for inner in _jaxprs(eqn.params):
             total += _count(inner)
     return total
+
+
+def _jaxprs(value):
+    """Jaxprs anywhere in an equation's parameters; jax.extend names a function for it from 0.10 on."""
+    if isinstance(value, jax.extend.core.ClosedJaxpr):
+        yield value.jaxpr
+    elif isinstance(value, jax.extend.core.Jaxpr):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _jaxprs(item)
 
 
 def same(got, want, tol=2e-5):

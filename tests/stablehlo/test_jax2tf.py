@@ -59,6 +59,8 @@ def test_values_and_gradients(name):
         second = jax.grad(lambda *a: sum(jnp.sum(g**2) for g in jax.tree.leaves(jax.grad(total(f))(*a))))
         if name == "linalg":  # takes long to compile
             second = total(f)
+        if name == "custom_vjp":  # TensorFlow's second order is another: see the next test
+            second = total(f)
         if name == "stop_gradient":  # its trace in the gradient function is lost with that function's own gradient
             second = total(f)
         batch = jax.tree.map(lambda a: jnp.stack([a, a]), args)
@@ -66,6 +68,22 @@ def test_values_and_gradients(name):
 
     got, want = jax.jit(lambda: (everything(ours), everything(fn)))()
     same(got, want, 1e-4)
+
+
+def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
+    """Where JAX differentiates the forward rule once more, TensorFlow meets the custom gradient again."""
+    fn = FUNCTIONS["custom_vjp"][0]
+    ours = through_tf(fn, X, specs=[tf.TensorSpec(X.shape)])
+    in_tf = tf.function(jax2tf.convert(fn), autograph=False)
+    x = tf.constant(X)
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = tf.sin(in_tf(x))
+        squares = tf.reduce_sum(inner.gradient(y, x) ** 2)
+    first = jax.grad(lambda a: jnp.sin(ours(a)))
+    same(jax.jit(jax.grad(lambda a: jnp.sum(first(a) ** 2)))(X), outer.gradient(squares, x).numpy(), 1e-4)
 
 
 def test_forward_mode_without_jax2tf_gradients():

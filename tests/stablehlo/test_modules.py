@@ -207,3 +207,32 @@ def test_wide_types_without_x64():
     assert tf2jax.from_stablehlo(text)(3.0).dtype == np.float32
     with jax.enable_x64(True):
         assert tf2jax.from_stablehlo(text)(3.0).dtype == np.float64
+
+
+BATCH_NORM = """
+func.func @main(%x: tensor<3x2x4xf32>, %s: tensor<2xf32>, %o: tensor<2xf32>, %g: tensor<3x2x4xf32>)
+    -> (tensor<3x2x4xf32>, tensor<2xf32>, tensor<3x2x4xf32>, tensor<3x2x4xf32>, tensor<2xf32>, tensor<2xf32>) {
+  %y, %m, %v = "stablehlo.batch_norm_training"(%x, %s, %o) {epsilon = 0.01 : f32, feature_index = 1 : i64} :
+      (tensor<3x2x4xf32>, tensor<2xf32>, tensor<2xf32>) -> (tensor<3x2x4xf32>, tensor<2xf32>, tensor<2xf32>)
+  %z = "stablehlo.batch_norm_inference"(%x, %s, %o, %m, %v) {epsilon = 0.01 : f32, feature_index = 1 : i64} :
+      (tensor<3x2x4xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<3x2x4xf32>
+  %dx, %ds, %do = "stablehlo.batch_norm_grad"(%x, %s, %m, %v, %g) {epsilon = 0.01 : f32, feature_index = 1 : i64} :
+      (tensor<3x2x4xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<3x2x4xf32>)
+      -> (tensor<3x2x4xf32>, tensor<2xf32>, tensor<2xf32>)
+  return %y, %v, %z, %dx, %ds, %do : tensor<3x2x4xf32>, tensor<2xf32>, tensor<3x2x4xf32>, tensor<3x2x4xf32>,
+      tensor<2xf32>, tensor<2xf32>
+}
+"""
+
+
+def test_batch_normalization():
+    x, g = np.random.RandomState(0).randn(2, 3, 2, 4).astype(np.float32)
+    scale, offset = np.float32([2, -1]), np.float32([0, 3])
+    y, v, z, *grads = tf2jax.from_stablehlo(BATCH_NORM)(x, scale, offset, g)
+
+    def normal(x, scale, offset):
+        mean, variance = x.mean((0, 2), keepdims=True), x.var((0, 2), keepdims=True)
+        return (x - mean) / jnp.sqrt(variance + 0.01) * scale[:, None] + offset[:, None]
+
+    want, back = jax.vjp(normal, x, scale, offset)
+    same((y, z, v, *grads), (want, want, jnp.asarray(x.var((0, 2))), *back(jnp.asarray(g))), 1e-5)

@@ -16,6 +16,7 @@ import numpy as np
 from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
+from tf2jax_lite.units import size_text
 
 from . import source, structures
 from .checkpoint import write_checkpoint
@@ -100,7 +101,7 @@ def export_functions(
             entries.append(entry(name, converted, staged))
             signatures[name] = _signature(converted, staged)
             if stablehlo:
-                progress(f"lower {name}")
+                progress(f"lower {name} for {', '.join(platforms)}")
                 file = "model.stablehlo" if len(functions) == 1 else f"model.{source.identifier(name)}.stablehlo"
                 try:
                     module, problem = serialize(staged, params, platforms)
@@ -115,12 +116,12 @@ def export_functions(
         text, constants = _source(entries, title, signatures, warnings)
         if text is not None:
             (folder / "model.py").write_text(text, encoding="utf-8")
-        progress("write params")
         arrays = {**params, **constants}
+        progress(f"write params ({size_text(sum(v.nbytes for v in arrays.values()))})")
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
         files = {f.name: {"sha256": sha256(f), "bytes": f.stat().st_size} for f in sorted(folder.iterdir())}
         if checkpoint:
-            progress("write checkpoint")
+            progress(f"write checkpoint ({size_text(sum(v.nbytes for v in arrays.values()))})")
             write_checkpoint(arrays, folder / "checkpoint")
         metadata = {
             "format": FORMAT,

@@ -23,7 +23,7 @@ from .files import METADATA, sha256
 from .structures import decode, decode_interface
 from .tensors import as_complex, read_tensors
 
-__all__ = ["call_with_arrays", "flat_results", "load", "read_metadata"]
+__all__ = ["call_with_arrays", "flat_results", "load", "read_metadata", "read_params"]
 
 _MOST_METADATA = 256 * 1024**2
 
@@ -52,7 +52,7 @@ def load(
         _check_hashes(folder, metadata)
     name, entry = _signature(metadata, signature)
     interface = decode_interface(entry.get("interface"))
-    params = _params(folder, metadata)
+    params = read_params(folder, metadata)
     if backend == "source":
         function = _from_source(folder, metadata, entry, interface, current_config())
     elif backend == "stablehlo":
@@ -121,7 +121,16 @@ def _signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[str, di
     return wanted, found[wanted]
 
 
-def _params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads an artefact's params, and its large constants.
+
+    Args:
+      folder: the artefact.
+      metadata: as `read_metadata` returned it.
+
+    Raises:
+      ExportError: a file is missing or damaged, or does not hold what the metadata says.
+    """
     files: dict[str, dict[str, np.ndarray]] = {}
     params: dict[str, Any] = {}
     for name, info in metadata["params"].items():

@@ -13,7 +13,19 @@ import numpy as np
 from tf2jax_lite.errors import DtypeMismatchError, InputError, InvalidModelError, ShapeMismatchError
 from tf2jax_lite.ops.values import canonical
 
-from . import chlo, control, custom_call, elementwise, indexing, linear, random, reductions, shapes, sort  # noqa: F401
+from . import (  # noqa: F401
+    chlo,
+    control,
+    custom_call,
+    elementwise,
+    indexing,
+    linear,
+    normalization,
+    random,
+    reductions,
+    shapes,
+    sort,
+)
 from .interpreter import Run, forced, is_static
 from .mlir import parse
 from .module import TOKEN, Function, Module, TensorType, TokenType
@@ -51,7 +63,6 @@ def evaluate(
       platform: the one in use; by default JAX's default backend.
       functions: callables for TensorFlow functions that the module calls.
       infer_relu: whether a function that jax.nn.relu left in the module is that again, with gradient 0 at 0.
-
       cast: whether arguments are brought to the module's dtypes rather than refused.
 
     Returns:

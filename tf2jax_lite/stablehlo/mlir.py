@@ -240,7 +240,7 @@ class _Reader:
             operand_types=tuple(self.type(v.type) for v in op.operands),
             attrs=attrs,
             regions=regions,
-            where=str(getattr(op.location, "name_str", "") or ""),
+            where=_name(op.location),
         )
 
     def type(self, mlir_type: Any) -> Any:
@@ -318,6 +318,13 @@ class _Reader:
         except TypeError:  # the bindings know no complex constants
             attr = None
         return _dense(attr, None if attr is not None else op.get_asm(use_local_scope=True), type_)
+
+
+def _name(location: Any) -> str:
+    # jax 0.9 crashes when a location that is no name is asked for one; later on only names have the attribute.
+    if not getattr(location, "is_a_name", lambda: True)():
+        return ""
+    return str(getattr(location, "name_str", "") or "")
 
 
 def _plain(value: Any) -> Any:

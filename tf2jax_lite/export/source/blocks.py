@@ -234,7 +234,13 @@ class _Reader:
             ]
             return jax.tree.unflatten(trees[-1], leaves)(given)
 
-        step.blocks["backward"] = self.block(jax.make_jaxpr(backward)(leaves, results), ())
+        closed = jax.make_jaxpr(backward)(leaves, results)
+        # Inputs that get no gradient get none in the source, not zeros: those would go on backwards, and 0 times
+        # infinity is NaN.
+        moving = [i for i, zero in enumerate(_zeros(closed.jaxpr)) if not zero]
+        chosen = jax.make_jaxpr(lambda *args: [backward(*args)[i] for i in moving])(leaves, results)
+        step.blocks["backward"] = self.block(chosen, ())
+        step.params = {**step.params, "gradients": [inexact[i] for i in moving]}
 
 
 def _alone(eqn: Any) -> Any:
@@ -246,6 +252,16 @@ def _alone(eqn: Any) -> Any:
         return list(eqn.primitive.bind(*functions, *args, **params))
 
     return call
+
+
+def _zeros(jaxpr: Any) -> list[bool]:
+    """Tells for each result whether it is zeros whatever the arguments are."""
+
+    def is_zero(value: Any) -> bool:
+        return isinstance(value, jex.Literal) and np.ndim(value.val) == 0 and value.val == 0
+
+    made = [e.outvars[0] for e in jaxpr.eqns if e.primitive.name == "broadcast_in_dim" and is_zero(e.invars[0])]
+    return [is_zero(v) or any(v is zero for zero in made) for v in jaxpr.outvars]
 
 
 def _struct(aval: Any) -> jax.ShapeDtypeStruct:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import jax.numpy as jnp
 
-from . import literals, primitives
+from . import literals, primitives, windows  # noqa: F401
 from .blocks import Block, Constant, Equation, Literal, Value
 from .layout import define, statement
 from .names import Names
@@ -329,7 +329,6 @@ def write_custom_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
     primal, forward, backward = (step.blocks[k] for k in ("primal", "forward", "backward"))
     outputs = len(step.outputs)
     saved = len(forward.results) - outputs
-    inexact = [i for i, v in enumerate(step.inputs) if _is_inexact(v)]
     writer.lines.append("@jax.custom_vjp")
     writer.function(name, _named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
 
@@ -342,7 +341,7 @@ def write_custom_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
 
     def gradients(texts: list[str]) -> str:
         out = ["None"] * len(step.inputs)
-        for i, text in zip(inexact, texts, strict=True):
+        for i, text in zip(step.params["gradients"], texts, strict=True):
             out[i] = text
         return tuple_of(out)
 

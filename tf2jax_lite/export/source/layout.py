@@ -67,6 +67,10 @@ def _pieces(value: str) -> tuple[str, list[str], str] | None:
         items = [text(arg) for arg in node.args]
         items += [f"{word.arg}={text(word.value)}" for word in node.keywords]
         return text(node.func) + "(", items, ")"
+    if isinstance(node, ast.BinOp) and isinstance(node.left, (ast.Name, ast.Constant)) and _has_arguments(node.right):
+        # One operator: broken within the call behind it.
+        opening, items, closing = _pieces(text(node.right)) or ("", [], "")
+        return value[: value.rindex(text(node.right))] + opening, items, closing
     if isinstance(node, ast.Subscript):
         return text(node.value) + "[", [text(node.slice)], "]"
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and value[0] in "([{":
@@ -77,6 +81,10 @@ def _pieces(value: str) -> tuple[str, list[str], str] | None:
     return None
 
 
+def _has_arguments(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and bool(node.args)
+
+
 def _broken(prefix: str, value: str, indent: int, end: str) -> list[str]:
     """Returns a value broken at its brackets."""
     pad, deeper = " " * indent, " " * (indent + 4)
@@ -84,7 +92,7 @@ def _broken(prefix: str, value: str, indent: int, end: str) -> list[str]:
     if len(flat) <= WIDTH:
         return [flat]
     pieces = _pieces(value)
-    if pieces is None:
+    if pieces is None or len(f"{pad}{prefix}{pieces[0]}") > WIDTH:
         if end == "," or prefix.endswith("="):  # an argument: nothing more to do
             return [flat]
         return [f"{pad}{prefix}(", f"{deeper}{value}", f"{pad}){end}"]

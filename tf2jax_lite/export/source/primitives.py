@@ -14,7 +14,7 @@ from tf2jax_lite.errors import ExportError
 
 from . import literals
 
-__all__ = ["Equation", "expression"]
+__all__ = ["Equation", "Raw", "call", "expression", "rule"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,9 @@ Rule = Callable[[Equation], str]
 _RULES: dict[str, Rule] = {}
 
 
-def _rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers how primitives are written."""
+
     def register(fn: Rule) -> Rule:
         for name in names:
             _RULES[name] = fn
@@ -67,19 +69,19 @@ def expression(eqn: Equation) -> str:
     Raises:
       ExportError: the primitive has no spelling in public JAX.
     """
-    rule = _RULES.get(eqn.name)
-    if rule is None:
+    found = _RULES.get(eqn.name)
+    if found is None:
         raise ExportError(f"JAX's primitive {eqn.name!r} cannot be written as source")
-    return rule(eqn)
+    return found(eqn)
 
 
-def _call(fn: str, *args: str, **kwargs: Any) -> str:
+def call(fn: str, *args: str, **kwargs: Any) -> str:
     """Returns a call; keyword values are Python values."""
-    words = [f"{k}={v if isinstance(v, _Raw) else literals.value(v)}" for k, v in kwargs.items() if v is not None]
+    words = [f"{k}={v if isinstance(v, Raw) else literals.value(v)}" for k, v in kwargs.items() if v is not None]
     return f"{fn}({', '.join([*args, *words])})"
 
 
-class _Raw(str):
+class Raw(str):
     """Source that is used as it stands."""
 
 
@@ -157,7 +159,7 @@ _BINARY = [
 ]
 
 
-@_rule(*_INFIX)
+@rule(*_INFIX)
 def _infix(eqn: Equation) -> str:
     left, right = eqn.mixed
     if eqn.name == "ne" and left == right:
@@ -167,194 +169,209 @@ def _infix(eqn: Equation) -> str:
     return f"{left} {_INFIX[eqn.name]} {right}"
 
 
-@_rule("div")
+@rule("div")
 def _div(eqn: Equation) -> str:
     left, right = eqn.mixed
     if jnp.issubdtype(eqn.outputs[0].dtype, jnp.inexact):
         return f"{left} / {right}"
-    return _call("lax.div", *eqn.typed)
+    return call("lax.div", *eqn.typed)
 
 
-@_rule("neg")
+@rule("neg")
 def _neg(eqn: Equation) -> str:
     return f"-{eqn.typed[0]}"
 
 
-@_rule("not")
+@rule("not")
 def _not(eqn: Equation) -> str:
     return f"~{eqn.typed[0]}"
 
 
-@_rule(*_UNARY)
+@rule(*_UNARY)
 def _unary(eqn: Equation) -> str:
-    return _call(f"lax.{eqn.name}", eqn.typed[0])
+    return call(f"lax.{eqn.name}", eqn.typed[0])
 
 
-@_rule("clz")
+@rule("clz")
 def _clz(eqn: Equation) -> str:
-    return _call("lax.clz", eqn.typed[0])
+    return call("lax.clz", eqn.typed[0])
 
 
-@_rule(*_BINARY)
+@rule(*_BINARY)
 def _binary(eqn: Equation) -> str:
-    return _call(f"lax.{eqn.name}", *eqn.typed)
+    return call(f"lax.{eqn.name}", *eqn.typed)
 
 
-@_rule("regularized_incomplete_beta")
+@rule("regularized_incomplete_beta")
 def _betainc(eqn: Equation) -> str:
-    return _call("lax.betainc", *eqn.typed)
+    return call("lax.betainc", *eqn.typed)
 
 
-@_rule("random_gamma_grad")
+@rule("random_gamma_grad")
 def _gamma_grad(eqn: Equation) -> str:
-    return _call("lax.random_gamma_grad", *eqn.typed)
+    return call("lax.random_gamma_grad", *eqn.typed)
 
 
-@_rule("integer_pow")
+@rule("integer_pow")
 def _integer_pow(eqn: Equation) -> str:
-    return _call("lax.integer_pow", eqn.typed[0], str(eqn.params["y"]))
+    return call("lax.integer_pow", eqn.typed[0], str(eqn.params["y"]))
 
 
-@_rule("round")
+@rule("round")
 def _round(eqn: Equation) -> str:
-    return _call("lax.round", eqn.typed[0], literals.value(eqn.params["rounding_method"]))
+    return call("lax.round", eqn.typed[0], literals.value(eqn.params["rounding_method"]))
 
 
-@_rule("select_n")
+@rule("select_n")
 def _select_n(eqn: Equation) -> str:
     which, *cases = eqn.typed
     if len(cases) == 2 and eqn.inputs[0].dtype == np.bool_:
-        return _call("lax.select", which, cases[1], cases[0])
-    return _call("lax.select_n", which, *cases)
+        return call("lax.select", which, cases[1], cases[0])
+    return call("lax.select_n", which, *cases)
 
 
-@_rule("clamp")
+@rule("clamp")
 def _clamp(eqn: Equation) -> str:
-    return _call("lax.clamp", *eqn.typed)
+    return call("lax.clamp", *eqn.typed)
 
 
-@_rule("convert_element_type")
+@rule("convert_element_type")
 def _convert(eqn: Equation) -> str:
     if eqn.inputs[0].dtype == eqn.params["new_dtype"]:
         return eqn.typed[0]
-    return _call("lax.convert_element_type", eqn.typed[0], literals.dtype(eqn.params["new_dtype"]))
+    return call("lax.convert_element_type", eqn.typed[0], literals.dtype(eqn.params["new_dtype"]))
 
 
-@_rule("bitcast_convert_type")
+@rule("bitcast_convert_type")
 def _bitcast(eqn: Equation) -> str:
-    return _call("lax.bitcast_convert_type", eqn.typed[0], literals.dtype(eqn.params["new_dtype"]))
+    return call("lax.bitcast_convert_type", eqn.typed[0], literals.dtype(eqn.params["new_dtype"]))
 
 
-@_rule("reduce_precision")
+@rule("reduce_precision")
 def _reduce_precision(eqn: Equation) -> str:
     p = eqn.params
-    return _call(
+    return call(
         "lax.reduce_precision", eqn.typed[0], exponent_bits=p["exponent_bits"], mantissa_bits=p["mantissa_bits"]
     )
 
 
-@_rule("broadcast_in_dim")
+@rule("broadcast_in_dim")
 def _broadcast_in_dim(eqn: Equation) -> str:
     shape = literals.shape(eqn.params["shape"])
     if not eqn.inputs[0].shape and eqn.typed[0] != eqn.loose[0]:
-        return _call("jnp.full", shape, eqn.loose[0], literals.dtype(eqn.inputs[0].dtype))
-    return _call("lax.broadcast_in_dim", eqn.typed[0], shape, literals.value(eqn.params["broadcast_dimensions"]))
+        return call("jnp.full", shape, eqn.loose[0], literals.dtype(eqn.inputs[0].dtype))
+    return call("lax.broadcast_in_dim", eqn.typed[0], shape, literals.value(eqn.params["broadcast_dimensions"]))
 
 
-@_rule("reshape")
+@rule("reshape")
 def _reshape(eqn: Equation) -> str:
     if eqn.params.get("dimensions") is not None:
         raise ExportError("a reshape that permutes dimensions")
-    return _call("lax.reshape", eqn.typed[0], literals.shape(eqn.params["new_sizes"]))
+    return call("lax.reshape", eqn.typed[0], literals.shape(eqn.params["new_sizes"]))
 
 
-@_rule("squeeze")
+@rule("squeeze")
 def _squeeze(eqn: Equation) -> str:
-    return _call("lax.squeeze", eqn.typed[0], literals.value(eqn.params["dimensions"]))
+    return call("lax.squeeze", eqn.typed[0], literals.value(eqn.params["dimensions"]))
 
 
-@_rule("transpose")
+@rule("transpose")
 def _transpose(eqn: Equation) -> str:
-    return _call("lax.transpose", eqn.typed[0], literals.value(tuple(eqn.params["permutation"])))
+    return call("lax.transpose", eqn.typed[0], literals.value(tuple(eqn.params["permutation"])))
 
 
-@_rule("rev")
+@rule("rev")
 def _rev(eqn: Equation) -> str:
-    return _call("lax.rev", eqn.typed[0], literals.value(tuple(eqn.params["dimensions"])))
+    return call("lax.rev", eqn.typed[0], literals.value(tuple(eqn.params["dimensions"])))
 
 
-@_rule("concatenate")
+@rule("concatenate")
 def _concatenate(eqn: Equation) -> str:
-    return _call("lax.concatenate", f"[{', '.join(eqn.typed)}]", str(eqn.params["dimension"]))
+    return call("lax.concatenate", f"[{', '.join(eqn.typed)}]", str(eqn.params["dimension"]))
 
 
-@_rule("split")
+@rule("stack")
+def _stack(eqn: Equation) -> str:
+    return call("jnp.stack", f"[{', '.join(eqn.typed)}]", axis=eqn.params["axis"])
+
+
+@rule("unstack")
+def _unstack(eqn: Equation) -> str:
+    return call("jnp.unstack", eqn.typed[0], axis=eqn.params["axis"])
+
+
+@rule("tile")
+def _tile(eqn: Equation) -> str:
+    return call("jnp.tile", eqn.typed[0], literals.shape(eqn.params["reps"]))
+
+
+@rule("split")
 def _split(eqn: Equation) -> str:
-    return _call("lax.split", eqn.typed[0], literals.shape(eqn.params["sizes"]), axis=eqn.params["axis"])
+    return call("lax.split", eqn.typed[0], literals.shape(eqn.params["sizes"]), axis=eqn.params["axis"])
 
 
-@_rule("pad")
+@rule("pad")
 def _pad(eqn: Equation) -> str:
-    return _call("lax.pad", *eqn.typed, literals.value(tuple(eqn.params["padding_config"])))
+    return call("lax.pad", *eqn.typed, literals.value(tuple(eqn.params["padding_config"])))
 
 
-@_rule("slice")
+@rule("slice")
 def _slice(eqn: Equation) -> str:
     p = eqn.params
     strides = p["strides"]
     parts = [literals.shape(p["start_indices"]), literals.shape(p["limit_indices"])]
     if strides is not None:
         parts.append(literals.shape(strides))
-    return _call("lax.slice", eqn.typed[0], *parts)
+    return call("lax.slice", eqn.typed[0], *parts)
 
 
-@_rule("dynamic_slice")
+@rule("dynamic_slice")
 def _dynamic_slice(eqn: Equation) -> str:
     starts = _tuple(eqn.loose[1 : 1 + len(eqn.inputs[0].shape)])
-    return _call("lax.dynamic_slice", eqn.typed[0], starts, literals.shape(eqn.params["slice_sizes"]))
+    return call("lax.dynamic_slice", eqn.typed[0], starts, literals.shape(eqn.params["slice_sizes"]))
 
 
-@_rule("dynamic_update_slice")
+@rule("dynamic_update_slice")
 def _dynamic_update_slice(eqn: Equation) -> str:
-    return _call("lax.dynamic_update_slice", eqn.typed[0], eqn.typed[1], _tuple(eqn.loose[2:]))
+    return call("lax.dynamic_update_slice", eqn.typed[0], eqn.typed[1], _tuple(eqn.loose[2:]))
 
 
 def _tuple(items: list[str]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
-@_rule("iota")
+@rule("iota")
 def _iota(eqn: Equation) -> str:
     p = eqn.params
     dtype = literals.dtype(p["dtype"])
     if len(p["shape"]) == 1:
-        return _call("lax.iota", dtype, literals.dimension(p["shape"][0]))
-    return _call("lax.broadcasted_iota", dtype, literals.shape(p["shape"]), str(p["dimension"]))
+        return call("lax.iota", dtype, literals.dimension(p["shape"][0]))
+    return call("lax.broadcasted_iota", dtype, literals.shape(p["shape"]), str(p["dimension"]))
 
 
-@_rule("gather")
+@rule("gather")
 def _gather(eqn: Equation) -> str:
     p = eqn.params
-    sizes = _Raw(literals.shape(p["slice_sizes"]))
-    kwargs: dict[str, Any] = {"dimension_numbers": _Raw(_numbers(p["dimension_numbers"])), "slice_sizes": sizes}
-    kwargs["mode"] = _Raw(_mode(p["mode"]))
+    sizes = Raw(literals.shape(p["slice_sizes"]))
+    kwargs: dict[str, Any] = {"dimension_numbers": Raw(_numbers(p["dimension_numbers"])), "slice_sizes": sizes}
+    kwargs["mode"] = Raw(_mode(p["mode"]))
     if p["unique_indices"]:
         kwargs["unique_indices"] = True
     if p["indices_are_sorted"]:
         kwargs["indices_are_sorted"] = True
-    return _call("lax.gather", *eqn.typed, **kwargs, fill_value=p["fill_value"])
+    return call("lax.gather", *eqn.typed, **kwargs, fill_value=p["fill_value"])
 
 
-@_rule("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
+@rule("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
 def _scatter(eqn: Equation) -> str:
     p = eqn.params
-    kwargs: dict[str, Any] = {"dimension_numbers": _Raw(_numbers(p["dimension_numbers"]))}
+    kwargs: dict[str, Any] = {"dimension_numbers": Raw(_numbers(p["dimension_numbers"]))}
     if p["indices_are_sorted"]:
         kwargs["indices_are_sorted"] = True
     if p["unique_indices"]:
         kwargs["unique_indices"] = True
-    kwargs["mode"] = _Raw(_mode(p["mode"]))
-    return _call(f"lax.{eqn.name}", *eqn.typed, **kwargs)
+    kwargs["mode"] = Raw(_mode(p["mode"]))
+    return call(f"lax.{eqn.name}", *eqn.typed, **kwargs)
 
 
 def _mode(mode: Any) -> str:
@@ -367,39 +384,39 @@ def _numbers(numbers: Any) -> str:
     return f"lax.{type(numbers).__name__}({', '.join(given)})"
 
 
-@_rule("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
+@rule("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
 def _reduce(eqn: Equation) -> str:
-    return _call(f"lax.{eqn.name}", eqn.typed[0], axes=tuple(int(a) for a in eqn.params["axes"]))
+    return call(f"lax.{eqn.name}", eqn.typed[0], axes=tuple(int(a) for a in eqn.params["axes"]))
 
 
-@_rule("argmax", "argmin")
+@rule("argmax", "argmin")
 def _argmax(eqn: Equation) -> str:
     p = eqn.params
-    return _call(f"lax.{eqn.name}", eqn.typed[0], str(p["axes"][0]), literals.dtype(p["index_dtype"]))
+    return call(f"lax.{eqn.name}", eqn.typed[0], str(p["axes"][0]), literals.dtype(p["index_dtype"]))
 
 
-@_rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+@rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def _cumulative(eqn: Equation) -> str:
     p = eqn.params
-    return _call(f"lax.{eqn.name}", eqn.typed[0], axis=p["axis"], reverse=p["reverse"] or None)
+    return call(f"lax.{eqn.name}", eqn.typed[0], axis=p["axis"], reverse=p["reverse"] or None)
 
 
-@_rule("sort")
+@rule("sort")
 def _sort(eqn: Equation) -> str:
     p = eqn.params
     kwargs = {"dimension": p["dimension"], "is_stable": p["is_stable"]}
     if len(eqn.typed) == 1:
-        return f"({_call('lax.sort', eqn.typed[0], **kwargs)},)"
-    return _call("lax.sort", _tuple(eqn.typed), **kwargs, num_keys=p["num_keys"])
+        return f"({call('lax.sort', eqn.typed[0], **kwargs)},)"
+    return call("lax.sort", _tuple(eqn.typed), **kwargs, num_keys=p["num_keys"])
 
 
-@_rule("top_k")
+@rule("top_k")
 def _top_k(eqn: Equation) -> str:
     axis = eqn.params.get("axis", len(eqn.inputs[0].shape) - 1)
-    return _call("lax.top_k", eqn.typed[0], str(eqn.params["k"]), axis=axis)
+    return call("lax.top_k", eqn.typed[0], str(eqn.params["k"]), axis=axis)
 
 
-@_rule("dot_general")
+@rule("dot_general")
 def _dot_general(eqn: Equation) -> str:
     p = eqn.params
     (left, right), batch = p["dimension_numbers"]
@@ -411,10 +428,10 @@ def _dot_general(eqn: Equation) -> str:
     numbers = tuple(tuple(tuple(int(d) for d in side) for side in pair) for pair in p["dimension_numbers"])
     kwargs: dict[str, Any] = {}
     if p["precision"] is not None:
-        kwargs["precision"] = _Raw(_precision(p["precision"]))
+        kwargs["precision"] = Raw(_precision(p["precision"]))
     if p["preferred_element_type"] is not None and not same:
         kwargs["preferred_element_type"] = p["preferred_element_type"]
-    return _call("lax.dot_general", *eqn.typed, literals.value(numbers), **kwargs)
+    return call("lax.dot_general", *eqn.typed, literals.value(numbers), **kwargs)
 
 
 def _precision(precision: Any) -> str:
@@ -423,7 +440,7 @@ def _precision(precision: Any) -> str:
     return literals.value(precision)
 
 
-@_rule("conv_general_dilated")
+@rule("conv_general_dilated")
 def _conv(eqn: Equation) -> str:
     p = eqn.params
     numbers = p["dimension_numbers"]
@@ -445,10 +462,10 @@ def _conv(eqn: Equation) -> str:
         if p[name] != 1:
             kwargs[name] = p[name]
     if p["precision"] is not None:
-        kwargs["precision"] = _Raw(_precision(p["precision"]))
+        kwargs["precision"] = Raw(_precision(p["precision"]))
     if p["preferred_element_type"] not in (None, eqn.inputs[0].dtype):
         kwargs["preferred_element_type"] = p["preferred_element_type"]
-    return _call("lax.conv_general_dilated", *eqn.typed, **kwargs)
+    return call("lax.conv_general_dilated", *eqn.typed, **kwargs)
 
 
 def _spec(places: Any, first: str, letters: str) -> str:
@@ -458,120 +475,97 @@ def _spec(places: Any, first: str, letters: str) -> str:
     return "".join(out)
 
 
-@_rule("reduce_window_sum", "reduce_window_max", "reduce_window_min")
-def _reduce_window(eqn: Equation) -> str:
-    p, dtype = eqn.params, eqn.inputs[0].dtype
-    kind = eqn.name.rsplit("_", 1)[1]
-    if kind == "sum":
-        init = literals.scalar(np.zeros((), dtype), typed=True)
-    elif jnp.issubdtype(dtype, jnp.floating):
-        init = literals.scalar(np.asarray(-np.inf if kind == "max" else np.inf, dtype), typed=True)
-    else:
-        limits = jnp.iinfo(dtype)
-        init = literals.scalar(np.asarray(limits.min if kind == "max" else limits.max, dtype), typed=True)
-    kwargs: dict[str, Any] = {
-        "window_dimensions": _Raw(literals.shape(p["window_dimensions"])),
-        "window_strides": tuple(p["window_strides"]),
-        "padding": _Raw(literals.value(tuple((int(a), int(b)) for a, b in p["padding"]))),
-    }
-    for name in ("base_dilation", "window_dilation"):
-        if any(d != 1 for d in p[name]):
-            kwargs[name] = tuple(p[name])
-    fn = {"sum": "lax.add", "max": "lax.max", "min": "lax.min"}[kind]
-    return _call("lax.reduce_window", eqn.typed[0], init, fn, **kwargs)
-
-
-@_rule("fft")
+@rule("fft")
 def _fft(eqn: Equation) -> str:
     p = eqn.params
-    return _call("lax.fft", eqn.typed[0], literals.value(p["fft_type"].name), literals.shape(p["fft_lengths"]))
+    return call("lax.fft", eqn.typed[0], literals.value(p["fft_type"].name), literals.shape(p["fft_lengths"]))
 
 
-@_rule("cholesky")
+@rule("cholesky")
 def _cholesky(eqn: Equation) -> str:
-    return _call("lax.linalg.cholesky", eqn.typed[0], symmetrize_input=False)
+    return call("lax.linalg.cholesky", eqn.typed[0], symmetrize_input=False)
 
 
-@_rule("triangular_solve")
+@rule("triangular_solve")
 def _triangular_solve(eqn: Equation) -> str:
     p = eqn.params
     words = {k: p[k] for k in ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal") if p[k]}
-    return _call("lax.linalg.triangular_solve", *eqn.typed, **words)
+    return call("lax.linalg.triangular_solve", *eqn.typed, **words)
 
 
-@_rule("qr")
+@rule("qr")
 def _qr(eqn: Equation) -> str:
-    return _call("lax.linalg.qr", eqn.typed[0], full_matrices=eqn.params["full_matrices"])
+    return call("lax.linalg.qr", eqn.typed[0], full_matrices=eqn.params["full_matrices"])
 
 
-@_rule("lu")
+@rule("lu")
 def _lu(eqn: Equation) -> str:
-    return _call("lax.linalg.lu", eqn.typed[0])
+    return call("lax.linalg.lu", eqn.typed[0])
 
 
-@_rule("svd")
+@rule("svd")
 def _svd(eqn: Equation) -> str:
     p = eqn.params
-    call = _call("lax.linalg.svd", eqn.typed[0], full_matrices=p["full_matrices"], compute_uv=p["compute_uv"])
+    text = call("lax.linalg.svd", eqn.typed[0], full_matrices=p["full_matrices"], compute_uv=p["compute_uv"])
     if not p["compute_uv"]:
-        return f"({call},)"
-    return f"[{call}[i] for i in (1, 0, 2)]"
+        return f"({text},)"
+    return f"[{text}[i] for i in (1, 0, 2)]"
 
 
-@_rule("eigh")
+@rule("eigh")
 def _eigh(eqn: Equation) -> str:
-    return _call(
+    return call(
         "lax.linalg.eigh", eqn.typed[0], lower=eqn.params["lower"], sort_eigenvalues=False, symmetrize_input=False
     )
 
 
-@_rule("copy", "copy_p", "device_put", "sharding_constraint", "optimization_barrier", "name")
+@rule("copy", "copy_p", "forward_only", "device_put", "sharding_constraint", "optimization_barrier", "name")
 def _same(eqn: Equation) -> str:
     if eqn.name == "optimization_barrier":
         return f"lax.optimization_barrier({_tuple(eqn.typed)})"
     return eqn.typed[0] if len(eqn.typed) == 1 else _tuple(eqn.typed)
 
 
-@_rule("random_wrap")
+@rule("random_wrap")
 def _random_wrap(eqn: Equation) -> str:
-    return _call("jax.random.wrap_key_data", eqn.typed[0], impl=eqn.params["impl"].name)
+    return call("jax.random.wrap_key_data", eqn.typed[0], impl=eqn.params["impl"].name)
 
 
-@_rule("random_unwrap")
+@rule("random_unwrap")
 def _random_unwrap(eqn: Equation) -> str:
-    return _call("jax.random.key_data", eqn.typed[0])
+    return call("jax.random.key_data", eqn.typed[0])
 
 
-@_rule("random_seed")
+@rule("random_seed")
 def _random_seed(eqn: Equation) -> str:
-    return _call("jax.random.key", eqn.typed[0], impl=eqn.params["impl"].name)
+    return call("jax.random.key", eqn.typed[0], impl=eqn.params["impl"].name)
 
 
-@_rule("random_fold_in")
+@rule("random_fold_in")
 def _random_fold_in(eqn: Equation) -> str:
-    return _call("jax.random.fold_in", *eqn.typed)
+    return call("jax.random.fold_in", *eqn.typed)
 
 
-@_rule("random_bits")
+@rule("random_bits")
 def _random_bits(eqn: Equation) -> str:
     p = eqn.params
-    return _call("jax.random.bits", eqn.typed[0], literals.shape(p["shape"]), f"np.uint{p['bit_width']}")
+    return call("jax.random.bits", eqn.typed[0], literals.shape(p["shape"]), f"np.uint{p['bit_width']}")
 
 
-@_rule("random_split")
+@rule("random_split")
 def _random_split(eqn: Equation) -> str:
-    return _call("jax.random.split", eqn.typed[0], literals.shape(eqn.params["shape"]))
+    return call("jax.random.split", eqn.typed[0], literals.shape(eqn.params["shape"]))
 
 
-@_rule("rng_bit_generator")
+@rule("rng_bit_generator")
 def _rng_bit_generator(eqn: Equation) -> str:
     p = eqn.params
-    return _call(
+    return call(
         "lax.rng_bit_generator", eqn.typed[0], literals.shape(p["shape"]), literals.dtype(p["dtype"]),
         algorithm=p["algorithm"],
     )  # fmt: skip
 
 
-@_rule("dim_as_value")
+@rule("dim_as_value")
 def _dim_as_value(eqn: Equation) -> str:
     return f"{literals.dtype(eqn.outputs[0].dtype)}({literals.dimension(eqn.params['dim'])})"
