@@ -1,0 +1,12 @@
+"""These programs run once or twice each, and compiling them is what takes time."""
+
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="package")
+def quick_compilation():
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -1,0 +1,160 @@
+"""Codes: read back, unbiased where they say so, and as many bits as they say."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.aggregators.hadamard import rotate, rotate_back, walsh_hadamard
+
+from .cohort import MASK, TEMPLATE, aggregate, flat, make, vector
+
+SIZE = 50
+RNG = np.random.default_rng(0)
+# No number is so near to zero that 3,000 draws would miss what it is rounded to.
+X = (RNG.uniform(0.3, 2.0, SIZE) * RNG.choice([-1, 1], SIZE)).astype(np.float32)
+KEYS = jax.random.split(jax.random.key(1), 3000)
+
+
+def round_trips(codec, shared=None):
+    """Decoded vectors, (3000, 50), and bits: each with a key of its own, the shared key too unless it is given."""
+
+    @jax.jit
+    @jax.vmap
+    def one(key):
+        both = key, jax.random.fold_in(key, 1) if shared is None else shared
+        sent = codec.encode(jnp.asarray(X), *both)
+        return codec.decode(sent, SIZE, *both), codec.bits(sent, SIZE)
+
+    decoded, bits = one(KEYS)
+    return np.asarray(decoded, np.float64), np.asarray(bits)
+
+
+@pytest.mark.parametrize("size", [1, 2, 8, 64])
+def test_hadamard(size):
+    x = np.random.default_rng(size).normal(size=size).astype(np.float32)
+    expected = scipy.linalg.hadamard(size).astype(float) @ x / math.sqrt(size)
+    np.testing.assert_allclose(walsh_hadamard(jnp.asarray(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rotations_keep_lengths_and_turn_back():
+    key = jax.random.key(3)
+    turned = rotate(jnp.asarray(X), key)
+    assert turned.shape == (64,)
+    np.testing.assert_allclose(jnp.linalg.norm(turned), np.linalg.norm(X), rtol=1e-6)
+    np.testing.assert_allclose(rotate_back(turned, SIZE, key), X, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("codec", "bits"),
+    [
+        pytest.param(agg.UniformQuantizer(4), 64 + 2 * SIZE, marks=pytest.mark.slow),
+        (agg.UniformQuantizer(5), 64 + 3 * SIZE),
+        (agg.RotatedUniformQuantizer(16), 64 + 4 * 64),
+        (agg.Drive(), 64 + 32),
+        (agg.TernGrad(), 8 * 10 + 32),
+    ],
+)
+def test_unbiased_codes_have_the_right_mean_and_the_stated_bits(codec, bits):
+    decoded, sent = round_trips(codec)
+    error = decoded.std(0) / math.sqrt(len(KEYS))
+    # DRIVE is unbiased over uniform rotations; the Hadamard transform is near to one, not quite.
+    allowed = 5 * error + (0.01 * np.abs(X).max() if isinstance(codec, agg.Drive) else 1e-6)
+    assert (np.abs(decoded.mean(0) - X) < allowed).all()
+    np.testing.assert_array_equal(sent, bits)
+
+
+def test_uniform_levels_are_the_two_next_to_each_number():
+    decoded, _ = round_trips(agg.UniformQuantizer(9))
+    levels = np.linspace(X.min(), X.max(), 9)
+    step = levels[1] - levels[0]
+    assert np.abs(decoded[:, :, None] - levels).min(-1).max() < 1e-5 * step + 1e-5
+    assert (np.abs(decoded - X) < step * (1 + 1e-5)).all()
+
+
+def test_a_shared_rotation_alone_leaves_no_bias():
+    """Rounding after the rotation is unbiased for each rotation, so clients may share it."""
+    decoded, _ = round_trips(agg.RotatedUniformQuantizer(8), shared=jax.random.key(9))
+    assert (np.abs(decoded.mean(0) - X) < 5 * decoded.std(0) / math.sqrt(len(KEYS)) + 1e-6).all()
+
+
+@pytest.mark.slow
+def test_drive_errs_as_its_paper_says():
+    """For large vectors: (1 - 2/pi) of the squared norm with the scale of least error, (pi/2 - 1) with the other."""
+    x = np.random.default_rng(2).normal(size=4096).astype(np.float32)
+    for unbiased, share in [(False, 1 - 2 / math.pi), (True, math.pi / 2 - 1)]:
+        codec = agg.Drive(unbiased=unbiased)
+        sent = codec.encode(jnp.asarray(x), jax.random.key(0), None)
+        found = np.asarray(codec.decode(sent, 4096, jax.random.key(0), None))
+        np.testing.assert_allclose(((found - x) ** 2).sum() / (x**2).sum(), share, rtol=0.08)
+
+
+@pytest.mark.slow
+def test_terngrad_clips_to_standard_deviations():
+    decoded, _ = round_trips(agg.TernGrad(clip_stddevs=1.0))
+    clipped = np.clip(X, -X.std(), X.std())
+    assert (np.abs(decoded.mean(0) - clipped) < 5 * decoded.std(0) / math.sqrt(len(KEYS)) + 1e-6).all()
+    np.testing.assert_allclose(np.unique(np.abs(decoded)), [0, np.abs(clipped).max()], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("fraction", "number", "places"), [(0.1, 5, 30), (0.5, 25, 50)])
+def test_top_k(fraction, number, places):
+    codec = agg.TopK(fraction)
+    sent = codec.encode(jnp.asarray(X), None, None)
+    expected = np.where(np.abs(X) >= np.sort(np.abs(X))[-number], X, 0)
+    np.testing.assert_array_equal(codec.decode(sent, SIZE, None, None), expected)
+    assert float(codec.bits(sent, SIZE)) == 32 * number + places
+
+
+def test_entropy_coding_counts_the_levels_that_came():
+    codec = agg.UniformQuantizer(3, coding="entropy")
+    x = np.zeros(4000, np.float32)
+    x[:10], x[10:15] = 1, -1
+    sent = codec.encode(jnp.asarray(x), jax.random.key(0), None)
+    share = np.array([10, 5, 3985]) / 4000
+    expected = 64 + 3 * 32 + math.ceil(-4000 * (share * np.log2(share)).sum())
+    assert abs(float(codec.bits(sent, 4000)) - expected) <= 1
+    # Short vectors are not worth a table.
+    assert float(codec.bits(codec.encode(jnp.asarray(X), jax.random.key(0), None), SIZE)) == 64 + 2 * SIZE
+
+
+@pytest.mark.parametrize("codec", [agg.UniformQuantizer(), agg.Drive(), agg.TernGrad()])
+def test_a_vector_of_equal_numbers(codec):
+    for value in (0.0, 2.5):
+        x = jnp.full((8,), value)
+        found = codec.decode(codec.encode(x, jax.random.key(0), jax.random.key(1)), 8, jax.random.key(0), None)
+        if not (isinstance(codec, agg.Drive) and value):
+            np.testing.assert_allclose(found, value, rtol=1e-6)
+        assert np.isfinite(found).all()
+
+
+def test_the_aggregation_measures_what_was_sent():
+    updates = make()
+    x, w = flat(updates), updates.weight[MASK].astype(float)
+    exact = agg.CompressionFactory(agg.TopK(1.0))
+    found = aggregate(exact.create(TEMPLATE), updates, whole=True)
+    np.testing.assert_allclose(vector(found.result), (x * w[:, None]).sum(0) / w.sum(), rtol=1e-5, atol=1e-6)
+    assert float(found.measurements["distortion"]) == 0
+
+    factory = agg.CompressionFactory(agg.UniformQuantizer(16), agg.UnweightedMeanFactory(), threshold=6)
+    found = aggregate(factory.create(TEMPLATE), updates)
+    bits = 5 * 32 + 64 + 12 * 4  # the bias is below the threshold
+    assert float(found.measurements["bits_per_client"]) == bits
+    np.testing.assert_allclose(found.measurements["compression_ratio"], 17 * 32 / bits, rtol=1e-6)
+    np.testing.assert_allclose(found.result["b"], x[:, :5].mean(0), rtol=1e-5, atol=1e-6)
+    # Each number is within one step of its own, and the mean within the mean step.
+    steps = (x[:, 5:].max(1) - x[:, 5:].min(1)) / 15
+    assert np.abs(vector(found.result)[5:] - x[:, 5:].mean(0)).max() <= steps.mean()
+    assert 0 < float(found.measurements["distortion"]) < 0.01
+
+
+@pytest.mark.slow
+def test_the_recommended_combination_runs_whole():
+    found = aggregate(agg.compression_aggregator().create(TEMPLATE), make())
+    inner = found.measurements["zeroing"]["clipping"]
+    assert set(inner) == {"bits_per_client", "compression_ratio", "distortion"}
+    assert float(found.measurements["zeroing_norm"]) == 21.0

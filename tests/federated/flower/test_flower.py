@@ -1,0 +1,263 @@
+"""Flower's round computes what the simulation's does. Messages go from app to app here, without a network."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated import flower
+from tf2jax_lite.federated.aggregators import CoordinateMedianFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.blocks import build_add_finalizer, build_apply_optimizer_finalizer
+from tf2jax_lite.federated.compose import compose_learning_process
+from tf2jax_lite.federated.model import evaluate_model
+from tf2jax_lite.federated.process import ModelWeights
+
+from . import apps
+
+
+@pytest.fixture(autouse=True)
+def _in_a_run(monkeypatch):
+    """Flower's newer messages ask which run they belong to; its processes set that."""
+    identity = pytest.importorskip("flwr.supercore.task_identity").TaskIdentity
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(identity, name, 1, raising=False)
+
+
+DATA = {}
+
+
+@functools.cache
+def _client_app(batching):
+    """One app for all tests, which compiles once: it looks its data up when a message comes."""
+    return flower.client_app(
+        apps.MODEL, lambda context: DATA[context.node_id], client_work=apps.WORK, client_batching=batching
+    )
+
+
+class Grid:
+    """Stands for the network: node ids are no places, and nodes answer in another order than they were asked."""
+
+    def __init__(self, datasets, fail=()):
+        self._data = {1000 - 7 * place: dataset for place, dataset in enumerate(datasets)}
+        self._fail = set(fail)
+        self.app = _client_app(apps.BATCHING)
+        self.sent = []
+
+    def get_node_ids(self):
+        return list(self._data)
+
+    def send_and_receive(self, messages, *, timeout=None):
+        replies = []
+        assert isinstance(messages, list), "Flower's grid goes over them twice"
+        for message in messages:
+            self.sent.append(message)
+            node = message.metadata.dst_node_id
+            DATA[node] = self._data[node]
+            context = Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={})
+            if node in self._fail:
+                replies.append(Message(Error(code=1, reason="it broke"), reply_to=message))
+            else:
+                replies.append(self.app(message, context))
+        return replies[::-1]
+
+
+def _server_context(**run_config):
+    return Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config)
+
+
+def _run(strategy, grid, **options):
+    found = []
+    app = flower.server_app(
+        strategy, apps.MODEL, num_rounds=apps.ROUNDS, on_result=lambda *result: found.append(result), **options
+    )
+    app(grid, _server_context())
+    return found[0]
+
+
+@functools.cache
+def _process(finalizer, batching, aggregator):
+    return compose_learning_process(
+        apps.MODEL,
+        client_work=apps.WORK,
+        aggregator=aggregator or apps.aggregator(),
+        client_batching=batching,
+        finalizer=finalizer or build_add_finalizer(),
+    )
+
+
+def _simulated(datasets, rounds=apps.ROUNDS, finalizer=None, batching=apps.BATCHING, aggregator=None):
+    process = _process(finalizer, batching, aggregator)
+    state = process.initialize()
+    for _ in range(rounds):
+        state, metrics = process.next(state, datasets)
+    return state, metrics
+
+
+def _assert_same(weights, expected):
+    assert jax.tree.structure(weights) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(weights), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(np.asarray(one, np.float64), np.asarray(other, np.float64), rtol=1e-5, atol=1e-6)
+
+
+def _in_order_of_nodes(datasets):
+    """The grid's node ids fall with the place: the cohort of a round is sorted by node."""
+    return list(datasets)[::-1]
+
+
+@pytest.mark.parametrize("finalizer", [None, build_apply_optimizer_finalizer(optax.adam(0.1))], ids=["add", "adam"])
+def test_blocks_are_the_simulation(finalizer):
+    datasets = apps.clients(3)
+    strategy = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), finalizer=finalizer)
+    weights, result = _run(strategy, Grid(datasets))
+    state, metrics = _simulated(_in_order_of_nodes(datasets), finalizer=finalizer)
+    _assert_same(weights, state.weights)
+    assert int(strategy.state.round) == apps.ROUNDS
+    train = result.train_metrics_clientapp[apps.ROUNDS]
+    assert train["clients/participated"] == 3
+    np.testing.assert_allclose(train["loss"], metrics["client_work"]["train"]["loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "factory", [CoordinateMedianFactory(), UnweightedMeanFactory()], ids=lambda f: type(f).__name__
+)
+def test_other_aggregators(factory):
+    datasets = apps.clients(3)
+    weights, _ = _run(flower.BlocksStrategy(apps.MODEL, aggregator=factory, evaluate=False), Grid(datasets))
+    _assert_same(weights, _simulated(_in_order_of_nodes(datasets), aggregator=factory)[0].weights)
+
+
+def test_flowers_own_fedavg():
+    """FedAvg averages weights by numbers of examples, which is what the simulation does to their changes."""
+    datasets = apps.clients(2)
+    # FedAvg gives no places, so each client shuffles as the first of a cohort: keep the order instead.
+    grid = Grid(datasets)
+    plain = apps.BATCHING.replace(skip_shuffle=True)
+    grid.app = _client_app(plain)
+    weights, result = _run(FedAvg(), grid)
+    state, _ = _simulated(datasets, batching=plain)
+    _assert_same(weights, state.weights)
+    assert set(result.evaluate_metrics_clientapp[1]) >= {"loss"}
+
+
+def test_failing_clients_count_for_nothing():
+    datasets = apps.clients(3)
+    strategy = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator())
+    weights, result = _run(strategy, Grid(datasets, fail=[1000 - 7]))
+    ordered = _in_order_of_nodes(datasets)
+    ordered[1] = None
+    _assert_same(weights, _simulated(ordered)[0].weights)
+    assert result.train_metrics_clientapp[1]["clients/failed"] == 1
+
+
+def test_clients_without_data_and_nobody_at_all():
+    datasets = apps.clients(2)
+    strategy = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator())
+    weights, result = _run(strategy, Grid([datasets[0], datasets[1][:0]]))
+    _assert_same(weights, _simulated([None, datasets[0]])[0].weights)
+    assert result.train_metrics_clientapp[1]["clients/empty"] == 1
+    weights, _ = _run(flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator()), Grid(datasets, fail=[1000, 993]))
+    _assert_same(weights, apps.MODEL.init(jax.random.key(0)))
+
+
+def test_evaluation():
+    datasets = apps.clients(2)
+    seen = []
+    weights, result = _run(
+        flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator()),
+        Grid(datasets),
+        evaluate_fn=lambda number, weights: seen.append((number, weights)) or {"norm": float(number)},
+    )
+    losses = [float(evaluate_model(apps.MODEL, weights, [d.all_examples()])["loss"]) for d in datasets]
+    expected = np.average(losses, weights=[len(d) for d in datasets])
+    np.testing.assert_allclose(result.evaluate_metrics_clientapp[apps.ROUNDS]["loss"], expected, rtol=1e-5)
+    assert [number for number, _ in seen] == [0, 1, 2, 3] and isinstance(seen[-1][1], ModelWeights)
+    assert result.evaluate_metrics_serverapp[2]["norm"] == 2.0
+
+
+def test_some_nodes_a_round():
+    grid = Grid(apps.clients(5))
+    strategy = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), clients_per_round=2, evaluate=False)
+    _run(strategy, grid)
+    cohorts = [[m.metadata.dst_node_id for m in grid.sent[i : i + 2]] for i in range(0, 6, 2)]
+    assert all(len(set(cohort)) == 2 for cohort in cohorts) and len({tuple(c) for c in cohorts}) > 1
+    again = Grid(apps.clients(5))
+    _run(flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), clients_per_round=2, evaluate=False), again)
+    assert [m.metadata.dst_node_id for m in again.sent] == [m.metadata.dst_node_id for m in grid.sent]
+
+
+def test_a_training_goes_on_from_its_state():
+    datasets = apps.clients(2)
+    first = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator())
+    _run(first, Grid(datasets))
+    second = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator())
+    second.state = first.state
+    weights, _ = _run(second, Grid(datasets))
+    _assert_same(weights, _simulated(_in_order_of_nodes(datasets), rounds=2 * apps.ROUNDS)[0].weights)
+
+
+def test_the_trainings_key_stays_at_the_server():
+    """Who has it can draw the noise that a private aggregation adds."""
+    grid = Grid(apps.clients(2))
+    strategy = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), key=jax.random.key(1234))
+    _run(strategy, grid)
+    keys = [list(m.content["config"]["key"]) for m in grid.sent if "key" in m.content["config"]]
+    assert len(keys) == 6 and np.asarray(jax.random.key_data(jax.random.key(1234))).tolist() not in keys
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"a": jnp.arange(3, dtype=jnp.int8), "b": [jnp.float16(2.5), jnp.zeros((0, 2))]},
+        ModelWeights({"w": jnp.array([1.1, -3e38], jnp.bfloat16)}, ()),
+        {"key": jax.random.key(7), "flag": jnp.array([True, False])},
+        jnp.ones(2),
+        [],
+    ],
+)
+def test_records_keep_pytrees(tree):
+    record = flower.to_arrays(tree)
+    assert isinstance(record, ArrayRecord)
+    back = flower.from_arrays(record, jax.eval_shape(lambda: tree))
+    assert jax.tree.structure(back) == jax.tree.structure(tree)
+    for one, other in zip(jax.tree.leaves(back), jax.tree.leaves(tree), strict=True):
+        assert one.dtype == other.dtype
+        if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+            one, other = jax.random.key_data(one), jax.random.key_data(other)
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_messages_for_another_model():
+    template = {"w": jnp.zeros((2, 3))}
+    with pytest.raises(InputError, match=r"\['w'\].* are missing, .*\['v'\].* are unknown"):
+        flower.from_arrays(flower.to_arrays({"v": jnp.zeros(2)}), template)
+    with pytest.raises(InputError, match=r"shape \[2\] where the model has \[2, 3\]"):
+        flower.from_arrays(flower.to_arrays({"w": jnp.zeros(2)}), template)
+    grid = Grid(apps.clients(1))
+    content = RecordDict({"arrays": flower.to_arrays(template), "config": ConfigRecord()})
+    with pytest.raises(InputError, match="a message of type train is not of this model"):
+        grid.send_and_receive([Message(content, message_type="train", dst_node_id=1000)])
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: flower.server_app("fedavg", apps.MODEL), "a strategy is a BlocksStrategy"),
+        (lambda: flower.server_app(FedAvg(), apps.MODEL, num_rounds=-1), "num_rounds"),
+        (lambda: flower.BlocksStrategy(apps.MODEL, aggregator=3), "aggregator"),
+        (lambda: flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), clients_per_round=0), ">= 1"),
+        (lambda: flower.client_app(apps.MODEL, [], client_work=apps.WORK), "data_fn is a function"),
+    ],
+)
+def test_refusals(call, match):
+    with pytest.raises(InputError, match=match):
+        call()

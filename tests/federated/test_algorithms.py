@@ -1,0 +1,265 @@
+"""Every algorithm against an independent version in numpy, float64: logistic regression, few clients, few rounds."""
+
+import numpy as np
+import optax
+import pytest
+
+from tests.federated import workload
+from tests.federated.workload import Logistic, batches, fed_avg, local_sgd, tree, weighted_mean
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
+from tf2jax_lite.federated.algorithms.fed_avg import (
+    build_fed_prox,
+    build_fed_sgd,
+    build_unweighted_fed_avg,
+    build_weighted_fed_avg,
+)
+from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt, server_optimizer
+from tf2jax_lite.federated.algorithms.hyp_cluster import build_hyp_cluster
+from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
+from tf2jax_lite.federated.algorithms.mime import build_mime, build_mime_lite
+from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
+from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+
+SIZE = 10
+CLIENTS = workload.make_clients(6, seed=2, low=5, high=33, shape=(6,), classes=4)
+CLIENTS = [*CLIENTS[1:3], CLIENTS[0], *CLIENTS[3:]]
+# As many clients in each round, the largest among them: nothing is compiled twice.
+ROUNDS = [CLIENTS[:4], CLIENTS[2:], CLIENTS[1:5]]
+BATCHING = ShuffleRepeatBatchHParams(batch_size=SIZE, skip_shuffle=True, fill_remainder=False)
+LR = 0.4
+
+
+def model():
+    return workload.jax_logistic(6, 4)
+
+
+def zeros():
+    return Logistic.zeros(6, 4)
+
+
+def whole_grad(p, client):
+    return Logistic.grad(p, client)
+
+
+def sizes(clients):
+    return [len(c["y"]) for c in clients]
+
+
+def data(clients):
+    return [ClientDataset(c) for c in clients]
+
+
+def train(process, rounds=ROUNDS, wrap=data, **init):
+    state = process.initialize(**init)
+    metrics = None
+    for clients in rounds:
+        state, metrics = process.next(state, wrap(clients))
+    return state, metrics
+
+
+def check(process, expected, atol=1e-5, **kwargs):
+    state, metrics = train(process, **kwargs)
+    for name, value in expected.items():
+        found = process.get_model_weights(state).trainable[name]
+        np.testing.assert_allclose(found, value, rtol=0, atol=atol, err_msg=name)
+    return state, metrics
+
+
+def test_unweighted():
+    p = zeros()
+    for clients in ROUNDS:
+        updates = [tree(np.subtract, local_sgd(p, c, LR, SIZE), p) for c in clients]
+        p = tree(np.add, p, weighted_mean(updates, [1] * len(updates)))
+    check(build_unweighted_fed_avg(model(), optax.sgd(LR), client_batching=BATCHING), p)
+
+
+def test_fed_prox():
+    mu, p = 0.7, zeros()
+    for clients in ROUNDS:
+        updates = []
+        for c in clients:
+            y = local_sgd(
+                p, c, LR, SIZE, direction=lambda y, g, _, p=p: tree(lambda g, y, x: g + mu * (y - x), g, y, p)
+            )
+            updates.append(tree(np.subtract, y, p))
+        p = tree(np.add, p, weighted_mean(updates, sizes(clients)))
+    check(build_fed_prox(model(), mu, optax.sgd(LR), client_batching=BATCHING), p)
+
+
+def test_fed_sgd():
+    p = zeros()
+    for clients in ROUNDS:
+        grads = [whole_grad(p, c) for c in clients]
+        p = tree(lambda a, g: a - 0.3 * g, p, weighted_mean(grads, sizes(clients)))
+    _, metrics = check(build_fed_sgd(model(), optax.sgd(0.3), client_batching=BATCHING), p)
+    assert int(metrics["clients"]["participated"]) == len(ROUNDS[-1])
+
+
+def adaptive(name, lr, tau=1e-3, b1=0.9, b2=0.99):
+    """The paper's server steps (with Adam's bias correction, as optax and TFF have it) in numpy."""
+    p, m, v = zeros(), zeros(), tree(lambda a: a * 0, zeros())
+    if name == "yogi":
+        v = tree(lambda a: a + 1e-6, v)  # optax starts Yogi's moments at 1e-6
+        m = tree(lambda a: a + 1e-6, m)
+    for t, clients in enumerate(ROUNDS, 1):
+        updates = [tree(np.subtract, local_sgd(p, c, LR, SIZE), p) for c in clients]
+        g = tree(np.negative, weighted_mean(updates, sizes(clients)))
+        if name in ("adam", "yogi"):
+            m = tree(lambda m, g: b1 * m + (1 - b1) * g, m, g)
+            if name == "adam":
+                v = tree(lambda v, g: b2 * v + (1 - b2) * g * g, v, g)
+            else:
+                v = tree(lambda v, g: v - (1 - b2) * g * g * np.sign(v - g * g), v, g)
+            step = tree(lambda m, v, t=t: (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + tau), m, v)
+        elif name == "adagrad":
+            v = tree(lambda v, g: v + g * g, v, g)
+            step = tree(lambda g, v: np.where(v > 0, g / np.sqrt(v + tau**2), 0), g, v)
+        else:
+            m = tree(lambda m, g: b1 * m + g, m, g)
+            step = m
+        p = tree(lambda a, s: a - lr * s, p, step)
+    return p
+
+
+@pytest.mark.parametrize("name", ["adam", "yogi", "adagrad", "momentum"])
+def test_fed_opt(name):
+    check(build_fed_opt(model(), optax.sgd(LR), name, 0.1, client_batching=BATCHING), adaptive(name, 0.1), atol=2e-5)
+
+
+def test_unknown_server_optimizer():
+    with pytest.raises(InputError, match="adagrad, adam"):
+        server_optimizer("lion", 0.1)
+
+
+@pytest.mark.parametrize("lite", [False, True])
+def test_mime(lite):
+    """With momentum: u(g, m) = g + 0.9 m, and m <- c + 0.9 m once a round."""
+    p, m = zeros(), zeros()
+    for clients in ROUNDS:
+        c = weighted_mean([whole_grad(p, k) for k in clients], sizes(clients))
+
+        def direction(y, g, batch, p=p, m=m, c=c):
+            if not lite:
+                g = tree(lambda g, g0, c: g - g0 + c, g, Logistic.grad(p, batch), c)
+            return tree(lambda g, m: g + 0.9 * m, g, m)
+
+        updates = [tree(np.subtract, local_sgd(p, k, LR, SIZE, direction=direction), p) for k in clients]
+        p = tree(np.add, p, weighted_mean(updates, sizes(clients)))
+        m = tree(lambda c, m: c + 0.9 * m, c, m)
+    build = build_mime_lite if lite else build_mime
+    check(build(model(), optax.sgd(LR, momentum=0.9), client_batching=BATCHING), p)
+
+
+def test_scaffold():
+    p, c = zeros(), zeros()
+    own = [zeros() for _ in CLIENTS]
+    numbers = [[0, 1, 2, 3], [2, 3, 4, 5], [1, 2, 3, 4]]
+    for chosen in numbers:
+        updates, changes = [], []
+        for i in chosen:
+            y = local_sgd(
+                p,
+                CLIENTS[i],
+                LR,
+                SIZE,
+                direction=lambda y, g, _, i=i, c=c: tree(lambda g, a, b: g - a + b, g, own[i], c),
+            )
+            steps = len(batches(CLIENTS[i], SIZE))
+            new = tree(lambda a, b, x, y, k=steps: a - b + (x - y) / (k * LR), own[i], c, p, y)
+            updates.append(tree(np.subtract, y, p))
+            changes.append(tree(np.subtract, new, own[i]))
+            own[i] = new
+        p = tree(np.add, p, weighted_mean(updates, [1] * len(chosen)))
+        step = weighted_mean(changes, [1] * len(chosen))
+        c = tree(lambda c, d: c + 4 / len(CLIENTS) * d, c, step)
+    process = build_scaffold(model(), len(CLIENTS), LR, client_batching=BATCHING, clients_per_chunk=3)
+    state, _ = check(
+        process, p, rounds=numbers, wrap=lambda chosen: [(f"client {i}", ClientDataset(CLIENTS[i])) for i in chosen]
+    )
+    np.testing.assert_allclose(state.control["w"], c["w"], atol=1e-5)
+    np.testing.assert_allclose(state.client_controls["client 5"]["w"], own[5]["w"], atol=1e-5)
+
+
+def test_scaffold_needs_ids():
+    process = build_scaffold(model(), 6, LR, client_batching=BATCHING)
+    with pytest.raises(InputError, match="client id"):
+        process.next(process.initialize(), data(CLIENTS))
+
+
+def test_agnostic():
+    rng = np.random.default_rng(0)
+    clients = [{**c, "domain_id": rng.integers(0, 3, len(c["y"])).astype(np.int32)} for c in CLIENTS]
+    p, lam, window = zeros(), np.array([0.2, 0.3, 0.5]), np.array([[5.0, 5, 5], [4, 8, 2]])
+    lr = 0.5
+    for _ in range(3):
+        alpha = lam / window.mean(0)
+        loss, count, updates, weights = np.zeros(3), np.zeros(3), [], []
+        for k in clients:
+            for d in range(3):
+                kept = {name: v[k["domain_id"] == d] for name, v in k.items()}
+                if len(kept["y"]):
+                    loss[d] += Logistic.value_and_grad(p, kept)[0] * len(kept["y"])
+                    count[d] += len(kept["y"])
+            y = p
+            for batch in batches(k, SIZE):
+                a = alpha[batch["domain_id"]]
+                y = tree(lambda y, g: y - LR * g, y, Logistic.value_and_grad(y, batch, a / a.sum())[1])
+            updates.append(tree(np.subtract, y, p))
+            weights.append(alpha[k["domain_id"]].sum())
+        p = tree(np.add, p, weighted_mean(updates, weights))
+        lam = lam * np.exp(lr * loss / count)
+        lam /= lam.sum()
+        window = np.concatenate([window[1:], count[None]])
+    process = build_agnostic_fed_avg(
+        model(),
+        optax.sgd(LR),
+        init_domain_weights=[0.2, 0.3, 0.5],
+        init_domain_window=[[5, 5, 5], [4, 8, 2]],
+        domain_learning_rate=lr,
+        client_batching=BATCHING,
+    )
+    state, _ = check(process, p, rounds=[clients] * 3)
+    np.testing.assert_allclose(state.finalizer.weights, lam, atol=1e-5)
+
+
+def test_hyp_cluster():
+    """Two clusters with known weights: clients go where their loss is least, and each cluster is a FedAvg."""
+    rng = np.random.default_rng(3)
+    start = [tree(lambda a: rng.normal(size=a.shape), zeros()) for _ in range(2)]
+    p = [dict(s) for s in start]
+    for clients in ROUNDS:
+        chosen = [int(np.argmin([Logistic.value_and_grad(q, c)[0] for q in p])) for c in clients]
+        p = [
+            fed_avg(q, [[c for c, n in zip(clients, chosen, strict=True) if n == k]], LR, SIZE) if k in chosen else q
+            for k, q in enumerate(p)
+        ]
+    process = build_hyp_cluster(model(), 2, optax.sgd(LR), client_batching=BATCHING)
+    state, metrics = train(process, params=[tree(lambda a: a.astype(np.float32), s) for s in start])
+    for q, found in zip(p, process.get_model_weights(state), strict=True):
+        np.testing.assert_allclose(found.trainable["w"], q["w"], atol=1e-5)
+    assert metrics["client_cluster"].tolist() == chosen
+
+
+def test_kmeans():
+    centers = np.random.default_rng(1).random((3, 6))
+    c, w = centers.copy(), np.ones(3)
+    for clients in ROUNDS:
+        x = np.concatenate([k["x"] for k in clients]).astype(np.float64)
+        near = ((x[:, None] - c[None]) ** 2).sum(-1).argmin(1)
+        hot = np.eye(3)[near]
+        n = hot.sum(0)
+        c = (c * w[:, None] + hot.T @ x) / (w + n)[:, None]
+        w = w + n
+    process = build_fed_kmeans(3, (6,), client_batching=BATCHING)
+    state, _ = train(process, params=centers)
+    np.testing.assert_allclose(state.centroids, c, atol=1e-5)
+    np.testing.assert_allclose(state.weights, w)
+
+
+def test_learning_rate_by_round():
+    p = zeros()
+    for r, clients in enumerate(ROUNDS):
+        p = fed_avg(p, [clients], lr=LR * 0.5**r, size=SIZE)
+    schedule = lambda r: optax.sgd(LR * 0.5 ** r.astype(float))  # noqa: E731
+    check(build_weighted_fed_avg(model(), schedule, client_batching=BATCHING), p)

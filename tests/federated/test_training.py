@@ -1,0 +1,89 @@
+"""Many rounds: killed and resumed, the same bits; history, plots and TensorBoard files."""
+
+import json
+
+import jax
+import numpy as np
+import optax
+import pytest
+import tensorflow as tf
+
+from tests.federated import workload
+from tf2jax_lite.errors import DataError
+from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt
+from tf2jax_lite.federated.checkpoint import Checkpoints
+from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.training import read_history, run_rounds
+
+CLIENTS = [ClientDataset(c) for c in workload.make_clients(8, seed=1, low=5, high=9, shape=(6,), classes=4)]
+PROCESS = build_fed_opt(
+    workload.jax_logistic(6, 4), optax.sgd(0.5), "adam", 0.1, client_batching=ShuffleRepeatBatchHParams(batch_size=10)
+)
+
+
+def chosen(number):
+    return [CLIENTS[i] for i in workload.cohort(number, 8, 3)]
+
+
+class Killed(Exception):
+    """What stands for a killed process."""
+
+
+def killer(at):
+    def clients(number):
+        if number == at:
+            raise Killed
+        return chosen(number)
+
+    return clients
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_resumed_training_has_the_same_bits(tmp_path, at):
+    """Shuffling, Adam's state and the history included. Checkpoints come every two rounds, so a round is done twice."""
+    options = {
+        "checkpoint_every": 2,
+        "key": jax.random.key(3),
+        "evaluate": lambda w: {"norm": np.abs(w.trainable["w"]).sum()},
+    }
+    whole, history = run_rounds(PROCESS, chosen, 4, key=jax.random.key(3), evaluate=options["evaluate"])
+    files = {"checkpoint_dir": tmp_path / "c", "metrics_file": tmp_path / "m.jsonl"}
+    with pytest.raises(Killed):
+        run_rounds(PROCESS, killer(at), 4, **options, **files)
+    with (tmp_path / "m.jsonl").open("a") as file:
+        file.write('{"round": 9, "unfin')
+    found, resumed = run_rounds(PROCESS, chosen, 4, **options, **files)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        jax.tree.map(np.asarray, found._replace(key=0)),
+        jax.tree.map(np.asarray, whole._replace(key=0)),
+    )
+    assert resumed == history == read_history(tmp_path / "m.jsonl")
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"w": np.zeros(3, np.float32)})
+    with pytest.raises(DataError, match="lacks 'v'"):
+        checkpoints.restore({"v": np.zeros(3, np.float32)})
+    with pytest.raises(DataError, match="'w' is float32"):
+        checkpoints.restore({"w": np.zeros(4, np.float32)})
+
+
+def test_plot_and_tensorboard(tmp_path):
+    _, history = run_rounds(PROCESS, chosen, 2, plot_file=tmp_path / "p.png", tensorboard_dir=tmp_path / "tb")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    from tensorflow.core.util import event_pb2
+
+    (file,) = (tmp_path / "tb").iterdir()
+    # TensorFlow's own reader checks the framing and the checksums.
+    events = [event_pb2.Event.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(file))]
+    found = {(e.step, v.tag): v.simple_value for e in events for v in e.summary.value}
+    expected = {(r["round"], name): np.float32(v) for r in history for name, v in r.items() if name != "round"}
+    assert found == expected
+
+
+def test_damaged_history(tmp_path):
+    (tmp_path / "m.jsonl").write_text(json.dumps({"round": 1}) + "\nnonsense\n")
+    with pytest.raises(DataError, match="line 2"):
+        read_history(tmp_path / "m.jsonl")

@@ -1,0 +1,47 @@
+"""Aggregations of client updates that compose: means, clipping, privacy, compression, robust rules, secure sums."""
+
+from .accounting import gaussian_epsilon, gaussian_noise_multiplier
+from .base import Factory
+from .clipping import ClippingFactory, ZeroingFactory
+from .codecs import Codec, Drive, RotatedUniformQuantizer, TernGrad, TopK, UniformQuantizer
+from .compression import CompressionFactory
+from .mean import MeanFactory, SumFactory, UnweightedMeanFactory
+from .privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
+from .quantile import QuantileEstimation
+from .recommended import compression_aggregator, dp_aggregator, robust_aggregator, secure_aggregator
+from .robust import CoordinateMedianFactory, GeometricMedianFactory, KrumFactory, TrimmedMeanFactory
+from .screening import ScreeningFactory, finite_clients, screen_updates
+from .secure import SecureSumFactory
+
+__all__ = [
+    "ClippingFactory",
+    "Codec",
+    "CompressionFactory",
+    "CoordinateMedianFactory",
+    "DifferentiallyPrivateFactory",
+    "Drive",
+    "Factory",
+    "GeometricMedianFactory",
+    "KrumFactory",
+    "MeanFactory",
+    "QuantileEstimation",
+    "RotatedUniformQuantizer",
+    "ScreeningFactory",
+    "SecureSumFactory",
+    "SumFactory",
+    "TernGrad",
+    "TopK",
+    "TrimmedMeanFactory",
+    "UniformQuantizer",
+    "UnweightedMeanFactory",
+    "ZeroingFactory",
+    "adaptive_clip_noise_params",
+    "compression_aggregator",
+    "dp_aggregator",
+    "finite_clients",
+    "gaussian_epsilon",
+    "gaussian_noise_multiplier",
+    "robust_aggregator",
+    "screen_updates",
+    "secure_aggregator",
+]

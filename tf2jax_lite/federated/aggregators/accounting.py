@@ -1,0 +1,97 @@
+"""How much privacy rounds of the Gaussian mechanism cost. Needs dp-accounting (extra: dp)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import InputError, MissingLibraryError
+
+__all__ = ["gaussian_epsilon", "gaussian_noise_multiplier"]
+
+
+def _library() -> Any:
+    try:
+        import dp_accounting
+        import dp_accounting.rdp
+    except ImportError as error:
+        raise MissingLibraryError("privacy accounting needs dp-accounting: pip install 'tf2jax-lite[dp]'.") from error
+    return dp_accounting
+
+
+def _mechanism(dp: Any, clients_per_round: int, num_clients: int, sampling: str) -> tuple[Any, Any]:
+    """Returns the accountant's maker, and what makes a round's event from a noise multiplier."""
+    if not 0 < clients_per_round <= num_clients:
+        raise InputError(f"privacy accounting: {clients_per_round} clients a round of {num_clients}.")
+    if sampling == "poisson":
+        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+        def event(noise: float) -> Any:
+            return dp.PoissonSampledDpEvent(clients_per_round / num_clients, dp.GaussianDpEvent(noise))
+    elif sampling == "fixed_size":
+        relation = dp.NeighboringRelation.REPLACE_ONE
+
+        def event(noise: float) -> Any:
+            return dp.SampledWithoutReplacementDpEvent(num_clients, clients_per_round, dp.GaussianDpEvent(noise))
+    else:
+        raise InputError(f'privacy accounting: sampling is "poisson" or "fixed_size", not {sampling!r}.')
+    return (lambda: dp.rdp.RdpAccountant(neighboring_relation=relation)), event
+
+
+def gaussian_epsilon(
+    noise_multiplier: float,
+    rounds: int,
+    clients_per_round: int,
+    num_clients: int,
+    delta: float,
+    sampling: str = "poisson",
+) -> float:
+    """Returns epsilon of (epsilon, delta)-differential privacy for clients, by Renyi accounting.
+
+    Args:
+      noise_multiplier: as `DifferentiallyPrivateFactory` was given it (with adaptive clipping, of both parts together).
+      rounds: how many rounds.
+      clients_per_round: expected number of clients a round (poisson), or the number (fixed_size).
+      num_clients: how many clients there are.
+      delta: in (0, 1); well below one over num_clients.
+      sampling: "poisson": each client takes part with the same probability, and neighbours differ by one client more.
+        "fixed_size": that many are drawn without replacement, and neighbours differ by one client exchanged.
+
+    Returns:
+      Epsilon; infinity without noise.
+
+    Raises:
+      InputError: an argument is out of range.
+      MissingLibraryError: dp-accounting is not installed.
+    """
+    dp = _library()
+    if not 0 < delta < 1:
+        raise InputError(f"privacy accounting: delta is in (0, 1), not {delta}.")
+    accountant, event = _mechanism(dp, clients_per_round, num_clients, sampling)
+    if noise_multiplier <= 0:
+        return float("inf")
+    return float(accountant().compose(event(noise_multiplier), rounds).get_epsilon(delta))
+
+
+def gaussian_noise_multiplier(
+    epsilon: float,
+    rounds: int,
+    clients_per_round: int,
+    num_clients: int,
+    delta: float,
+    sampling: str = "poisson",
+) -> float:
+    """Returns the smallest noise multiplier with at most this epsilon (to 1e-4). Arguments as in `gaussian_epsilon`."""
+    dp = _library()
+    if not (epsilon > 0 and 0 < delta < 1):
+        raise InputError(f"privacy accounting: epsilon {epsilon} is above 0 and delta {delta} in (0, 1).")
+    accountant, event = _mechanism(dp, clients_per_round, num_clients, sampling)
+    return float(
+        dp.calibrate_dp_mechanism(
+            accountant,
+            lambda noise: dp.SelfComposedDpEvent(event(noise), rounds),
+            epsilon,
+            delta,
+            dp.LowerEndpointAndGuess(0.0, 1.0),
+            tol=1e-4,
+        )
+    )

@@ -1,0 +1,173 @@
+"""What aggregators share: the factory's shape, arithmetic over rows of clients, stages before an aggregation."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import InputError
+from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
+
+__all__ = ["Factory", "Stage", "before", "client_keys", "float_template", "keep_rows", "row_norms", "scale_rows"]
+
+PyTree = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Factory(abc.ABC):
+    """Makes an aggregation for updates of a given form. See tff.aggregators.UnweightedAggregationFactory.
+
+    Factories are frozen dataclasses of options; those that take another factory compose.
+    """
+
+    @abc.abstractmethod
+    def create(self, template: PyTree) -> AggregationProcess:
+        """Returns the aggregation.
+
+        Args:
+          template: one client's update: a pytree of `jax.ShapeDtypeStruct` or arrays.
+
+        Raises:
+          InputError: the aggregation cannot take such updates.
+        """
+
+
+def float_template(template: PyTree, who: str) -> PyTree:
+    """Returns the template in the dtype that sums are taken in: float32, or wider where the update is.
+
+    Args:
+      template: pytree of `jax.ShapeDtypeStruct` or arrays.
+      who: the aggregation, for the message.
+
+    Raises:
+      InputError: the template has no leaves, or one that is not floating.
+    """
+    if not jax.tree.leaves(template):
+        raise InputError(f"{who}: the update has no arrays.")
+
+    def leaf(path: Any, value: Any) -> jax.ShapeDtypeStruct:
+        if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+            raise InputError(f"{who}: update{jax.tree_util.keystr(path)} is a {type(value).__name__}, not an array.")
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            raise InputError(
+                f"{who}: update{jax.tree_util.keystr(path)} is {value.dtype}; it takes floating updates. Leave such "
+                "leaves out of what is trained, or convert them."
+            )
+        return jax.ShapeDtypeStruct(value.shape, jnp.promote_types(value.dtype, jnp.float32))
+
+    return jax.tree_util.tree_map_with_path(leaf, template)
+
+
+def zeros_like(template: PyTree, leading: tuple[int, ...] = ()) -> PyTree:
+    """Returns zeros in the template's form, with leading dimensions."""
+    return jax.tree.map(lambda t: jnp.zeros((*leading, *t.shape), t.dtype), template)
+
+
+def cast_like(value: PyTree, template: PyTree) -> PyTree:
+    """Returns the value in the template's dtypes."""
+    return jax.tree.map(lambda v, t: v.astype(t.dtype), value, template)
+
+
+def rows(factor: Any, leaf: Any) -> Any:
+    """Returns ``factor`` of shape (n,) shaped to broadcast against ``leaf`` of shape (n, ...)."""
+    return jnp.reshape(factor, (-1, *(1,) * (leaf.ndim - 1)))
+
+
+def keep_rows(update: PyTree, mask: Any) -> PyTree:
+    """Returns the updates with zeros where ``mask`` (n,) is False, whatever was there."""
+    return jax.tree.map(lambda x: jnp.where(rows(mask, x), x, jnp.zeros((), x.dtype)), update)
+
+
+def scale_rows(update: PyTree, factor: Any) -> PyTree:
+    """Returns each client's update times its ``factor`` (n,), in float32 or wider; a factor of 0 gives 0."""
+
+    def scale(x: Any) -> Any:
+        x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        by = rows(factor, x).astype(x.dtype)
+        return jnp.where(by == 0, jnp.zeros((), x.dtype), x * by)
+
+    return jax.tree.map(scale, update)
+
+
+def row_norms(update: PyTree, order: float = 2.0) -> Any:
+    """Returns each client's norm over all leaves, float32 (n,).
+
+    Args:
+      update: pytree with leaves (n, ...).
+      order: 1, 2 or infinity.
+    """
+    filled = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(update) if x.size]
+    leaves = [jnp.abs(x.astype(jnp.promote_types(x.dtype, jnp.float32))) for x in filled]
+    largest = jnp.max(jnp.stack([jnp.max(x, axis=1) for x in leaves]), axis=0)
+    if order == math.inf:
+        return largest
+    if order == 1:
+        return sum(jnp.sum(x, axis=1) for x in leaves)
+    # Scaled by the largest, so that squares neither overflow nor vanish.
+    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
+    return scale * jnp.sqrt(jnp.asarray(sum(jnp.sum(jnp.square(x / scale[:, None]), axis=1) for x in leaves)))
+
+
+def client_keys(key: Any, index: Any) -> Any:
+    """Returns a key for each client, (n,), which depends on nothing but the round's key and the client's place."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What happens to updates before another aggregation takes them.
+
+    Attributes:
+      initialize: ``() -> state``.
+      zero: ``() -> tally``: a pytree of zeros, each an array of its own (they may be donated). Tallies of chunks are
+        added.
+      transform: ``(state, updates, key) -> (updates, tally)``. Masked rows must not reach the tally.
+      finish: ``(state, tally, key) -> (state, measurements)``.
+    """
+
+    initialize: Callable[[], PyTree]
+    zero: Callable[[], PyTree]
+    transform: Callable[[PyTree, ClientUpdates, Any], tuple[ClientUpdates, PyTree]]
+    finish: Callable[[PyTree, PyTree, Any], tuple[PyTree, dict[str, Any]]]
+
+
+def before(stage: Stage, inner: AggregationProcess, name: str) -> AggregationProcess:
+    """Returns the inner aggregation with a stage before it.
+
+    The inner aggregation's measurements stand under ``name`` if there are any, as in TFF. Keys of the stage and of what
+    is inside differ, so the same stage can stand twice in a row.
+    """
+
+    def own(key: Any) -> Any:
+        return jax.random.fold_in(key, 0)
+
+    def rest(key: Any) -> Any:
+        return jax.random.fold_in(key, 1)
+
+    def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+        updates, tally = stage.transform(state[0], updates, own(key))
+        total = jax.tree.map(jnp.add, accumulator[0], tally)
+        return total, inner.accumulate(state[1], accumulator[1], updates, rest(key))
+
+    def merge(a: Any, b: Any) -> Any:
+        return jax.tree.map(jnp.add, a[0], b[0]), inner.merge(a[1], b[1])
+
+    def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
+        changed, measured = stage.finish(state[0], accumulator[0], own(key))
+        found = inner.report(state[1], accumulator[1], rest(key))
+        nested = {name: found.measurements} if found.measurements else {}
+        return MeasuredProcessOutput((changed, found.state), found.result, {**measured, **nested})
+
+    return AggregationProcess(
+        initialize=lambda: (stage.initialize(), inner.initialize()),
+        zero=lambda state, num_clients: (stage.zero(), inner.zero(state[1], num_clients)),
+        accumulate=accumulate,
+        merge=merge,
+        report=report,
+    )

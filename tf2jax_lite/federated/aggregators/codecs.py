@@ -1,0 +1,204 @@
+"""What a client sends in place of a vector of floats: codes of few bits, and how many bits they are."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import InputError
+from .hadamard import rotate, rotate_back, rotated_size
+
+__all__ = ["Codec", "Drive", "RotatedUniformQuantizer", "TernGrad", "TopK", "UniformQuantizer"]
+
+FLOAT_BITS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Codec(abc.ABC):
+    """A lossy code for vectors. Keys are known to both sides (a client's seed can be sent or agreed on)."""
+
+    @abc.abstractmethod
+    def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
+        """Returns what is sent: a pytree of arrays.
+
+        Args:
+          x: float32 (d,).
+          key: the client's key.
+          shared_key: the same for all clients of a round.
+        """
+
+    @abc.abstractmethod
+    def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
+        """Returns the vector, float32 (size,), from what was sent and the keys."""
+
+    @abc.abstractmethod
+    def bits(self, sent: Any, size: int) -> Any:
+        """Returns the number of bits of what is sent, float32 ()."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformQuantizer(Codec):
+    """Stochastic rounding to evenly spaced levels between the smallest and the largest number: unbiased.
+
+    See fedjax.aggregators.uniform_stochastic_quantizer (Suresh et al., 2017).
+
+    Attributes:
+      num_levels: how many levels, from 2 to 65536.
+      coding: "fixed": each number takes as many bits as a level needs. "entropy": what an ideal entropy coder takes for
+        the levels as they came, and 32 bits for the count of each level; whichever of the two is less.
+    """
+
+    num_levels: int = 256
+    coding: str = "fixed"
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.num_levels <= 65536:
+            raise InputError(f"{type(self).__name__}: num_levels is from 2 to 65536, not {self.num_levels}.")
+        if self.coding not in ("fixed", "entropy"):
+            raise InputError(f'{type(self).__name__}: coding is "fixed" or "entropy", not {self.coding!r}.')
+
+    def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
+        """See `Codec.encode`: the levels, int32 (d,), with the smallest number and the distance of levels."""
+        del shared_key
+        low, high = jnp.min(x), jnp.max(x)
+        step = (high - low) / (self.num_levels - 1)
+        place = (x - low) / jnp.where(step > 0, step, 1.0)
+        level = jnp.floor(place + jax.random.uniform(key, x.shape))
+        return {"level": jnp.clip(level, 0, self.num_levels - 1).astype(jnp.int32), "low": low, "step": step}
+
+    def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
+        """See `Codec.decode`."""
+        return sent["low"] + sent["level"].astype(sent["low"].dtype) * sent["step"]
+
+    def bits(self, sent: Any, size: int) -> Any:
+        """See `Codec.bits`."""
+        header = 2.0 * FLOAT_BITS
+        number = sent["level"].shape[0]
+        fixed = jnp.float32(number * math.ceil(math.log2(self.num_levels)))
+        if self.coding == "fixed":
+            return header + fixed
+        counts = jnp.zeros((self.num_levels,), jnp.float32).at[sent["level"]].add(1.0)
+        shares = counts / number
+        entropy = -jnp.sum(jnp.where(counts > 0, counts * jnp.log2(jnp.where(counts > 0, shares, 1.0)), 0.0))
+        return header + jnp.minimum(fixed, jnp.ceil(entropy) + FLOAT_BITS * self.num_levels)
+
+
+@dataclasses.dataclass(frozen=True)
+class RotatedUniformQuantizer(UniformQuantizer):
+    """`UniformQuantizer` after a random rotation that all clients share, which evens out large numbers: unbiased.
+
+    See fedjax.aggregators.rotated_uniform_stochastic_quantizer (Suresh et al., 2017). Vectors are padded to a power
+    of two, and the padding is sent too.
+    """
+
+    def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
+        """See `Codec.encode`."""
+        return super().encode(rotate(x, shared_key), key, shared_key)
+
+    def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
+        """See `Codec.decode`."""
+        rotated = super().decode(sent, rotated_size(size), key, shared_key)
+        return rotate_back(rotated, size, shared_key)
+
+
+@dataclasses.dataclass(frozen=True)
+class Drive(Codec):
+    """One bit a number: the signs after a rotation of the client's own, and one scale.
+
+    See Vargaftik et al. 2021, "DRIVE: One-bit Distributed Mean Estimation";
+    fedjax.aggregators.structured_drive_quantizer.
+
+    Attributes:
+      unbiased: whether the scale makes the mean over rotations exact (the paper's theorem 2), or the error of a single
+        vector least.
+    """
+
+    unbiased: bool = True
+
+    def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
+        """See `Codec.encode`: bits, bool (d,), and the scale."""
+        del shared_key
+        rotated = rotate(x, key)
+        total = jnp.sum(jnp.abs(rotated))
+        if self.unbiased:
+            scale = jnp.where(total > 0, jnp.sum(jnp.square(rotated)) / jnp.where(total > 0, total, 1.0), 0.0)
+        else:
+            scale = total / rotated.shape[0]
+        return {"positive": rotated >= 0, "scale": scale}
+
+    def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
+        """See `Codec.decode`."""
+        return rotate_back(jnp.where(sent["positive"], sent["scale"], -sent["scale"]), size, key)
+
+    def bits(self, sent: Any, size: int) -> Any:
+        """See `Codec.bits`."""
+        return jnp.float32(rotated_size(size) + FLOAT_BITS)
+
+
+@dataclasses.dataclass(frozen=True)
+class TernGrad(Codec):
+    """Minus, zero or plus the largest magnitude, at random in proportion to size: unbiased unless it clips.
+
+    See Wen et al. 2017, "TernGrad"; fedjax.aggregators.terngrad_quantizer. Five such numbers take a byte.
+
+    Attributes:
+      clip_stddevs: numbers beyond this many standard deviations are clipped first (the paper's 2.5); None for none.
+    """
+
+    clip_stddevs: float | None = None
+
+    def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
+        """See `Codec.encode`: int8 (d,) of -1, 0 and 1, and the magnitude."""
+        del shared_key
+        if self.clip_stddevs is not None:
+            bound = self.clip_stddevs * jnp.std(x)
+            x = jnp.clip(x, -bound, bound)
+        scale = jnp.max(jnp.abs(x))
+        share = jnp.abs(x) / jnp.where(scale > 0, scale, 1.0)
+        chosen = jax.random.uniform(key, x.shape) < share
+        return {"sign": jnp.where(chosen, jnp.sign(x), 0).astype(jnp.int8), "scale": scale}
+
+    def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
+        """See `Codec.decode`."""
+        return sent["sign"].astype(sent["scale"].dtype) * sent["scale"]
+
+    def bits(self, sent: Any, size: int) -> Any:
+        """See `Codec.bits`."""
+        return jnp.float32(8 * -(-size // 5) + FLOAT_BITS)
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK(Codec):
+    """The numbers of largest magnitude, the rest being zero: biased.
+
+    Attributes:
+      fraction: the share of numbers that is sent, in (0, 1]; at least one number.
+    """
+
+    fraction: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise InputError(f"TopK: fraction is in (0, 1], not {self.fraction}.")
+
+    def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
+        """See `Codec.encode`: values (k,) and places, int32 (k,)."""
+        del key, shared_key
+        number = max(1, math.ceil(self.fraction * x.shape[0]))
+        _, place = jax.lax.top_k(jnp.abs(x), number)
+        return {"value": x[place], "place": place}
+
+    def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
+        """See `Codec.decode`."""
+        return jnp.zeros((size,), sent["value"].dtype).at[sent["place"]].set(sent["value"])
+
+    def bits(self, sent: Any, size: int) -> Any:
+        """See `Codec.bits`: places as numbers or as one bit for each, whichever is less."""
+        number = sent["value"].shape[0]
+        places = min(number * math.ceil(math.log2(max(size, 2))), size)
+        return jnp.float32(number * FLOAT_BITS + places)

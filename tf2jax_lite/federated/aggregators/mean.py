@@ -1,0 +1,87 @@
+"""Sums and means, in the memory of one update. See tff.aggregators.{SumFactory, MeanFactory, UnweightedMeanFactory}."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
+from .base import Factory, cast_like, float_template, keep_rows, scale_rows, zeros_like
+
+__all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SumFactory(Factory):
+    """The sum of updates; weights count for nothing. Integer leaves are summed exactly (modulo their dtype)."""
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        wide = jax.tree.map(
+            lambda t: jax.ShapeDtypeStruct(
+                t.shape, jnp.promote_types(t.dtype, jnp.float32) if jnp.issubdtype(t.dtype, jnp.floating) else t.dtype
+            ),
+            template,
+        )
+
+        def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+            del state, key
+            kept = keep_rows(updates.update, updates.mask)
+            return jax.tree.map(lambda a, x: a + jnp.sum(x, axis=0, dtype=a.dtype), accumulator, kept)
+
+        return AggregationProcess(
+            initialize=lambda: (),
+            zero=lambda state, num_clients: zeros_like(wide),
+            accumulate=accumulate,
+            merge=lambda a, b: jax.tree.map(jnp.add, a, b),
+            report=lambda state, accumulator, key: MeasuredProcessOutput((), cast_like(accumulator, template), {}),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanFactory(Factory):
+    """The weighted mean of updates. Without any weight it is zero: a round that nobody took part in changes nothing.
+
+    Attributes:
+      value_sum_factory: how updates times weights are summed; `SumFactory` by default.
+    """
+
+    value_sum_factory: Factory | None = None
+    weighted = True
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        wide = float_template(template, type(self).__name__)
+        inner = (self.value_sum_factory or SumFactory()).create(wide)
+
+        def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+            given = updates.weight if self.weighted else jnp.ones(updates.mask.shape, jnp.float32)
+            weight = jnp.where(updates.mask, given, 0).astype(jnp.float32)
+            update = scale_rows(updates.update, weight) if self.weighted else updates.update
+            scaled = updates._replace(update=cast_like(update, wide))
+            return accumulator[0] + jnp.sum(weight), inner.accumulate(state, accumulator[1], scaled, key)
+
+        def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
+            total, found = accumulator[0], inner.report(state, accumulator[1], key)
+            safe = jnp.where(total > 0, total, 1.0)
+            mean = jax.tree.map(lambda x: jnp.where(total > 0, x / safe.astype(x.dtype), 0), found.result)
+            measured = {"mean_value": found.measurements} if found.measurements else {}
+            return MeasuredProcessOutput(found.state, cast_like(mean, template), measured)
+
+        return AggregationProcess(
+            initialize=inner.initialize,
+            zero=lambda state, num_clients: (jnp.zeros((), jnp.float32), inner.zero(state, num_clients)),
+            accumulate=accumulate,
+            merge=lambda a, b: (a[0] + b[0], inner.merge(a[1], b[1])),
+            report=report,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class UnweightedMeanFactory(MeanFactory):
+    """The mean of updates; weights count for nothing. Without any client it is zero."""
+
+    weighted = False

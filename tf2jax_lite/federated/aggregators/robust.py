@@ -1,0 +1,230 @@
+"""Aggregations that a few wrong clients cannot move far. All but the geometric median count clients alike.
+
+These need all updates at once, so the accumulator holds one row for each client of the cohort: memory is the cohort's
+padded size times one update. Rows are placed by the client's index: chunks and their order change nothing.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import InputError
+from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
+from .base import Factory, cast_like, float_template, keep_rows, rows, zeros_like
+
+__all__ = ["CoordinateMedianFactory", "GeometricMedianFactory", "KrumFactory", "TrimmedMeanFactory"]
+
+
+@dataclasses.dataclass(frozen=True)
+class BufferedFactory(Factory):
+    """An aggregation over all updates of the cohort together."""
+
+    @abc.abstractmethod
+    def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
+        """Returns the aggregate and measurements.
+
+        Args:
+          update: pytree with float leaves (n, ...), in the order of the cohort; zero where masked.
+          weight: float32 (n,), zero where masked.
+          mask: bool (n,), at times all False.
+        """
+
+    def check(self, num_clients: int) -> None:
+        """Raises InputError where so few clients cannot be aggregated."""
+        del num_clients
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        wide = float_template(template, type(self).__name__)
+
+        def zero(state: Any, num_clients: int) -> Any:
+            del state
+            self.check(num_clients)
+            empty = jnp.zeros((num_clients,), jnp.float32)
+            return zeros_like(wide, (num_clients,)), empty, jnp.zeros((num_clients,), bool)
+
+        def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+            del state, key
+            size = accumulator[2].shape[0]
+            # Padding may carry any index, another client's too: it is written outside, that is, nowhere.
+            place = jnp.where(updates.mask, updates.index, size)
+            new = cast_like(updates.update, wide), updates.weight, updates.mask
+            return jax.tree.map(lambda a, x: a.at[place].set(x.astype(a.dtype), mode="drop"), accumulator, new)
+
+        def merge(a: Any, b: Any) -> Any:
+            return jax.tree.map(lambda x, y: jnp.where(rows(b[2], y), y, x), a, b)
+
+        def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
+            del state, key
+            result, measured = self.combine(*accumulator)
+            return MeasuredProcessOutput((), cast_like(result, template), measured)
+
+        return AggregationProcess(lambda: (), zero, accumulate, merge, report)
+
+
+def _sorted_rows(x: Any, mask: Any) -> Any:
+    """Returns the rows that count, sorted coordinate by coordinate, then the others."""
+    return jnp.sort(jnp.where(rows(mask, x), x, jnp.inf), axis=0)
+
+
+def _mean_of_ranks(update: Any, mask: Any, first: Any, last: Any) -> Any:
+    """Returns the mean, by coordinate, of values with ranks in [first, last]; zero where there are no clients."""
+    rank = jnp.arange(mask.shape[0])
+    chosen = (rank >= first) & (rank <= last) & jnp.any(mask)
+    number = jnp.maximum(jnp.sum(chosen), 1)
+
+    def leaf(x: Any) -> Any:
+        return jnp.sum(keep_rows(_sorted_rows(x, mask), chosen), axis=0) / number.astype(x.dtype)
+
+    return jax.tree.map(leaf, update)
+
+
+@dataclasses.dataclass(frozen=True)
+class CoordinateMedianFactory(BufferedFactory):
+    """The median of each coordinate; of an even number of clients, the mean of the middle two (Yin et al., 2018)."""
+
+    def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
+        """See `BufferedFactory.combine`."""
+        number = jnp.sum(mask)
+        return _mean_of_ranks(update, mask, (number - 1) // 2, number // 2), {}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrimmedMeanFactory(BufferedFactory):
+    """The mean of each coordinate without its lowest and highest values (Yin et al., 2018).
+
+    Measures num_trimmed: how many values were left out at each end.
+
+    Attributes:
+      trim_fraction: the share of clients left out at each end, in [0, 0.5); rounded down to a number of clients.
+    """
+
+    trim_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.trim_fraction < 0.5:
+            raise InputError(f"TrimmedMeanFactory: trim_fraction is in [0, 0.5), not {self.trim_fraction}.")
+
+    def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
+        """See `BufferedFactory.combine`."""
+        number = jnp.sum(mask, dtype=jnp.int32)
+        # A little more, since 0.1 * 30 in floating point may be just below 3.
+        trimmed = jnp.floor(number * self.trim_fraction + 1e-4).astype(jnp.int32)
+        trimmed = jnp.minimum(trimmed, jnp.maximum(number - 1, 0) // 2)
+        return _mean_of_ranks(update, mask, trimmed, number - 1 - trimmed), {"num_trimmed": trimmed}
+
+
+def _squared_distances(update: Any) -> Any:
+    """Returns squared distances between clients, float32 (n, n); row by row, in the memory of the updates."""
+    leaves = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(update)]
+
+    def from_one(one: list[Any]) -> Any:
+        # Differences, not the product of the matrix with itself, which loses the distances of near clients.
+        return sum(jnp.sum(jnp.square(x - o), axis=1) for x, o in zip(leaves, one, strict=True))
+
+    return jax.lax.map(from_one, leaves)
+
+
+@dataclasses.dataclass(frozen=True)
+class KrumFactory(BufferedFactory):
+    """The update nearest to its neighbours, or the mean of the nearest ``num_selected`` (Blanchard et al., 2017).
+
+    A client's score is the sum of squared distances to its ``n - num_byzantine - 2`` nearest others. Measures
+    num_selected.
+
+    Attributes:
+      num_byzantine: how many clients may be wrong; the paper's guarantee needs ``n >= 2 * num_byzantine + 3``.
+      num_selected: how many updates are averaged: 1 is Krum, more multi-Krum.
+    """
+
+    num_byzantine: int = 0
+    num_selected: int = 1
+
+    def __post_init__(self) -> None:
+        if self.num_byzantine < 0 or self.num_selected < 1:
+            raise InputError(
+                f"KrumFactory: num_byzantine {self.num_byzantine} is below 0, "
+                f"or num_selected {self.num_selected} below 1."
+            )
+
+    def check(self, num_clients: int) -> None:
+        """See `BufferedFactory.check`."""
+        if num_clients < 2 * self.num_byzantine + 3:
+            raise InputError(
+                f"KrumFactory: {num_clients} clients a round are too few to withstand {self.num_byzantine} wrong ones; "
+                f"at least {2 * self.num_byzantine + 3} are needed."
+            )
+
+    def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
+        """See `BufferedFactory.combine`."""
+        n = mask.shape[0]
+        number = jnp.sum(mask, dtype=jnp.int32)
+        distances = _squared_distances(update)
+        others = mask[None, :] & ~jnp.eye(n, dtype=bool)
+        # Not inf times 0: what is beyond the neighbours is left out by rank.
+        nearest = jnp.sort(jnp.where(others, distances, jnp.inf), axis=1)
+        count = jnp.clip(number - self.num_byzantine - 2, 1, jnp.maximum(number - 1, 0))
+        score = jnp.sum(jnp.where(jnp.arange(n) < count, nearest, 0.0), axis=1)
+        score = jnp.where(mask & jnp.isfinite(score), score, jnp.inf)
+        rank = jnp.zeros((n,), jnp.int32).at[jnp.argsort(score)].set(jnp.arange(n, dtype=jnp.int32))
+        chosen = mask & (rank < self.num_selected)
+        selected = jnp.sum(chosen, dtype=jnp.int32)
+        kept = keep_rows(update, chosen)
+        mean = jax.tree.map(lambda x: jnp.sum(x, axis=0) / jnp.maximum(selected, 1).astype(x.dtype), kept)
+        return mean, {"num_selected": selected}
+
+
+@dataclasses.dataclass(frozen=True)
+class GeometricMedianFactory(BufferedFactory):
+    """The point with the least sum of distances to the updates, by smoothed Weiszfeld steps (Pillutla et al., 2022).
+
+    Measures num_iterations, and distance: the weighted mean distance to the result.
+
+    Attributes:
+      num_iterations: at most this many steps.
+      smoothing: distances below it count as it; above 0.
+      tolerance: steps end once one improves the objective by less than this share.
+      weighted: whether distances count in proportion to the clients' weights.
+    """
+
+    num_iterations: int = 100
+    smoothing: float = 1e-6
+    tolerance: float = 1e-6
+    weighted: bool = True
+
+    def __post_init__(self) -> None:
+        if self.num_iterations < 1 or not self.smoothing > 0 or self.tolerance < 0:
+            raise InputError(
+                "GeometricMedianFactory: num_iterations is at least 1, smoothing above 0 and tolerance not below 0."
+            )
+
+    def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
+        """See `BufferedFactory.combine`."""
+        given = jnp.where(mask, weight if self.weighted else 1.0, 0.0)
+        share = given / jnp.maximum(jnp.sum(given), jnp.finfo(jnp.float32).tiny)
+
+        def mean(by: Any) -> Any:
+            by = by / jnp.maximum(jnp.sum(by), jnp.finfo(jnp.float32).tiny)
+            return jax.tree.map(lambda x: jnp.sum(x * rows(by, x).astype(x.dtype), axis=0), update)
+
+        def distances(point: Any) -> Any:
+            squares = jax.tree.map(lambda x, p: jnp.sum(jnp.square(x - p), axis=tuple(range(1, x.ndim))), update, point)
+            return jnp.maximum(jnp.sqrt(jnp.asarray(sum(jax.tree.leaves(squares)))), self.smoothing)
+
+        def step(carry: Any) -> Any:
+            i, _, far, objective, _ = carry
+            point = mean(share / far)
+            far = distances(point)
+            found = jnp.sum(share * far)
+            return i + 1, point, far, found, objective - found > self.tolerance * objective
+
+        start = mean(share)
+        far = distances(start)
+        begin = (jnp.int32(0), start, far, jnp.sum(share * far), jnp.bool_(True))
+        number, point, _, objective, _ = jax.lax.while_loop(lambda c: c[4] & (c[0] < self.num_iterations), step, begin)
+        return point, {"num_iterations": number, "distance": objective}

@@ -1,0 +1,83 @@
+"""Leaves out clients whose updates cannot be used, and counts them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..process import AggregationProcess, ClientUpdates
+from .base import Factory, Stage, before, rows
+from .mean import MeanFactory
+
+__all__ = ["ScreeningFactory", "finite_clients", "screen_updates"]
+
+
+def finite_clients(update: Any) -> Any:
+    """Returns for each client whether every number of its update is finite, bool (n,). Leaves have shape (n, ...)."""
+    found = [
+        jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
+        for x in jax.tree.leaves(update)
+        if jnp.issubdtype(x.dtype, jnp.inexact)
+    ]
+    count = jax.tree.leaves(update)[0].shape[0]
+    return jnp.all(jnp.stack([jnp.ones((count,), bool), *found]), axis=0)
+
+
+def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: Any = None) -> tuple[ClientUpdates, Any]:
+    """Masks clients that dropped out, have no data, or sent something that is not finite; counts each kind.
+
+    Args:
+      updates: the updates; ``mask`` is False where nothing came from a client.
+      num_examples: how many examples each client has, (n,); a client without any is empty. By default its weight.
+      present: bool (n,), False for padding of the cohort. By default all are, so padding counts as dropped.
+
+    Returns:
+      ``(updates, counts)``: the updates with a smaller mask, and with zeros in place of what is masked; int32 counts
+      num_clients, num_dropped, num_empty, num_non_finite, num_aggregated, of which the first is the sum of the others.
+    """
+    n = updates.mask.shape
+    present = jnp.ones(n, bool) if present is None else jnp.asarray(present, bool)
+    came = updates.mask & present
+    empty = came & (jnp.asarray(updates.weight if num_examples is None else num_examples) == 0)
+    usable = finite_clients(updates.update) & jnp.isfinite(updates.weight) & (updates.weight >= 0)
+    mask = came & ~empty & usable
+    kinds = {
+        "num_clients": present,
+        "num_dropped": present & ~came,
+        "num_empty": empty,
+        "num_non_finite": came & ~empty & ~usable,
+        "num_aggregated": mask,
+    }
+
+    def keep(x: Any) -> Any:
+        return jnp.where(rows(mask, x), x, jnp.zeros((), x.dtype))
+
+    screened = updates._replace(
+        update=jax.tree.map(keep, updates.update), weight=keep(jnp.asarray(updates.weight)), mask=mask
+    )
+    return screened, {name: jnp.sum(kind, dtype=jnp.int32) for name, kind in kinds.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class ScreeningFactory(Factory):
+    """Aggregates only what `screen_updates` lets through, and measures its counts (padding counts as dropped).
+
+    Attributes:
+      inner_agg_factory: what aggregates the rest; the weighted mean by default.
+    """
+
+    inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        names = ("num_clients", "num_dropped", "num_empty", "num_non_finite", "num_aggregated")
+        stage = Stage(
+            initialize=lambda: (),
+            zero=lambda: {name: jnp.zeros((), jnp.int32) for name in names},
+            transform=lambda state, updates, key: screen_updates(updates),
+            finish=lambda state, tally, key: (state, tally),
+        )
+        return before(stage, self.inner_agg_factory.create(template), "screening")

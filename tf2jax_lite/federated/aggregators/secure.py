@@ -1,0 +1,199 @@
+"""A simulation of secure aggregation: the server sees sums of masked integers alone.
+
+After Bonawitz et al. 2017 (pairwise masks, own masks, recovery from dropped clients) and Bell et al. 2020 (masks with
+some neighbours only). Numbers become integers modulo 2**k. Client i adds a mask of its own, and for each neighbour j a
+mask that both know: i adds it if i < j and subtracts it otherwise. In the sum pairs cancel. What the server learns at
+the end, it may learn: the own masks of clients that answered, and the pairwise masks between those and the ones that
+did not. Everything is arithmetic on integers, so the sum is exact. Key agreement and secret sharing, which would
+deliver the seeds, are not simulated: seeds come from the round's key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import InputError
+from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
+from .base import Factory, cast_like, float_template, rows
+
+__all__ = ["SecureSumFactory"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SecureSumFactory(Factory):
+    """The sum of updates as secure aggregation gives it; a `MeanFactory`'s value_sum_factory, say.
+
+    Each number is clipped to [-bound, bound] and rounded to a multiple of a step. The step is such that the sum of the
+    cohort fits: about ``bound * num_clients / 2**(modulus_bits - 1)``. Weights count for nothing. Measures
+    secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and secure_sum_failed.
+
+    Attributes:
+      bound: the largest magnitude of a number, above 0. As a part of a weighted mean it covers updates times weights.
+      modulus_bits: k, from 8 to 32.
+      num_neighbors: how many others each client shares masks with (even); None for all. The work grows with it.
+      min_clients: with fewer survivors the round fails: the result is zero.
+    """
+
+    bound: float
+    modulus_bits: int = 32
+    num_neighbors: int | None = None
+    min_clients: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.bound > 0:
+            raise InputError(f"SecureSumFactory: bound is above 0, not {self.bound}.")
+        if not 8 <= self.modulus_bits <= 32:
+            raise InputError(f"SecureSumFactory: modulus_bits is from 8 to 32, not {self.modulus_bits}.")
+        if self.num_neighbors is not None and (self.num_neighbors < 2 or self.num_neighbors % 2):
+            raise InputError(f"SecureSumFactory: num_neighbors is even and at least 2, not {self.num_neighbors}.")
+
+    def levels(self, num_clients: int) -> int:
+        """Returns the largest integer that one client sends.
+
+        Raises:
+          InputError: the modulus has no room for the sum of so many.
+        """
+        levels = (2 ** (self.modulus_bits - 1) - 1) // num_clients
+        if levels < 1:
+            raise InputError(f"SecureSumFactory: 2**{self.modulus_bits} has no room for {num_clients} clients.")
+        # A float32 above 2**24 may round up.
+        return levels if levels <= 2**24 else int(np.nextafter(np.float32(levels), np.float32(0)))
+
+    def quantize(self, update: Any, num_clients: int) -> Any:
+        """Returns updates as uint32, in two's complement modulo 2**modulus_bits."""
+        levels = self.levels(num_clients)
+
+        def leaf(x: Any) -> Any:
+            scaled = jnp.round(jnp.clip(x / self.bound, -1, 1) * levels).astype(jnp.int32)
+            return self._reduced(jax.lax.bitcast_convert_type(scaled, jnp.uint32))
+
+        return jax.tree.map(leaf, update)
+
+    def client_mask(self, template: Any, key: Any, index: Any, num_clients: int) -> Any:
+        """Returns all that the client at ``index`` adds to its update: pytree of uint32 in the template's shapes."""
+        mask, offsets = _draw(template, _own_key(key, index)), self._offsets(num_clients)
+        if offsets.size:
+
+            def add(k: Any, mask: Any) -> Any:
+                return _add(mask, _pair(template, key, index, (index + offsets[k]) % num_clients))
+
+            mask = jax.lax.fori_loop(0, offsets.size, add, mask)
+        return jax.tree.map(self._reduced, mask)
+
+    def create(self, template: Any) -> AggregationProcess:
+        """See `Factory.create`."""
+        wide = float_template(template, "SecureSumFactory")
+
+        def zero(state: Any, num_clients: int) -> Any:
+            del state
+            self.levels(num_clients)
+            total = jax.tree.map(lambda t: jnp.zeros(t.shape, jnp.uint32), wide)
+            return total, jnp.zeros((num_clients,), bool), jnp.zeros((), jnp.int32)
+
+        def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+            del state
+            total, survived, clipped = accumulator
+            size = survived.shape[0]
+            update = cast_like(updates.update, wide)
+            masks = jax.vmap(lambda i: self.client_mask(wide, key, i, size))(updates.index)
+            sent = _add(self.quantize(update, size), masks)
+            total = jax.tree.map(lambda t, x: t + _sum(x, updates.mask), total, sent)
+            beyond = [
+                jnp.sum(rows(updates.mask, x) & (jnp.abs(x) > self.bound), dtype=jnp.int32)
+                for x in jax.tree.leaves(update)
+            ]
+            survived = survived.at[jnp.where(updates.mask, updates.index, size)].set(True, mode="drop")
+            return total, survived, clipped + sum(beyond)
+
+        def merge(a: Any, b: Any) -> Any:
+            return _add(a[0], b[0]), a[1] | b[1], a[2] + b[2]
+
+        def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
+            del state
+            total, survived, clipped = accumulator
+            size = survived.shape[0]
+            number = jnp.sum(survived, dtype=jnp.int32)
+            failed = number < self.min_clients
+            total = self._unmask(wide, total, survived, key)
+            step = self.bound / self.levels(size)
+
+            def leaf(x: Any, t: Any) -> Any:
+                # Two's complement of k bits: shift up and arithmetically down again.
+                spare = 32 - self.modulus_bits
+                signed = jax.lax.bitcast_convert_type(x << spare, jnp.int32) >> spare
+                return jnp.where(failed, 0, signed.astype(t.dtype) * step)
+
+            result = cast_like(jax.tree.map(leaf, total, wide), template)
+            measured = {
+                "secure_sum_clipped": clipped,
+                "secure_sum_survivors": number,
+                "secure_sum_failed": failed,
+            }
+            return MeasuredProcessOutput((), result, measured)
+
+        return AggregationProcess(lambda: (), zero, accumulate, merge, report)
+
+    def _unmask(self, template: Any, total: Any, survived: Any, key: Any) -> Any:
+        """Takes off the survivors' own masks, and their masks with those that did not answer."""
+        size = survived.shape[0]
+        offsets = jnp.concatenate([jnp.zeros((1,), jnp.int32), self._offsets(size)])
+
+        def one(k: Any, total: Any) -> Any:
+            i, offset = k // offsets.shape[0], offsets[k % offsets.shape[0]]
+            j = (i + offset) % size
+
+            def own() -> Any:
+                return _draw(template, _own_key(key, i))
+
+            def shared() -> Any:
+                return _pair(template, key, i, j)
+
+            def take(total: Any) -> Any:
+                return jax.tree.map(jnp.subtract, total, jax.lax.cond(offset == 0, own, shared))
+
+            # A mask is drawn where it is needed, so without dropped clients this costs one draw for each client.
+            return jax.lax.cond(survived[i] & ((offset == 0) | ~survived[j]), take, lambda t: t, total)
+
+        return jax.lax.fori_loop(0, size * offsets.shape[0], one, total)
+
+    def _reduced(self, x: Any) -> Any:
+        return x & jnp.uint32(2**self.modulus_bits - 1)
+
+    def _offsets(self, size: int) -> jax.Array:
+        """Returns how far around the circle of clients each one's neighbours are."""
+        if self.num_neighbors is None or self.num_neighbors >= size - 1:
+            return jnp.arange(1, size, dtype=jnp.int32)
+        half = self.num_neighbors // 2
+        return jnp.asarray(sorted({o for k in range(1, half + 1) for o in (k, size - k)}), jnp.int32)
+
+
+def _own_key(key: Any, index: Any) -> Any:
+    return jax.random.fold_in(jax.random.fold_in(key, 0), index)
+
+
+def _draw(template: Any, key: Any) -> Any:
+    leaves, form = jax.tree.flatten(template)
+    keys = [jax.random.fold_in(key, i) for i in range(len(leaves))]
+    return jax.tree.unflatten(
+        form, [jax.random.bits(k, t.shape, jnp.uint32) for k, t in zip(keys, leaves, strict=True)]
+    )
+
+
+def _pair(template: Any, key: Any, i: Any, j: Any) -> Any:
+    """Returns what client ``i`` adds for client ``j``: the mask of the two, or its negative."""
+    low, high = jnp.minimum(i, j), jnp.maximum(i, j)
+    pair_key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), low), high)
+    return jax.tree.map(lambda m: jnp.where(i < j, m, -m), _draw(template, pair_key))
+
+
+def _add(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
+
+
+def _sum(x: Any, mask: Any) -> Any:
+    return jnp.sum(jnp.where(rows(mask, x), x, 0), axis=0, dtype=jnp.uint32)

@@ -1,0 +1,171 @@
+"""Agnostic federated averaging: minimizes the loss of the worst mixture of domains.
+
+Sources: Mohri et al. 2019, Ro et al. 2021 ("Communication-Efficient Agnostic Federated Averaging");
+fedjax.algorithms.agnostic_fed_avg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators import MeanFactory, SumFactory
+from tf2jax_lite.federated.blocks import Finalizer
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compose_learning_process
+from tf2jax_lite.federated.data import BatchHParams
+from tf2jax_lite.federated.metrics import MASK_KEY
+from tf2jax_lite.federated.model import Model, model_per_example_loss
+from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.federated.running.cohort import Batching
+
+__all__ = ["DomainState", "build_agnostic_fed_avg"]
+
+PyTree = Any
+
+
+class DomainState(NamedTuple):
+    """The finalizer's state.
+
+    Attributes:
+      optimizer: the server optimizer's state.
+      weights: float32 (domains,), the mixture; sums to 1.
+      window: float32 (rounds, domains), examples by domain in the last rounds.
+    """
+
+    optimizer: PyTree
+    weights: Any
+    window: Any
+
+
+class _Message(NamedTuple):
+    weights: ModelWeights
+    scale: Any
+
+
+def _survey_work(model: Model, domains: int, key_name: str) -> ClientWork:
+    losses_of = model_per_example_loss(model)
+    zeros = {"loss": jnp.zeros(domains), "count": jnp.zeros(domains)}
+
+    def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> Any:
+        return {"sums": zeros, "key": key, "step": jnp.int32(0)}
+
+    def client_step(state: Any, message: ModelWeights, carry: Any, batch: Mapping[str, Any]) -> Any:
+        losses = losses_of(message, batch, jax.random.fold_in(carry["key"], carry["step"]))
+        mask = batch.get(MASK_KEY, jnp.ones(losses.shape, bool))
+        hot = jax.nn.one_hot(batch[key_name], domains) * jnp.asarray(mask)[:, None]
+        sums = {"loss": losses @ hot, "count": jnp.sum(hot, axis=0)}
+        return {**carry, "sums": jax.tree.map(jnp.add, carry["sums"], sums), "step": carry["step"] + 1}
+
+    def client_final(state: Any, message: ModelWeights, carry: Any) -> ClientResult:
+        return ClientResult(carry["sums"], jnp.float32(1), [], {})
+
+    return ClientWork(lambda: (), client_init, client_step, client_final)
+
+
+def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: Any) -> ClientWork:
+    def work(scale: Any) -> ClientWork:
+        return build_model_delta_client_work(
+            model, optimizer, train_metrics=train_metrics, example_weight=lambda batch: scale[batch[key_name]]
+        )
+
+    outer = work(None)
+    return ClientWork(
+        outer.initialize,
+        lambda state, message, key, extra: outer.client_init(state, message.weights, key, extra),
+        lambda state, message, carry, batch: work(message.scale).client_step(state, message.weights, carry, batch),
+        lambda state, message, carry: outer.client_final(state, message.weights, carry),
+        outer.advance,
+        outer.pads_batches,
+    )
+
+
+def build_agnostic_fed_avg(
+    model: Model,
+    client_optimizer: Any,
+    server_optimizer: optax.GradientTransformation | None = None,
+    *,
+    init_domain_weights: Sequence[float],
+    init_domain_window: Sequence[Sequence[float]],
+    domain_learning_rate: float = 0.1,
+    domain_id_key: str = "domain_id",
+    train_metrics: Mapping[str, Any] | None = None,
+    aggregator: Any = None,
+    client_batching: Batching | None = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Builds agnostic federated averaging.
+
+    With domain weights w and a window of examples by domain in the last rounds, an example of domain d weighs
+    a[d] = w[d] / mean of the window[d] in its batch's mean loss; a client weighs the sum of its examples' weights.
+    After the round w[d] <- w[d] * exp(lr * mean loss of domain d at the round's first weights), scaled to sum 1
+    (exponentiated gradient), and the window moves on.
+
+    Args:
+      model: the model.
+      client_optimizer: see `build_weighted_fed_avg`.
+      server_optimizer: ``optax.sgd(1.0)`` by default.
+      init_domain_weights: (domains,), positive; scaled to sum 1.
+      init_domain_window: (rounds, domains), positive: examples by domain to start with.
+      domain_learning_rate: lr; 0 keeps the weights of domains.
+      domain_id_key: the batch's key of the domain's number, integers (n,).
+      train_metrics: see `build_weighted_fed_avg`.
+      aggregator: the weighted mean by default.
+      client_batching: see `compose_learning_process`.
+      **options: see `compose_learning_process`.
+
+    Raises:
+      InputError: weights or window of the wrong shape, or not positive.
+    """
+    start = np.asarray(init_domain_weights, np.float32)
+    window = np.asarray(init_domain_window, np.float32)
+    if start.ndim != 1 or window.ndim != 2 or window.shape[1] != len(start) or not len(window):
+        raise InputError(
+            f"build_agnostic_fed_avg: init_domain_weights is (domains,) and init_domain_window (rounds, domains); got "
+            f"{start.shape} and {window.shape}"
+        )
+    if (start <= 0).any() or (window <= 0).any():
+        raise InputError("build_agnostic_fed_avg: init_domain_weights and init_domain_window are positive")
+    domains = len(start)
+    optimizer = server_optimizer or optax.sgd(1.0)
+
+    def message(weights: ModelWeights, state: DomainState, found: Any) -> _Message:
+        return _Message(weights, state.weights / jnp.mean(state.window, axis=0))
+
+    def finalize(state: DomainState, weights: ModelWeights, found: Surveyed) -> MeasuredProcessOutput:
+        grads = jax.tree.map(jnp.negative, found.aggregate)
+        updates, opt_state = optimizer.update(grads, state.optimizer, weights.trainable)
+        count = found.survey["count"]
+        loss = found.survey["loss"] / jnp.maximum(count, 1)
+        mixture = state.weights * jnp.exp(domain_learning_rate * loss)
+        mixture = mixture / jnp.sum(mixture)
+        moved = jnp.concatenate([state.window[1:], count[None]])
+        new = weights._replace(trainable=optax.apply_updates(weights.trainable, updates))
+        measured = {"domain_weights": mixture, "domain_loss": loss, "domain_num_examples": count}
+        return MeasuredProcessOutput(DomainState(opt_state, mixture, moved), new, measured)
+
+    def initialize(weights: ModelWeights) -> DomainState:
+        return DomainState(optimizer.init(weights.trainable), jnp.asarray(start / start.sum()), jnp.asarray(window))
+
+    sums = {name: jax.ShapeDtypeStruct((domains,), jnp.float32) for name in ("loss", "count")}
+    survey = Survey(
+        _survey_work(model, domains, domain_id_key),
+        SumFactory().create(sums),
+        message,
+        None if client_batching is None else BatchHParams(client_batching.batch_size),
+    )
+    return compose_learning_process(
+        model,
+        client_work=_training_work(model, client_optimizer, domain_id_key, train_metrics),
+        aggregator=MeanFactory() if aggregator is None else aggregator,
+        finalizer=Finalizer(initialize, finalize),
+        survey=survey,
+        client_batching=client_batching,
+        **options,
+    )

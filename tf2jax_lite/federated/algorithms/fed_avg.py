@@ -1,0 +1,157 @@
+"""Federated averaging and its near relatives: one client work, one mean, one server optimizer.
+
+Sources: McMahan et al. 2017 (FedAvg), Li et al. 2018 (FedProx), Reddi et al. 2020 (FedOpt);
+tff.learning.algorithms.build_weighted_fed_avg and its siblings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import optax
+
+from tf2jax_lite.federated.aggregators import MeanFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.blocks import Distributor, build_apply_optimizer_finalizer
+from tf2jax_lite.federated.client_work import (
+    ClientOptimizer,
+    ClientWeighting,
+    build_fed_sgd_client_work,
+    build_model_delta_client_work,
+)
+from tf2jax_lite.federated.compose import LearningState, compose_learning_process
+from tf2jax_lite.federated.metrics import Metric
+from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.federated.running import Execution
+from tf2jax_lite.federated.running.cohort import Batching
+
+__all__ = ["build_fed_prox", "build_fed_sgd", "build_unweighted_fed_avg", "build_weighted_fed_avg"]
+
+
+def build_weighted_fed_avg(
+    model: Model,
+    client_optimizer: ClientOptimizer,
+    server_optimizer: optax.GradientTransformation | None = None,
+    *,
+    client_weighting: ClientWeighting = "num_examples",
+    proximal_strength: float = 0.0,
+    distributor: Distributor | None = None,
+    aggregator: Any = None,
+    train_metrics: Mapping[str, Metric] | None = None,
+    client_batching: Batching | None = None,
+    client_execution: Execution = "auto",
+    clients_per_chunk: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+) -> LearningProcess[LearningState]:
+    """Builds federated averaging: the weighted mean of clients' changes is the server's gradient, negated.
+
+    FedOpt is this with another server optimizer: ``optax.adam``, ``optax.yogi``, ``optax.adagrad``, or
+    ``optax.sgd(lr, momentum=0.9)``. See tff.learning.algorithms.build_weighted_fed_avg.
+
+    Args:
+      model: the model.
+      client_optimizer: an optax transformation for each client's training, or a function from the round's number
+        (int32, traced) to one: ``lambda r: optax.sgd(0.1 * 0.99**r)``.
+      server_optimizer: ``optax.sgd(1.0)`` by default. Its schedules count rounds.
+      client_weighting: ``"num_examples"`` or ``"uniform"``.
+      proximal_strength: see `build_fed_prox`.
+      distributor: see `compose_learning_process`.
+      aggregator: the weighted mean by default; see `compose_learning_process`.
+      train_metrics: metrics of predictions in training mode, beside ``loss`` and ``num_examples``.
+      client_batching: see `compose_learning_process`.
+      client_execution: see `compose_learning_process`.
+      clients_per_chunk: see `compose_learning_process`.
+      mesh: see `compose_learning_process`.
+
+    Raises:
+      InputError: an option does not fit.
+    """
+    work = build_model_delta_client_work(
+        model,
+        client_optimizer,
+        client_weighting=client_weighting,
+        proximal_strength=proximal_strength,
+        train_metrics=train_metrics,
+    )
+    return compose_learning_process(
+        model,
+        client_work=work,
+        aggregator=MeanFactory() if aggregator is None else aggregator,
+        finalizer=build_apply_optimizer_finalizer(server_optimizer or optax.sgd(1.0)),
+        distributor=distributor,
+        client_batching=client_batching,
+        client_execution=client_execution,
+        clients_per_chunk=clients_per_chunk,
+        mesh=mesh,
+    )
+
+
+def build_unweighted_fed_avg(
+    model: Model,
+    client_optimizer: ClientOptimizer,
+    server_optimizer: optax.GradientTransformation | None = None,
+    *,
+    aggregator: Any = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Builds federated averaging in which every client counts the same. Arguments as for `build_weighted_fed_avg`."""
+    return build_weighted_fed_avg(
+        model,
+        client_optimizer,
+        server_optimizer,
+        client_weighting="uniform",
+        aggregator=UnweightedMeanFactory() if aggregator is None else aggregator,
+        **options,
+    )
+
+
+def build_fed_prox(
+    model: Model,
+    proximal_strength: float,
+    client_optimizer: ClientOptimizer,
+    server_optimizer: optax.GradientTransformation | None = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Builds FedProx: clients' losses have a term mu/2 * |w - w_server|^2. See `build_weighted_fed_avg`.
+
+    Args:
+      model: the model.
+      proximal_strength: mu, 0 or more.
+      client_optimizer: as for `build_weighted_fed_avg`.
+      server_optimizer: as for `build_weighted_fed_avg`.
+      **options: as for `build_weighted_fed_avg`.
+    """
+    return build_weighted_fed_avg(
+        model, client_optimizer, server_optimizer, proximal_strength=proximal_strength, **options
+    )
+
+
+def build_fed_sgd(
+    model: Model,
+    server_optimizer: optax.GradientTransformation | None = None,
+    *,
+    client_weighting: ClientWeighting = "num_examples",
+    train_metrics: Mapping[str, Metric] | None = None,
+    aggregator: Any = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Builds federated SGD: clients send gradients at the server's weights. See tff.learning.algorithms.build_fed_sgd.
+
+    Args:
+      model: the model.
+      server_optimizer: ``optax.sgd(0.1)`` by default, as TFF's.
+      client_weighting: ``"num_examples"`` or ``"uniform"``.
+      train_metrics: see `build_weighted_fed_avg`.
+      aggregator: see `compose_learning_process`.
+      **options: see `compose_learning_process`.
+    """
+    work = build_fed_sgd_client_work(model, client_weighting=client_weighting, train_metrics=train_metrics)
+    return compose_learning_process(
+        model,
+        client_work=work,
+        aggregator=MeanFactory() if aggregator is None else aggregator,
+        finalizer=build_apply_optimizer_finalizer(server_optimizer or optax.sgd(0.1)),
+        **options,
+    )

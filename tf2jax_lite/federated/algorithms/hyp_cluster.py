@@ -1,0 +1,150 @@
+"""HypCluster: several models at once, each client trains the one that fits it best.
+
+Sources: Mansour et al. 2020, "Three Approaches for Personalization with Applications to Federated Learning";
+fedjax.algorithms.hyp_cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators import SumFactory
+from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.compose import LearningState, as_clients, reusable, round_keys
+from tf2jax_lite.federated.data import BatchHParams
+from tf2jax_lite.federated.model import Model, evaluate_stats
+from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.running import Cohort, CohortRunner
+from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running.strategies import Context
+
+__all__ = ["HypClusterState", "build_hyp_cluster"]
+
+PyTree = Any
+
+
+class HypClusterState(NamedTuple):
+    """The server's state.
+
+    Attributes:
+      round: int32 scalar, rounds done.
+      key: the training's JAX key.
+      clusters: the training state of each cluster.
+    """
+
+    round: Any
+    key: Any
+    clusters: tuple[LearningState, ...]
+
+
+def _choosing_work(model: Model) -> ClientWork:
+    """Returns the work whose output is the mean loss under each cluster's weights, float32 (clusters,)."""
+    bare = Model(model.init, model.apply_for_train, model.apply_for_eval, model.train_loss, {}, model.changes)
+
+    def stats(message: PyTree, batch: Mapping[str, Any]) -> Any:
+        return jax.vmap(lambda weights: evaluate_stats(bare, weights, batch)["loss"])(message)
+
+    def client_init(state: Any, message: PyTree, key: Any, client_input: Any) -> Any:
+        count = jax.tree.leaves(message)[0].shape[0]
+        return {"loss": jnp.zeros(count), "count": jnp.float32(0)}
+
+    def client_step(state: Any, message: PyTree, carry: Any, batch: Mapping[str, Any]) -> Any:
+        found = stats(message, batch)
+        return {"loss": carry["loss"] + found.accum, "count": carry["count"] + found.weight[0]}
+
+    def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
+        return ClientResult((), jnp.float32(1), [], {}, carry["loss"] / jnp.maximum(carry["count"], 1))
+
+    return ClientWork(lambda: (), client_init, client_step, client_final)
+
+
+def build_hyp_cluster(
+    model: Model,
+    num_clusters: int,
+    client_optimizer: Any = None,
+    server_optimizer: Any = None,
+    *,
+    process: LearningProcess[LearningState] | None = None,
+    client_batching: Batching | None = None,
+    **options: Any,
+) -> LearningProcess[HypClusterState]:
+    """Builds HypCluster: each client trains the cluster whose weights have the least mean loss on its data.
+
+    Args:
+      model: the model.
+      num_clusters: how many sets of weights.
+      client_optimizer: see `build_weighted_fed_avg`.
+      server_optimizer: see `build_weighted_fed_avg`; each cluster has its own state.
+      process: how a cluster trains; weighted FedAvg by default.
+      client_batching: see `compose_learning_process`.
+      **options: of FedAvg.
+
+    Returns:
+      The process. ``initialize(key, params=[weights of each cluster])``; without params the key draws them, a key for
+      each cluster: a pretrained model ignores keys and needs params. ``get_model_weights(state)`` gives a tuple.
+      ``next`` takes the clients of `compose_learning_process`; metrics have ``clusters`` (each cluster's own, for those
+      that were trained) and ``client_cluster`` (for each client its cluster, -1 without data).
+
+    Raises:
+      InputError: an option out of range.
+    """
+    if num_clusters < 1:
+        raise InputError(f"build_hyp_cluster: num_clusters is at least 1, not {num_clusters}")
+    if process is None and client_optimizer is None:
+        raise InputError("build_hyp_cluster: give client_optimizer, or process")
+    inner = process or build_weighted_fed_avg(
+        model, client_optimizer, server_optimizer, client_batching=client_batching, **options
+    )
+    nothing = SumFactory().create(())
+    chooser = CohortRunner(
+        _choosing_work(model), nothing, options.get("client_execution", "auto"), options.get("clients_per_chunk")
+    )
+    evaluation = None if client_batching is None else BatchHParams(client_batching.batch_size)
+
+    def initialize(key: Any = None, *, params: Sequence[Any] | None = None) -> HypClusterState:
+        key = jax.random.key(0) if key is None else key
+        if params is not None and len(params) != num_clusters:
+            raise InputError(f"build_hyp_cluster: params has {len(params)} entries for {num_clusters} clusters")
+        keys = jax.random.split(key, num_clusters)
+        given = params or [None] * num_clusters
+        return HypClusterState(
+            jnp.int32(0), key, tuple(inner.initialize(k, params=p) for k, p in zip(keys, given, strict=True))
+        )
+
+    def choose(state: HypClusterState, clients: Sequence[Any]) -> np.ndarray:
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *weights_of(state))
+        keys = round_keys(state.key, state.round)
+        context = Context((), nothing.initialize(), stacked, keys.clients, keys.aggregator)
+        found = chooser.run(context, Cohort(clients, evaluation, state.key, int(state.round))).outputs
+        chosen = np.full(len(clients), -1)
+        for index, losses in found.items():
+            # NaN never wins, unless all are.
+            chosen[index] = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
+        return chosen
+
+    def next_fn(state: HypClusterState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        clients = reusable(as_clients(client_data))
+        chosen = choose(state, clients)
+        clusters, metrics = list(state.clusters), {}
+        for cluster in range(num_clusters):
+            mine = [clients[int(i)] for i in np.flatnonzero(chosen == cluster)]
+            if mine:
+                clusters[cluster], metrics[str(cluster)] = inner.next(clusters[cluster], mine)
+        new = HypClusterState(state.round + 1, state.key, tuple(clusters))
+        return LearningProcessOutput(new, {"clusters": metrics, "client_cluster": chosen})
+
+    def weights_of(state: HypClusterState) -> tuple[ModelWeights, ...]:
+        return tuple(inner.get_model_weights(s) for s in state.clusters)
+
+    def set_weights(state: HypClusterState, weights: Sequence[Any]) -> HypClusterState:
+        pairs = zip(state.clusters, weights, strict=True)
+        return state._replace(clusters=tuple(inner.set_model_weights(s, w) for s, w in pairs))
+
+    return LearningProcess(initialize, next_fn, weights_of, set_weights)  # type: ignore[arg-type]

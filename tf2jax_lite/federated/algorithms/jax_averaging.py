@@ -1,0 +1,92 @@
+"""Federated averaging of a plain JAX loss. Source: TFF, build_jax_federated_averaging_process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import DataError, InputError
+from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
+from tf2jax_lite.federated.blocks import build_add_finalizer
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork, delta
+from tf2jax_lite.federated.compose import LearningState, compose_learning_process
+from tf2jax_lite.federated.metrics import MeanStat
+from tf2jax_lite.federated.model import Model, TrainOutput
+from tf2jax_lite.federated.process import LearningProcess, ModelWeights
+
+__all__ = ["build_jax_federated_averaging_process"]
+
+PyTree = Any
+
+
+def _struct(kind: Any) -> jax.ShapeDtypeStruct:
+    if hasattr(kind, "shape") and hasattr(kind, "dtype"):
+        return jax.ShapeDtypeStruct(tuple(kind.shape), kind.dtype)
+    try:
+        return jax.ShapeDtypeStruct((), np.dtype(kind))
+    except TypeError as error:
+        raise InputError(f"a type is a dtype, or has shape and dtype (jax.ShapeDtypeStruct); got {kind!r}") from error
+
+
+def build_jax_federated_averaging_process(
+    batch_type: Mapping[str, Any],
+    model_type: PyTree,
+    loss_fn: Callable[[PyTree, Mapping[str, Any]], Any],
+    step_size: float,
+) -> LearningProcess[LearningState]:
+    """Builds federated averaging: weights start at zero, clients do a step of SGD a batch, the mean is unweighted.
+
+    Args:
+      batch_type: feature to the type of a batch's array: anything with shape and dtype; None for a size left open.
+      model_type: pytree of types: anything with shape and dtype, or a dtype for a scalar.
+      loss_fn: ``(model, batch) -> scalar``.
+      step_size: learning rate of the clients' SGD.
+
+    Returns:
+      The process. Clients in ``client_data`` are iterables of ready batches.
+
+    Raises:
+      InputError: a type that is none; when a round runs, DataError: a batch that is not of ``batch_type``.
+    """
+    shapes = jax.tree.map(_struct, model_type, is_leaf=lambda leaf: hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+    features = {name: _struct(kind) for name, kind in batch_type.items()}
+
+    def check(batch: Mapping[str, Any]) -> None:
+        for name, kind in features.items():
+            value = batch.get(name)
+            found = None if value is None else (tuple(value.shape), np.dtype(value.dtype))
+            wanted = tuple(kind.shape)
+            fits = found is not None and len(found[0]) == len(wanted)
+            fits = fits and all(w is None or w == f for w, f in zip(wanted, found[0], strict=True))  # type: ignore[index]
+            if not fits or found[1] != jax.dtypes.canonicalize_dtype(kind.dtype):  # type: ignore[index]
+                raise DataError(f"a batch's {name!r} is {found}; batch_type says {wanted}, {kind.dtype}")
+
+    def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> Any:
+        return message.trainable, MeanStat(jnp.float32(0), jnp.int32(0))
+
+    def client_step(state: Any, message: ModelWeights, carry: Any, batch: Mapping[str, Any]) -> Any:
+        check(batch)
+        loss, grads = jax.value_and_grad(loss_fn)(carry[0], batch)
+        stat = MeanStat(carry[1].accum + loss.astype(jnp.float32), carry[1].weight + 1)
+        return jax.tree.map(lambda w, g: w - jnp.asarray(step_size, w.dtype) * g, carry[0], grads), stat
+
+    def client_final(state: Any, message: ModelWeights, carry: Any) -> ClientResult:
+        return ClientResult(delta(carry[0], message.trainable), jnp.float32(1), [], {"loss": carry[1]})
+
+    # The loss is one number a batch: which of its examples are padding could not be said, so batches are not padded.
+    work = ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=False)
+
+    def zeros(key: Any) -> ModelWeights:
+        return ModelWeights(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), ())
+
+    def refuse(*args: Any) -> TrainOutput:
+        raise InputError("a process of build_jax_federated_averaging_process has a loss, and no predictions")
+
+    model = Model(zeros, refuse, refuse, refuse)  # type: ignore[arg-type]
+    return compose_learning_process(
+        model, client_work=work, aggregator=UnweightedMeanFactory(), finalizer=build_add_finalizer()
+    )

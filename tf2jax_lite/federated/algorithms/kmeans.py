@@ -1,0 +1,131 @@
+"""Federated k-means. Source: tff.learning.algorithms.build_fed_kmeans; mini-batch k-means of Sculley 2010."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators import SumFactory
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.compose import as_clients, round_keys
+from tf2jax_lite.federated.metrics import MASK_KEY
+from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
+from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running.strategies import Context
+
+__all__ = ["KMeansState", "build_fed_kmeans"]
+
+
+class KMeansState(NamedTuple):
+    """The server's state.
+
+    Attributes:
+      round: int32 scalar, rounds done.
+      key: the JAX key.
+      centroids: float32 (clusters, *data_shape).
+      weights: float32 (clusters,), how many points each centroid stands for.
+    """
+
+    round: Any
+    key: Any
+    centroids: Any
+    weights: Any
+
+
+def _work(data_key: str) -> ClientWork:
+    def client_init(state: Any, message: Any, key: Any, client_input: Any) -> Any:
+        return {"sums": jnp.zeros_like(message), "counts": jnp.zeros(message.shape[0]), "distance": jnp.float32(0)}
+
+    def client_step(state: Any, message: Any, carry: Any, batch: Mapping[str, Any]) -> Any:
+        points = jnp.asarray(batch[data_key]).astype(message.dtype)
+        flat, centers = points.reshape(points.shape[0], -1), message.reshape(message.shape[0], -1)
+        distances = jnp.sum(jnp.square(flat[:, None] - centers[None]), axis=-1)
+        mask = jnp.asarray(batch.get(MASK_KEY, jnp.ones(points.shape[0], bool)))
+        hot = jax.nn.one_hot(jnp.argmin(distances, axis=1), message.shape[0]) * mask[:, None]
+        return {
+            "sums": carry["sums"] + jnp.tensordot(hot, points, axes=(0, 0)),
+            "counts": carry["counts"] + jnp.sum(hot, axis=0),
+            "distance": carry["distance"] + jnp.sum(jnp.where(mask, jnp.min(distances, axis=1), 0)),
+        }
+
+    def client_final(state: Any, message: Any, carry: Any) -> ClientResult:
+        measured = {"distance": carry["distance"], "num_examples": jnp.sum(carry["counts"])}
+        return ClientResult({k: carry[k] for k in ("sums", "counts")}, jnp.float32(1), [], measured)
+
+    return ClientWork(lambda: (), client_init, client_step, client_final)
+
+
+def build_fed_kmeans(
+    num_clusters: int,
+    data_shape: Sequence[int],
+    *,
+    data_key: str = "x",
+    aggregator: Any = None,
+    client_batching: Batching | None = None,
+    client_execution: Execution = "auto",
+    clients_per_chunk: int | None = None,
+) -> LearningProcess[KMeansState]:
+    """Builds federated k-means: clients send the sum and the number of the points nearest to each centroid.
+
+    centroid <- (weight * centroid + sum) / (weight + number), and weight <- weight + number; weights start at 1.
+
+    Args:
+      num_clusters: how many centroids.
+      data_shape: the shape of one point.
+      data_key: the batch's key of the points.
+      aggregator: of ``{"sums", "counts"}``; their sum by default.
+      client_batching: see `compose_learning_process`.
+      client_execution: see `compose_learning_process`.
+      clients_per_chunk: see `compose_learning_process`.
+
+    Returns:
+      The process. ``initialize(key, params=centroids)``; without params centroids are drawn uniformly from [0, 1).
+
+    Raises:
+      InputError: an option out of range, or centroids of another shape.
+    """
+    if num_clusters < 1:
+        raise InputError(f"build_fed_kmeans: num_clusters is at least 1, not {num_clusters}")
+    shape = (num_clusters, *data_shape)
+    sums = jax.ShapeDtypeStruct(shape, jnp.float32)
+    template = {"sums": sums, "counts": jax.ShapeDtypeStruct((num_clusters,), jnp.float32)}
+    aggregation = (aggregator or SumFactory()).create(template)
+    runner = CohortRunner(_work(data_key), aggregation, client_execution, clients_per_chunk)
+
+    def initialize(key: Any = None, *, params: Any = None) -> KMeansState:
+        key = jax.random.key(0) if key is None else key
+        centroids = jax.random.uniform(key, shape) if params is None else jnp.array(params, jnp.float32)
+        if centroids.shape != shape:
+            raise InputError(f"build_fed_kmeans: centroids have shape {centroids.shape}, not {shape}")
+        return KMeansState(jnp.int32(0), key, centroids, jnp.ones(num_clusters))
+
+    def next_fn(state: KMeansState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        keys = round_keys(state.key, state.round)
+        context = Context((), aggregation.initialize(), state.centroids, keys.clients, keys.aggregator)
+        result = runner.run(context, Cohort(as_clients(client_data), client_batching, state.key, int(state.round)))
+        found = aggregation.report(context.aggregator, result.total.aggregate, keys.aggregator)
+        weights = state.weights + found.result["counts"]
+
+        def column(values: Any) -> Any:
+            return jnp.reshape(values, (num_clusters,) + (1,) * len(data_shape))
+
+        moved = (state.centroids * column(state.weights) + found.result["sums"]) / column(weights)
+        new = KMeansState(state.round + 1, state.key, moved, weights)
+        metrics = {
+            "client_work": {"train": result.total.measurements},
+            "aggregator": found.measurements,
+            "clients": result.counts,
+        }
+        return LearningProcessOutput(new, metrics)
+
+    return LearningProcess(
+        initialize,
+        next_fn,
+        lambda state: ModelWeights(state.centroids, state.weights),
+        lambda state, weights: state._replace(centroids=weights.trainable, weights=weights.non_trainable),
+    )

@@ -1,0 +1,146 @@
+"""Mime and Mime Lite: clients step with the server's optimizer state, which only the server updates.
+
+Source: Karimireddy et al. 2020, "Mime: Mimicking Centralized Stochastic Algorithms in Federated Learning";
+fedjax.algorithms.mime and mime_lite, tff.learning.algorithms.build_mime_lite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tf2jax_lite.federated.aggregators import MeanFactory
+from tf2jax_lite.federated.blocks import Finalizer
+from tf2jax_lite.federated.client_work import (
+    ClientResult,
+    ClientWeighting,
+    ClientWork,
+    build_fed_sgd_client_work,
+    build_model_delta_client_work,
+)
+from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compose_learning_process
+from tf2jax_lite.federated.data import BatchHParams
+from tf2jax_lite.federated.model import Model, model_grad
+from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.federated.running.cohort import Batching
+
+__all__ = ["build_mime", "build_mime_lite"]
+
+PyTree = Any
+
+
+class _Message(NamedTuple):
+    weights: ModelWeights
+    optimizer: PyTree
+    gradient: PyTree
+
+
+def _mimicking(base: optax.GradientTransformation, state: PyTree, correction: PyTree) -> optax.GradientTransformation:
+    """Returns ``base`` with its state fixed, applied to gradients plus ``correction`` (None for none)."""
+
+    def update(grads: PyTree, unused: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
+        corrected = grads if correction is None else jax.tree.map(jnp.add, grads, correction)
+        return base.update(corrected, state, params)[0], unused
+
+    return optax.GradientTransformation(lambda params: (), update)  # type: ignore[arg-type]
+
+
+def _client_work(
+    model: Model,
+    base: optax.GradientTransformation,
+    weighting: ClientWeighting,
+    train_metrics: Mapping[str, Any] | None,
+    *,
+    lite: bool,
+) -> ClientWork:
+    """Returns the training pass: that of FedAvg, whose optimizer is made of the message."""
+    grad = model_grad(model)
+
+    def work(message: _Message, correction: PyTree = None) -> ClientWork:
+        optimizer = _mimicking(base, message.optimizer, correction)
+        return build_model_delta_client_work(model, optimizer, client_weighting=weighting, train_metrics=train_metrics)
+
+    plain = build_model_delta_client_work(model, base, client_weighting=weighting, train_metrics=train_metrics)
+
+    def client_init(state: Any, message: _Message, key: Any, client_input: Any) -> Any:
+        return work(message).client_init(state, message.weights, key, client_input)
+
+    def client_step(state: Any, message: _Message, carry: Any, batch: Mapping[str, Any]) -> Any:
+        correction = None
+        if not lite:
+            key = jax.random.fold_in(carry.key, carry.step)  # the step's: Dropout draws alike in both gradients
+            correction = jax.tree.map(jnp.subtract, message.gradient, grad(message.weights, batch, key))
+        return work(message, correction).client_step(state, message.weights, carry, batch)
+
+    def client_final(state: Any, message: _Message, carry: Any) -> ClientResult:
+        return plain.client_final(state, message.weights, carry)
+
+    return ClientWork(plain.initialize, client_init, client_step, client_final, plain.advance, plain.pads_batches)
+
+
+def _finalizer(base: optax.GradientTransformation, server_learning_rate: float) -> Finalizer:
+    def next_fn(state: PyTree, weights: ModelWeights, found: Surveyed) -> MeasuredProcessOutput:
+        gradient = jax.tree.map(jnp.negative, found.survey)
+        _, state = base.update(gradient, state, weights.trainable)
+        trainable = jax.tree.map(lambda w, u: w + server_learning_rate * u, weights.trainable, found.aggregate)
+        measured = {"gradient_norm": optax.tree.norm(gradient), "update_norm": optax.tree.norm(found.aggregate)}
+        return MeasuredProcessOutput(state, weights._replace(trainable=trainable), measured)
+
+    return Finalizer(lambda weights: base.init(weights.trainable), next_fn)
+
+
+def build_mime(
+    model: Model,
+    base_optimizer: optax.GradientTransformation,
+    *,
+    server_learning_rate: float = 1.0,
+    client_weighting: ClientWeighting = "num_examples",
+    train_metrics: Mapping[str, Any] | None = None,
+    aggregator: Any = None,
+    client_batching: Batching | None = None,
+    lite: bool = False,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Builds Mime: y <- y - U(g(y) - g(x) + c, s) at clients; s <- V(c, s) and x <- x + lr * mean(y - x) at the server.
+
+    x are the server's weights, c is the mean gradient there of all the round's examples (a first pass over the
+    clients), s the state of the base optimizer, U its step and V its update of the state.
+
+    Args:
+      model: the model.
+      base_optimizer: an optax transformation with its learning rate, such as ``optax.sgd(0.1, momentum=0.9)``.
+      server_learning_rate: lr.
+      client_weighting: how clients' changes are weighted.
+      train_metrics: see `build_weighted_fed_avg`.
+      aggregator: of the changes; see `compose_learning_process`.
+      client_batching: of the training pass; the first pass takes each example once, in batches of the same size.
+      lite: leave out the correction -g(x) + c: see `build_mime_lite`.
+      **options: see `compose_learning_process`.
+    """
+    template = jax.eval_shape(model.init, jax.random.key(0)).trainable
+    survey = Survey(
+        build_fed_sgd_client_work(model),
+        MeanFactory().create(template),
+        lambda weights, state, found: _Message(weights, state, jax.tree.map(jnp.negative, found)),
+        None if client_batching is None else BatchHParams(client_batching.batch_size),
+    )
+    return compose_learning_process(
+        model,
+        client_work=_client_work(model, base_optimizer, client_weighting, train_metrics, lite=lite),
+        aggregator=MeanFactory() if aggregator is None else aggregator,
+        finalizer=_finalizer(base_optimizer, server_learning_rate),
+        survey=survey,
+        client_batching=client_batching,
+        **options,
+    )
+
+
+def build_mime_lite(
+    model: Model, base_optimizer: optax.GradientTransformation, **options: Any
+) -> LearningProcess[LearningState]:
+    """Builds Mime Lite: y <- y - U(g(y), s) at clients; the server as in `build_mime`, whose arguments it takes."""
+    return build_mime(model, base_optimizer, lite=True, **options)

@@ -1,0 +1,193 @@
+"""SCAFFOLD: control variates take the clients' drift out of their steps. Source: Karimireddy et al. 2019."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work, delta
+from tf2jax_lite.federated.compose import (
+    apply_non_trainable,
+    as_aggregator,
+    as_clients,
+    initial_weights,
+    results_of,
+    round_keys,
+)
+from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
+from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running.strategies import Context
+
+__all__ = ["ScaffoldState", "build_scaffold"]
+
+PyTree = Any
+
+
+class ScaffoldState(NamedTuple):
+    """The server's state.
+
+    Attributes:
+      round: int32 scalar, rounds done.
+      key: the training's JAX key.
+      weights: the model's weights, x.
+      control: the server's control variate c, in the form of the trainable weights.
+      client_controls: client id to its control variate; a client that never took part has zeros.
+      aggregator: the aggregator's state.
+    """
+
+    round: Any
+    key: Any
+    weights: ModelWeights
+    control: PyTree
+    client_controls: dict[Hashable, PyTree]
+    aggregator: PyTree
+
+
+class _Message(NamedTuple):
+    weights: ModelWeights
+    control: PyTree
+
+
+class _Carry(NamedTuple):
+    inner: Any
+    control: PyTree
+
+
+def _client_work(model: Model, learning_rate: float, train_metrics: Mapping[str, Any] | None) -> ClientWork:
+    def work(correction: PyTree) -> ClientWork:
+        shift = optax.stateless(lambda grads, _: jax.tree.map(jnp.add, grads, correction))
+        sgd = optax.chain(shift, optax.sgd(learning_rate))
+        return build_model_delta_client_work(model, sgd, client_weighting="uniform", train_metrics=train_metrics)
+
+    def client_init(state: Any, message: _Message, key: Any, control: PyTree) -> _Carry:
+        control = jax.tree.map(jnp.asarray, control)
+        return _Carry(work(message.control).client_init(state, message.weights, key, None), control)
+
+    def client_step(state: Any, message: _Message, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
+        correction = delta(message.control, carry.control)
+        inner = work(correction).client_step(state, message.weights, carry.inner, batch)
+        return carry._replace(inner=inner)
+
+    def client_final(state: Any, message: _Message, carry: _Carry) -> ClientResult:
+        found = work(message.control).client_final(state, message.weights, carry.inner)
+        steps = jnp.maximum(carry.inner.step, 1).astype(jnp.float32)
+        # Option II of the paper: c_i <- c_i - c + (x - y_i) / (K * lr).
+        control = jax.tree.map(
+            lambda own, server, update: own - server - update / (steps * learning_rate),
+            carry.control,
+            message.control,
+            found.update,
+        )
+        update = {"weights": found.update, "control": delta(control, carry.control)}
+        return found._replace(update=update, output=control)
+
+    outer = work(None)
+    return ClientWork(outer.initialize, client_init, client_step, client_final, outer.advance, outer.pads_batches)
+
+
+def build_scaffold(
+    model: Model,
+    num_clients: int,
+    client_learning_rate: float,
+    *,
+    server_learning_rate: float = 1.0,
+    train_metrics: Mapping[str, Any] | None = None,
+    aggregator: Any = None,
+    client_batching: Batching | None = None,
+    client_execution: Execution = "auto",
+    clients_per_chunk: int | None = None,
+) -> LearningProcess[ScaffoldState]:
+    """Builds SCAFFOLD, with the paper's option II for control variates.
+
+    Clients step y <- y - lr * (g(y) - c_i + c); the server x <- x + server_lr * mean(y_i - x) and
+    c <- c + |S|/N * mean(change of c_i). Every client counts the same.
+
+    Args:
+      model: the model.
+      num_clients: N, how many clients there are in all.
+      client_learning_rate: lr of the clients' SGD.
+      server_learning_rate: of the server.
+      train_metrics: see `build_weighted_fed_avg`.
+      aggregator: of ``{"weights": ..., "control": ...}``; the unweighted mean by default.
+      client_batching: see `compose_learning_process`.
+      client_execution: see `compose_learning_process`.
+      clients_per_chunk: see `compose_learning_process`.
+
+    Returns:
+      The process. ``client_data`` is a list of pairs ``(client id, data)``: a client's control variate is kept under
+      its id in the state, on the host. A client whose update is not finite keeps the one it had.
+
+    Raises:
+      InputError: an option out of range; clients without ids, or one twice.
+    """
+    if num_clients < 1 or client_learning_rate <= 0:
+        raise InputError("build_scaffold: num_clients is at least 1 and client_learning_rate above 0")
+    template = jax.eval_shape(model.init, jax.random.key(0)).trainable
+    work = _client_work(model, client_learning_rate, train_metrics)
+    aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": template})
+    runner = CohortRunner(work, aggregation, client_execution, clients_per_chunk)
+
+    def initialize(key: Any = None, *, params: Any = None) -> ScaffoldState:
+        key = jax.random.key(0) if key is None else key
+        weights = initial_weights(model, key, params)
+        zeros = jax.tree.map(jnp.zeros_like, weights.trainable)
+        return ScaffoldState(jnp.int32(0), key, weights, zeros, {}, aggregation.initialize())
+
+    @jax.jit
+    def end(state: ScaffoldState, total: Any, aggregator_key: Any) -> Any:
+        found = aggregation.report(state.aggregator, total.aggregate, aggregator_key)
+        share = total.participated.astype(jnp.float32) / num_clients
+        weights = apply_non_trainable(model, state.weights, total.non_trainable, total.weight)
+        step = jax.tree.map(lambda w, u: w + server_learning_rate * u, weights.trainable, found.result["weights"])
+        control = jax.tree.map(lambda c, d: c + share * d, state.control, found.result["control"])
+        return (
+            weights._replace(trainable=step),
+            control,
+            found.state,
+            found.measurements,
+            results_of(total.measurements),
+        )
+
+    def next_fn(state: ScaffoldState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        ids, clients = _with_ids(as_clients(client_data))
+        keys = round_keys(state.key, state.round)
+        none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
+        inputs = [state.client_controls.get(i, none) for i in ids]
+        message = _Message(state.weights, state.control)
+        context = Context(state.round, state.aggregator, message, keys.clients, keys.aggregator)
+        cohort = Cohort(clients, client_batching, state.key, int(state.round), inputs)
+        result = runner.run(context, cohort)
+        bare = state._replace(client_controls={})
+        weights, control, aggregator_state, measured, train = end(bare, result.total, keys.aggregator)
+        controls = dict(state.client_controls)
+        for index, output in result.outputs.items():
+            if all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(output)):
+                controls[ids[index]] = output
+        new = ScaffoldState(state.round + 1, state.key, weights, control, controls, aggregator_state)
+        metrics = {"client_work": {"train": train}, "aggregator": measured, "clients": dict(result.counts)}
+        return LearningProcessOutput(new, metrics)
+
+    return LearningProcess(
+        initialize,
+        next_fn,
+        lambda state: state.weights,
+        lambda state, weights: state._replace(weights=initial_weights(model, state.key, weights)),
+    )
+
+
+def _with_ids(client_data: Sequence[Any]) -> tuple[list[Hashable], list[Any]]:
+    pairs = list(client_data)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise InputError("build_scaffold: client_data is a list of pairs (client id, data): each client keeps a state")
+    ids = [pair[0] for pair in pairs]
+    if len(set(ids)) != len(ids):
+        raise InputError("build_scaffold: a client is in the round twice")
+    return ids, [pair[1] for pair in pairs]

@@ -1,0 +1,85 @@
+"""The building blocks around clients: what is sent to them, and what the server does with their aggregate.
+
+Sources: tff.learning.templates.DistributionProcess and FinalizerProcess.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
+
+__all__ = [
+    "Distributor",
+    "Finalizer",
+    "broadcast_distributor",
+    "build_add_finalizer",
+    "build_apply_optimizer_finalizer",
+]
+
+PyTree = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Distributor:
+    """Turns the server's weights into what clients get. See tff.learning.templates.DistributionProcess.
+
+    Attributes:
+      initialize: ``() -> state``.
+      next: ``(state, ModelWeights) -> MeasuredProcessOutput(state, message, measurements)``.
+    """
+
+    initialize: Callable[[], PyTree]
+    next: Callable[[PyTree, ModelWeights], MeasuredProcessOutput]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finalizer:
+    """Turns the aggregate of the updates into new weights. See tff.learning.templates.FinalizerProcess.
+
+    Attributes:
+      initialize: ``(ModelWeights) -> state``.
+      next: ``(state, ModelWeights, aggregate) -> MeasuredProcessOutput(state, new ModelWeights, measurements)``.
+    """
+
+    initialize: Callable[[ModelWeights], PyTree]
+    next: Callable[[PyTree, ModelWeights, PyTree], MeasuredProcessOutput]
+
+
+def broadcast_distributor() -> Distributor:
+    """The distributor that sends the weights as they are. See tff.learning.templates.build_broadcast_process."""
+    return Distributor(lambda: (), lambda state, weights: MeasuredProcessOutput(state, weights, {}))
+
+
+def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> Finalizer:
+    """Makes the finalizer that takes the negative aggregate for a gradient.
+
+    See tff.learning.templates.build_apply_optimizer_finalizer.
+
+    Args:
+      optimizer: an optax transformation, such as ``optax.sgd(1.0)``.
+    """
+
+    def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
+        grads = jax.tree.map(jnp.negative, aggregate)
+        updates, state = optimizer.update(grads, state, weights.trainable)
+        new = weights._replace(trainable=optax.apply_updates(weights.trainable, updates))
+        return MeasuredProcessOutput(state, new, {"update_norm": optax.tree.norm(aggregate)})
+
+    return Finalizer(lambda weights: optimizer.init(weights.trainable), next_fn)
+
+
+def build_add_finalizer() -> Finalizer:
+    """Makes the finalizer that adds the aggregate to the weights: server SGD of learning rate 1."""
+
+    def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
+        new = weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, aggregate))
+        return MeasuredProcessOutput(state, new, {})
+
+    return Finalizer(lambda weights: (), next_fn)

@@ -1,0 +1,319 @@
+"""What a client does in a round: three pure functions, so that a runner may loop, scan or vmap over clients.
+
+Sources: tff.learning.templates.ClientWorkProcess; the split into init, step and final is fedjax.for_each_client's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.convolutions import with_products
+from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, evaluate_batch
+from tf2jax_lite.federated.model import (
+    Model,
+    changing_leaves,
+    examples_interact,
+    model_value_and_grad,
+    replace_leaves,
+    split_mask,
+)
+from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
+
+__all__ = [
+    "ClientOptimizer",
+    "ClientResult",
+    "ClientWeighting",
+    "ClientWork",
+    "build_fed_sgd_client_work",
+    "build_model_delta_client_work",
+    "client_weight",
+    "delta",
+    "optimizer_of",
+    "round_counter",
+]
+
+PyTree = Any
+ClientWeighting = Literal["num_examples", "uniform"]
+# An optimizer, or a function that makes one for the round (an int32 scalar, traced): a schedule over rounds.
+ClientOptimizer = optax.GradientTransformation | Callable[[Any], optax.GradientTransformation]
+
+
+class ClientResult(NamedTuple):
+    """What a client sends back.
+
+    Attributes:
+      update: pytree for the aggregator.
+      weight: float32 scalar, the client's weight in the mean; 0 or more.
+      non_trainable: list of changes of the non-trainable leaves that training changes; averaged by ``weight``.
+      measurements: pytree of `Stat`s or arrays; summed over clients.
+      output: pytree that is returned for each client (stacked); for what the server keeps by client.
+    """
+
+    update: PyTree
+    weight: Any
+    non_trainable: list[Any]
+    measurements: PyTree
+    output: PyTree = ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClientWork:
+    """The work of one client, and what the server keeps about it. All functions are pure and can be jitted.
+
+    ``message`` is what the distributor sends: `ModelWeights`, as a rule. A batch is a dict of arrays of shape (n, ...);
+    padded ones have ``"__mask__"``. Swap one function with `dataclasses.replace`.
+
+    Attributes:
+      initialize: ``() -> state``.
+      client_init: ``(state, message, key, client_input) -> carry``. ``key`` is the client's, ``client_input`` what the
+        algorithm passes for this client (or None).
+      client_step: ``(state, message, carry, batch) -> carry``. A batch of padding alone must not matter; the runner
+        drops what it gives.
+      client_final: ``(state, message, carry) -> ClientResult``.
+      advance: ``(state) -> state``, once a round.
+      pads_batches: whether a short batch may be padded; False where examples act on each other.
+    """
+
+    initialize: Callable[[], PyTree]
+    client_init: Callable[[PyTree, PyTree, Any, PyTree], PyTree]
+    client_step: Callable[[PyTree, PyTree, PyTree, Mapping[str, Any]], PyTree]
+    client_final: Callable[[PyTree, PyTree, PyTree], ClientResult]
+    advance: Callable[[PyTree], PyTree] = lambda state: state
+    pads_batches: bool = True
+
+    def next(
+        self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None
+    ) -> MeasuredProcessOutput:
+        """Does one client's work, plainly, one batch after another: what every runner must agree with.
+
+        Returns:
+          The state of the next round, the `ClientResult`, and its measurements.
+        """
+        carry = self.client_init(state, message, key, client_input)
+        for batch in batches:
+            carry = self.client_step(state, message, carry, batch)
+        result = self.client_final(state, message, carry)
+        return MeasuredProcessOutput(self.advance(state), result, {"train": result.measurements})
+
+
+class _Carry(NamedTuple):
+    trainable: PyTree
+    changed: list[Any]
+    optimizer: PyTree
+    key: Any
+    step: Any
+    weight: Any
+    measurements: PyTree
+
+
+def optimizer_of(optimizer: ClientOptimizer, round_number: Any) -> optax.GradientTransformation:
+    """Returns the optimizer of a round.
+
+    Raises:
+      InputError: it is neither an optimizer nor a function that returns one.
+    """
+    found = optimizer(round_number) if not isinstance(optimizer, tuple) and callable(optimizer) else optimizer
+    if not (hasattr(found, "init") and hasattr(found, "update")):
+        raise InputError(
+            f"a client optimizer is an optax.GradientTransformation, or a function from the round's number to one; got "
+            f"{type(found).__name__}"
+        )
+    return found  # type: ignore[return-value]
+
+
+def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
+    """Returns a client's weight, float32: the sum of its examples' weights (their number, as a rule), or 1 if not 0.
+
+    Raises:
+      InputError: an unknown kind of weighting.
+    """
+    if weighting == "num_examples":
+        return weight.astype(jnp.float32)
+    if weighting == "uniform":
+        return (weight > 0).astype(jnp.float32)
+    raise InputError(f"client_weighting is 'num_examples' or 'uniform', not {weighting!r}")
+
+
+def delta(new: PyTree, old: PyTree) -> PyTree:
+    """Returns ``new - old``, leaf by leaf."""
+    return jax.tree.map(lambda n, o: n - o, new, old)
+
+
+def round_counter() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """Returns ``(initialize, advance)`` of a state that counts rounds, int32."""
+    return lambda: jnp.int32(0), lambda state: state + 1
+
+
+def _keep(model: Model, message: ModelWeights) -> list[Any]:
+    leaves = jax.tree.leaves(message.non_trainable)
+    flags = changing_leaves(model, message.non_trainable)
+    return [leaf for flag, leaf in zip(flags, leaves, strict=True) if flag]
+
+
+def _with(model: Model, message: ModelWeights, changed: list[Any]) -> PyTree:
+    return replace_leaves(message.non_trainable, changing_leaves(model, message.non_trainable), changed)
+
+
+def _state_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
+    """Returns the change of each changing leaf. Integers (counters) have no mean: the server keeps its own."""
+    return [
+        new - old if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
+        for new, old in zip(changed, _keep(model, message), strict=True)
+    ]
+
+
+def _train_stats(metrics: Mapping[str, Metric], aux: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    count = aux.num_examples
+    stats: dict[str, Any] = {
+        "loss": MeanStat.new(aux.loss * count.astype(aux.loss.dtype), count),
+        "num_examples": SumStat(count),
+    }
+    if metrics:
+        examples, mask = split_mask(batch)
+        stats |= {name: evaluate_batch(m, examples, aux.predictions, mask) for name, m in metrics.items()}
+    return stats
+
+
+def _zero_stats(metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    zero = {"loss": MeanStat(jnp.float32(0), jnp.int32(0)), "num_examples": SumStat(jnp.int32(0))}
+    return zero | {name: metric.zero() for name, metric in metrics.items()}
+
+
+def _add(total: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:
+    def cast(new: Any, old: Any) -> Any:
+        return new.astype(old.dtype)
+
+    # A loop's carry keeps its dtypes: a loss may be wider than the statistic that it is added to.
+    return {name: jax.tree.map(cast, total[name].merge(stat), total[name]) for name, stat in stats.items()}
+
+
+def build_model_delta_client_work(
+    model: Model,
+    optimizer: ClientOptimizer,
+    *,
+    client_weighting: ClientWeighting = "num_examples",
+    proximal_strength: float = 0.0,
+    train_metrics: Mapping[str, Metric] | None = None,
+    example_weight: Callable[[Mapping[str, Any]], Any] | None = None,
+) -> ClientWork:
+    """Makes the client work that trains on the client's batches and sends the change of the weights.
+
+    Args:
+      model: the model.
+      optimizer: an optax transformation, new for each client and round; or a function ``(round) -> transformation``.
+      client_weighting: weight in the mean by number of examples (with repetitions, as TFF counts), or the same for all.
+      proximal_strength: mu of FedProx (Li et al. 2018): adds mu/2 times the squared distance from the weights received.
+      train_metrics: more metrics of predictions in training mode, beside ``loss`` and ``num_examples``.
+      example_weight: ``(batch) -> (n,)``, weights of the examples in a batch's mean loss, and in the client's weight.
+
+    Returns:
+      The client work; its update is the change of the trainable weights. See
+      tff.learning.templates.build_model_delta_client_work.
+
+    Raises:
+      InputError: an option out of range.
+    """
+    if proximal_strength < 0:
+        raise InputError(f"proximal_strength is 0 or more, not {proximal_strength}")
+    client_weight(client_weighting, jnp.float32(0))
+    metrics = dict(train_metrics or {})
+    value_and_grad = model_value_and_grad(with_products(model), example_weight)
+    initialize, advance = round_counter()
+
+    def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:
+        opt = optimizer_of(optimizer, state)
+        return _Carry(
+            message.trainable,
+            _keep(model, message),
+            opt.init(message.trainable),
+            key,
+            jnp.int32(0),
+            jnp.float32(0),
+            _zero_stats(metrics),
+        )
+
+    def client_step(state: Any, message: ModelWeights, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
+        weights = ModelWeights(carry.trainable, _with(model, message, carry.changed))
+        aux, grads = value_and_grad(weights, batch, jax.random.fold_in(carry.key, carry.step))
+        if proximal_strength:
+            grads = jax.tree.map(
+                lambda g, w, w0: g + proximal_strength * (w - w0), grads, carry.trainable, message.trainable
+            )
+        updates, opt_state = optimizer_of(optimizer, state).update(grads, carry.optimizer, carry.trainable)
+        return _Carry(
+            optax.apply_updates(carry.trainable, updates),
+            _keep(model, ModelWeights((), aux.non_trainable)),
+            opt_state,
+            carry.key,
+            carry.step + 1,
+            carry.weight + aux.weight,
+            _add(carry.measurements, _train_stats(metrics, aux, batch)),
+        )
+
+    def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
+        return ClientResult(
+            delta(carry.trainable, message.trainable),
+            client_weight(client_weighting, carry.weight),
+            _state_delta(model, message, carry.changed),
+            carry.measurements,
+        )
+
+    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model))
+
+
+def build_fed_sgd_client_work(
+    model: Model,
+    *,
+    client_weighting: ClientWeighting = "num_examples",
+    train_metrics: Mapping[str, Metric] | None = None,
+) -> ClientWork:
+    """Makes the client work that sends the gradient at the weights received, of the mean loss over all its examples.
+
+    The update is the *negative* gradient: a direction to move in, as all updates here are. See
+    tff.learning.algorithms.build_fed_sgd; arguments as for `build_model_delta_client_work`.
+    """
+    client_weight(client_weighting, jnp.float32(0))
+    metrics = dict(train_metrics or {})
+    value_and_grad = model_value_and_grad(with_products(model))
+    initialize, advance = round_counter()
+
+    def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:
+        zeros = jax.tree.map(jnp.zeros_like, message.trainable)
+        return _Carry(zeros, _keep(model, message), (), key, jnp.int32(0), jnp.float32(0), _zero_stats(metrics))
+
+    def client_step(state: Any, message: ModelWeights, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
+        weights = ModelWeights(message.trainable, _with(model, message, carry.changed))
+        aux, grads = value_and_grad(weights, batch, jax.random.fold_in(carry.key, carry.step))
+        total = jax.tree.map(lambda t, g: t - g * aux.num_examples.astype(g.dtype), carry.trainable, grads)
+        return _Carry(
+            total,
+            _keep(model, ModelWeights((), aux.non_trainable)),
+            (),
+            carry.key,
+            carry.step + 1,
+            carry.weight + aux.weight,
+            _add(carry.measurements, _train_stats(metrics, aux, batch)),
+        )
+
+    def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
+        count = jnp.maximum(carry.weight, 1)
+        return ClientResult(
+            jax.tree.map(lambda t: t / count.astype(t.dtype), carry.trainable),
+            client_weight(client_weighting, carry.weight),
+            _state_delta(model, message, carry.changed),
+            carry.measurements,
+        )
+
+    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model))
+
+
+def _pads(model: Model) -> bool:
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    return not examples_interact(model, shapes.non_trainable)

@@ -1,0 +1,292 @@
+"""Composes building blocks to a learning process. See tff.learning.templates.compose_learning_process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor
+from tf2jax_lite.federated.client_work import ClientWork
+from tf2jax_lite.federated.metrics import Stat
+from tf2jax_lite.federated.model import Model, as_model_weights, changing_leaves, replace_leaves
+from tf2jax_lite.federated.process import (
+    AggregationProcess,
+    LearningProcess,
+    LearningProcessOutput,
+    ModelWeights,
+)
+from tf2jax_lite.federated.running import Cohort, CohortResult, CohortRunner, Execution
+from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running.strategies import Context
+
+__all__ = [
+    "LearningState",
+    "Survey",
+    "Surveyed",
+    "apply_non_trainable",
+    "as_aggregator",
+    "as_clients",
+    "compose_learning_process",
+    "initial_weights",
+    "results_of",
+    "reusable",
+    "round_keys",
+]
+
+PyTree = Any
+
+
+class LearningState(NamedTuple):
+    """The server's state: a pytree of arrays, all that a resumed run needs.
+
+    Attributes:
+      round: int32 scalar, rounds done.
+      key: the training's JAX key; it stays, each round folds its number in.
+      weights: the model's weights.
+      distributor, client_work, aggregator, finalizer: the blocks' states.
+    """
+
+    round: Any
+    key: Any
+    weights: ModelWeights
+    distributor: PyTree
+    client_work: PyTree
+    aggregator: PyTree
+    finalizer: PyTree
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Survey:
+    """A first pass over the round's clients, before they train: what it finds goes into the message and the finalizer.
+
+    Attributes:
+      client_work: what clients do; its message is the distributor's.
+      aggregator: an `AggregationProcess` of its updates.
+      message: ``(weights, finalizer state, found) -> message`` for the training pass. ``found`` is the aggregate.
+      client_batching: how ClientDatasets are cut into batches in this pass; as in training if None.
+    """
+
+    client_work: ClientWork
+    aggregator: AggregationProcess
+    message: Callable[[Any, PyTree, PyTree], PyTree]
+    client_batching: Batching | None = None
+
+
+class Surveyed(NamedTuple):
+    """What the finalizer gets where there was a survey.
+
+    Attributes:
+      aggregate: the aggregate of the training pass.
+      survey: that of the survey.
+    """
+
+    aggregate: PyTree
+    survey: PyTree
+
+
+class RoundKeys(NamedTuple):
+    """The keys of a round, for clients and for the aggregation."""
+
+    clients: Any
+    aggregator: Any
+
+
+def round_keys(key: Any, round_number: Any) -> RoundKeys:
+    """Returns a round's keys; they depend on the training's key and the round alone."""
+    return RoundKeys(*jax.random.split(jax.random.fold_in(key, round_number)))
+
+
+def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
+    """Returns the weights given, or else new ones, as JAX arrays of their own.
+
+    ``params`` may be `ModelWeights` or a bare pytree of the trainable ones; the others are then the model's.
+    """
+    weights = model.init(key) if params is None or not isinstance(params, ModelWeights) else params
+    if params is not None and not isinstance(params, ModelWeights):
+        weights = weights._replace(trainable=params)
+    return jax.tree.map(lambda leaf: jnp.array(leaf), as_model_weights(weights))
+
+
+def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
+    """Returns an aggregation process: as given, or made by a factory (``create(template)``).
+
+    Raises:
+      InputError: it is neither.
+    """
+    if isinstance(aggregator, AggregationProcess):
+        return aggregator
+    if hasattr(aggregator, "create"):
+        return aggregator.create(template)
+    raise InputError(
+        f"an aggregator is an AggregationProcess or a factory with create(template), not {type(aggregator).__name__}"
+    )
+
+
+def results_of(measurements: PyTree) -> PyTree:
+    """Returns the results of the statistics in a pytree; arrays stay."""
+    return jax.tree.map(
+        lambda m: m.result() if isinstance(m, Stat) else m, measurements, is_leaf=lambda m: isinstance(m, Stat)
+    )
+
+
+def apply_non_trainable(model: Model, weights: ModelWeights, sums: list[Any], weight: Any) -> ModelWeights:
+    """Returns weights whose changing non-trainable leaves have moved by the clients' weighted mean."""
+    flags = changing_leaves(model, weights.non_trainable)
+    leaves = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
+    if not sums:
+        return weights
+    safe = jnp.where(weight > 0, weight, 1)
+    moved = [
+        leaf + (s / safe).astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
+        for leaf, s in zip(leaves, sums, strict=True)
+    ]
+    return weights._replace(non_trainable=replace_leaves(weights.non_trainable, flags, moved))
+
+
+def compose_learning_process(
+    model: Model,
+    *,
+    client_work: ClientWork,
+    aggregator: Any,
+    finalizer: Finalizer,
+    distributor: Distributor | None = None,
+    survey: Survey | None = None,
+    client_batching: Batching | None = None,
+    client_execution: Execution = "auto",
+    clients_per_chunk: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+) -> LearningProcess[LearningState]:
+    """Composes a training process of four blocks; each can be swapped alone.
+
+    Args:
+      model: whose weights are trained.
+      client_work: what a client does.
+      aggregator: an `AggregationProcess` for updates in the form of the trainable weights, or a factory of one.
+      finalizer: what the server does with the aggregate.
+      distributor: what clients get; the weights as they are by default.
+      survey: a first pass over the clients, for algorithms that need one.
+      client_batching: how ClientDatasets are cut into batches: a ``ShuffleRepeatBatchHParams`` or ``BatchHParams``.
+        Its seed, with the round and the client's place, shuffles; without one the state's key does.
+      client_execution: how clients are run; see `CohortRunner`.
+      clients_per_chunk: see `CohortRunner`.
+      mesh: devices that share the clients; every process of `jax.distributed` calls ``next`` with the same clients.
+
+    Returns:
+      The process. ``initialize(key=None, *, params=None)``: key 0 by default. ``next(state, client_data)``:
+      ``client_data`` is a list with for each client a ``ClientDataset``, an iterable of ready batches (dicts of arrays;
+      the last may be short), or None for a client that dropped out. Metrics: ``distributor``, ``client_work`` (with
+      ``train``: clients' measurements, summed), ``aggregator``, ``finalizer``, ``clients`` (counts of those that
+      participated, dropped out, had no data, or sent NaN or infinity; only the first count in the aggregate).
+
+    Raises:
+      InputError: a block or an option does not fit.
+    """
+    template = jax.eval_shape(model.init, jax.random.key(0)).trainable
+    aggregation = as_aggregator(aggregator, template)
+    distribution = distributor or broadcast_distributor()
+    runner = CohortRunner(client_work, aggregation, client_execution, clients_per_chunk, mesh)
+    surveyor = None
+    if survey is not None:
+        surveyor = CohortRunner(survey.client_work, survey.aggregator, client_execution, clients_per_chunk, mesh)
+
+    def initialize(key: Any = None, *, params: Any = None) -> LearningState:
+        key = jax.random.key(0) if key is None else key
+        weights = initial_weights(model, key, params)
+        return LearningState(
+            jnp.int32(0),
+            key,
+            weights,
+            distribution.initialize(),
+            client_work.initialize(),
+            aggregation.initialize(),
+            finalizer.initialize(weights),
+        )
+
+    @jax.jit
+    def begin(state: LearningState) -> Any:
+        keys = round_keys(state.key, state.round)
+        sent = distribution.next(state.distributor, state.weights)
+        context = Context(state.client_work, state.aggregator, sent.result, keys.clients, keys.aggregator)
+        return sent.state, context, sent.measurements
+
+    @jax.jit
+    def survey_message(state: LearningState, context: Context, total: Any) -> Any:
+        assert survey is not None
+        found = survey.aggregator.report(context.aggregator, total.aggregate, context.aggregator_key).result
+        return found, survey.message(context.message, state.finalizer, found)
+
+    def run_survey(state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context]:
+        assert survey is not None and surveyor is not None
+        first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
+        batching = survey.client_batching or cohort.batching
+        result = surveyor.run(first, dataclasses.replace(cohort, batching=batching))
+        found, message = survey_message(state, first, result.total)
+        return found, context._replace(message=message)
+
+    @jax.jit
+    def end(
+        state: LearningState, distributor_state: PyTree, context: Context, result: CohortResult, surveyed: PyTree
+    ) -> Any:
+        total = result.total
+        found = aggregation.report(state.aggregator, total.aggregate, context.aggregator_key)
+        aggregate = found.result if surveyor is None else Surveyed(found.result, surveyed)
+        finished = finalizer.next(state.finalizer, state.weights, aggregate)
+        weights = apply_non_trainable(model, finished.result, total.non_trainable, total.weight)
+        new = LearningState(
+            state.round + 1,
+            state.key,
+            weights,
+            distributor_state,
+            client_work.advance(state.client_work),
+            found.state,
+            finished.state,
+        )
+        metrics = {
+            "client_work": {"train": results_of(total.measurements)},
+            "aggregator": found.measurements,
+            "finalizer": finished.measurements,
+            "clients": dict(result.counts),
+        }
+        return new, metrics
+
+    def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        distributor_state, context, sent = begin(state)
+        cohort = Cohort(as_clients(client_data), client_batching, state.key, int(state.round))
+        surveyed: PyTree = ()
+        if surveyor is not None:
+            cohort = dataclasses.replace(cohort, clients=reusable(cohort.clients))
+            surveyed, context = run_survey(state, context, cohort)
+        result = runner.run(context, cohort)
+        new, metrics = end(state, distributor_state, context, result._replace(outputs={}), surveyed)
+        return LearningProcessOutput(new, {"distributor": sent, **metrics})
+
+    return LearningProcess(
+        initialize,
+        next_fn,
+        lambda state: state.weights,
+        lambda state, weights: state._replace(weights=initial_weights(model, state.key, weights)),
+    )
+
+
+def reusable(clients: Sequence[Any]) -> Sequence[Any]:
+    """Returns clients that can be read more than once: batches that come from an iterator are kept in a list."""
+    return [list(c) if hasattr(c, "__next__") else c for c in clients]
+
+
+def as_clients(client_data: Any) -> Sequence[Any]:
+    """Returns a cohort as a sequence.
+
+    Raises:
+      InputError: it is a mapping or no iterable, or there is no client.
+    """
+    if isinstance(client_data, (dict, str)) or not hasattr(client_data, "__iter__"):
+        raise InputError(f"client_data is a list with one entry a client, not {type(client_data).__name__}")
+    clients = client_data if isinstance(client_data, Sequence) else list(client_data)
+    if not clients:
+        raise InputError("client_data is empty: a round needs at least one client (None for one that dropped out)")
+    return clients

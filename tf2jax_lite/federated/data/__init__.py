@@ -1,0 +1,68 @@
+"""Client data: datasets, federated datasets in memory and in files, samplers, partitioners."""
+
+from __future__ import annotations
+
+from tf2jax_lite.federated.data.client_dataset import Batches, ClientDataset
+from tf2jax_lite.federated.data.examples import EXAMPLE_MASK_KEY
+from tf2jax_lite.federated.data.federated_data import FederatedData, InMemoryFederatedData, SubsetFederatedData
+from tf2jax_lite.federated.data.hparams import BatchHParams, PaddedBatchHParams, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.data.npz_folder import NpzFolderFederatedData, npz_file_name
+from tf2jax_lite.federated.data.partition import (
+    partition_by_label,
+    partition_dirichlet,
+    partition_iid,
+    partition_quantity_skew,
+)
+from tf2jax_lite.federated.data.pooled import (
+    padded_batch_client_datasets,
+    padded_batch_federated_data,
+    shuffle_repeat_batch_federated_data,
+)
+from tf2jax_lite.federated.data.preprocessor import (
+    BatchPreprocessor,
+    ClientPreprocessor,
+    NoOpBatchPreprocessor,
+    NoOpClientPreprocessor,
+)
+from tf2jax_lite.federated.data.samplers import (
+    ClientSampler,
+    UniformGetClientSampler,
+    UniformShuffledClientSampler,
+    WeightedSampler,
+)
+from tf2jax_lite.federated.data.sqlite import SQLiteFederatedData, SQLiteFederatedDataBuilder
+from tf2jax_lite.federated.data.tff_hdf5 import TFFHDF5FederatedData
+from tf2jax_lite.federated.data.tff_sqlite import TFFSQLiteFederatedData
+
+__all__ = [
+    "EXAMPLE_MASK_KEY",
+    "BatchHParams",
+    "BatchPreprocessor",
+    "Batches",
+    "ClientDataset",
+    "ClientPreprocessor",
+    "ClientSampler",
+    "FederatedData",
+    "InMemoryFederatedData",
+    "NoOpBatchPreprocessor",
+    "NoOpClientPreprocessor",
+    "NpzFolderFederatedData",
+    "PaddedBatchHParams",
+    "SQLiteFederatedData",
+    "SQLiteFederatedDataBuilder",
+    "ShuffleRepeatBatchHParams",
+    "SubsetFederatedData",
+    "TFFHDF5FederatedData",
+    "TFFSQLiteFederatedData",
+    "UniformGetClientSampler",
+    "UniformShuffledClientSampler",
+    "WeightedSampler",
+    "npz_file_name",
+    "padded_batch_client_datasets",
+    "padded_batch_federated_data",
+    "partition_by_label",
+    "partition_dirichlet",
+    "partition_iid",
+    "partition_quantity_skew",
+    "shuffle_repeat_batch_federated_data",
+]

@@ -1,0 +1,210 @@
+"""One client's examples, and batches of them. Source: fedjax.core.client_datasets.ClientDataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.errors import DataError
+from tf2jax_lite.federated.data.examples import check_examples, num_examples, pad_examples, take_examples
+from tf2jax_lite.federated.data.hparams import BatchHParams, PaddedBatchHParams, ShuffleRepeatBatchHParams, resolve
+from tf2jax_lite.federated.data.preprocessor import BatchPreprocessor, Examples, NoOpBatchPreprocessor
+from tf2jax_lite.federated.data.seeds import numpy_rng
+
+__all__ = ["Batches", "ClientDataset", "last_batch_size", "shuffled_indices"]
+
+
+class Batches(Iterable[dict[str, Any]]):
+    """Batches that can be iterated over again and again; ``len`` is their number where it is finite.
+
+    Args:
+      make: starts an iteration.
+      count: how many batches it gives; None for no end.
+    """
+
+    def __init__(self, make: Callable[[], Iterator[dict[str, Any]]], count: int | None):
+        self._make, self._count = make, count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self._make()
+
+    def __len__(self) -> int:
+        if self._count is None:
+            raise TypeError("these batches have no end; set num_epochs or num_steps")
+        return self._count
+
+    def __bool__(self) -> bool:
+        return self._count != 0
+
+
+class ClientDataset:
+    """A client's examples in memory.
+
+    Args:
+      raw_examples: dict from feature to array, all of equal leading size: the number of examples.
+      preprocessor: applied to each batch when it is made.
+
+    Attributes:
+      raw_examples: the examples as numpy arrays, before the preprocessor.
+      preprocessor: the `BatchPreprocessor`.
+
+    Raises:
+      DataError: the features' leading sizes differ, one is a scalar, or there is none.
+    """
+
+    def __init__(self, raw_examples: Examples, preprocessor: BatchPreprocessor = NoOpBatchPreprocessor):
+        self.raw_examples = check_examples(raw_examples)
+        self.preprocessor = preprocessor
+
+    def __len__(self) -> int:
+        """The number of examples before the preprocessor."""
+        return num_examples(self.raw_examples)
+
+    def __getitem__(self, index: slice) -> ClientDataset:
+        """Returns a dataset of a slice of the examples (views)."""
+        if not isinstance(index, slice):
+            raise DataError(f"a ClientDataset is sliced, as in dataset[:4]; {index!r} is no slice")
+        return ClientDataset(take_examples(self.raw_examples, index), self.preprocessor)
+
+    def __repr__(self) -> str:
+        features = ", ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in self.raw_examples.items())
+        return f"ClientDataset({features})"
+
+    def all_examples(self) -> dict[str, Any]:
+        """Returns all examples, preprocessed as one batch."""
+        return self.preprocessor(self.raw_examples)
+
+    def batch(self, hparams: BatchHParams | None = None, **changes: Any) -> Batches:
+        """Returns the examples in order, in batches; the last one may be short.
+
+        Args:
+          hparams: a `BatchHParams`.
+          **changes: its values, instead of ``hparams`` or overriding it.
+
+        Returns:
+          Iterable over dicts of arrays with leading size ``batch_size`` (the last: fewer).
+
+        Raises:
+          DataError: an unknown or unfitting value.
+        """
+        params = resolve(BatchHParams, hparams, changes)
+        size, total = params.batch_size, len(self)
+        count = total // size if params.drop_remainder else -(-total // size)
+
+        def make() -> Iterator[dict[str, Any]]:
+            for start in range(0, count * size, size):
+                yield self.preprocessor(take_examples(self.raw_examples, slice(start, start + size)))
+
+        return Batches(make, count)
+
+    def padded_batch(self, hparams: PaddedBatchHParams | None = None, **changes: Any) -> Batches:
+        """Returns the examples in order, in batches of few sizes, so that a jitted function is compiled few times.
+
+        Args:
+          hparams: a `PaddedBatchHParams`.
+          **changes: its values, instead of ``hparams`` or overriding it.
+
+        Returns:
+          Iterable over dicts of arrays with leading size ``batch_size``; the last batch is padded with zeros to the
+          smallest of ``batch_size``, ``batch_size // 2``, ... (``num_batch_size_buckets`` sizes) that holds it. Each
+          has bool (size,) under ``"__mask__"``, False for padding.
+
+        Raises:
+          DataError: an unknown or unfitting value; a preprocessor that adds examples or a feature ``"__mask__"``.
+        """
+        params = resolve(PaddedBatchHParams, hparams, changes)
+        size, total = params.batch_size, len(self)
+        count = -(-total // size)
+        last = last_batch_size(total, size, params.num_batch_size_buckets)
+
+        def make() -> Iterator[dict[str, Any]]:
+            for step in range(count):
+                examples = take_examples(self.raw_examples, slice(step * size, (step + 1) * size))
+                yield pad_examples(self.preprocessor(examples), last if step == count - 1 else size)
+
+        return Batches(make, count)
+
+    def shuffle_repeat_batch(self, hparams: ShuffleRepeatBatchHParams | None = None, **changes: Any) -> Batches:
+        """Returns shuffled batches of one epoch after another, for training.
+
+        Each epoch has every example once, in a new order; a batch may hold the end of one epoch and the start of the
+        next. With ``num_epochs`` and ``num_steps`` both given, whichever ends first does; with neither there is no end.
+        A dataset without examples has no batches.
+
+        Args:
+          hparams: a `ShuffleRepeatBatchHParams`.
+          **changes: its values, instead of ``hparams`` or overriding it.
+
+        Returns:
+          Iterable over dicts of arrays with leading size ``batch_size``. Where the epochs do not fill the last batch,
+          it is filled from one epoch more (FedJAX), left short (``fill_remainder=False``, TFF), or left out
+          (``drop_remainder=True``). With a seed, each iteration gives the same batches.
+
+        Raises:
+          DataError: an unknown or unfitting value.
+        """
+        params = resolve(ShuffleRepeatBatchHParams, hparams, changes)
+
+        def make() -> Iterator[dict[str, Any]]:
+            for indices in shuffled_indices(len(self), params):
+                yield self.preprocessor(take_examples(self.raw_examples, indices))
+
+        return Batches(make, _num_steps(len(self), params))
+
+
+def last_batch_size(total: int, batch_size: int, num_buckets: int) -> int:
+    """Returns the padded size of the last batch of ``total`` examples. See `ClientDataset.padded_batch`."""
+    remainder = total % batch_size
+    size = batch_size
+    for _ in range(num_buckets - 1):
+        if remainder == 0 or size // 2 < remainder:
+            break
+        size //= 2
+    return size
+
+
+def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator[np.ndarray]:
+    """Yields the indices of each batch of `ClientDataset.shuffle_repeat_batch`, int64 (batch_size,) or shorter.
+
+    Args:
+      total: the number of examples.
+      hparams: how they are cut into batches.
+    """
+    steps = _num_steps(total, hparams)
+    if steps == 0:
+        return
+    size = hparams.batch_size
+    end = None  # in examples, counted over all epochs
+    if not hparams.fill_remainder and hparams.num_epochs is not None:
+        end = total * hparams.num_epochs
+    rng = numpy_rng(hparams.seed)
+    order = np.arange(total)
+    queue = order[:0]
+    step = 0
+    while steps is None or step < steps:
+        wanted = size if end is None else min(size, end - step * size)
+        parts = [queue]
+        have = queue.shape[0]
+        while have < wanted:
+            queue = order if hparams.skip_shuffle else rng.permutation(total)
+            parts.append(queue)
+            have += total
+        # Only the last part can reach beyond the batch.
+        left = have - wanted
+        indices = np.concatenate(parts)
+        queue = indices[indices.shape[0] - left :]
+        yield indices[:wanted]
+        step += 1
+
+
+def _num_steps(total: int, hparams: ShuffleRepeatBatchHParams) -> int | None:
+    if total == 0:
+        return 0
+    steps = hparams.num_steps
+    if hparams.num_epochs is not None:
+        examples = total * hparams.num_epochs
+        epochs = examples // hparams.batch_size if hparams.drop_remainder else -(-examples // hparams.batch_size)
+        steps = epochs if steps is None else min(steps, epochs)
+    return steps

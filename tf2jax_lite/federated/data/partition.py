@@ -1,0 +1,198 @@
+"""Makes clients from one dataset. Every example goes to exactly one client.
+
+Sources: McMahan et al. 2017 (few labels a client); Hsu et al. 2019 and Li et al. 2021, "Federated Learning on Non-IID
+Data Silos" (Dirichlet skew of labels and of quantity).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.errors import DataError
+from tf2jax_lite.federated.data.examples import check_examples, num_examples, take_examples
+from tf2jax_lite.federated.data.federated_data import InMemoryFederatedData
+from tf2jax_lite.federated.data.preprocessor import Examples
+from tf2jax_lite.federated.data.seeds import Seed, numpy_rng
+
+__all__ = ["partition_by_label", "partition_dirichlet", "partition_iid", "partition_quantity_skew"]
+
+_ATTEMPTS = 200
+
+
+def partition_iid(examples: Examples, num_clients: int, *, seed: Seed) -> InMemoryFederatedData:
+    """Deals shuffled examples out evenly: sizes differ by one at most.
+
+    Args:
+      examples: dict from feature to array, all of leading size n.
+      num_clients: how many clients, 1 <= num_clients <= n.
+      seed: see `numpy_rng`. The same seed makes the same clients.
+
+    Returns:
+      Clients "client_0", "client_1", ... (with leading zeros, so that the ids' order is that of the numbers).
+
+    Raises:
+      DataError: an argument is out of range.
+    """
+    arrays, total = _check(examples, num_clients)
+    order = numpy_rng(seed).permutation(total)
+    return _clients(arrays, np.array_split(order, num_clients))
+
+
+def partition_dirichlet(
+    examples: Examples, num_clients: int, alpha: float, *, seed: Seed, label: str = "y", min_size: int = 1
+) -> InMemoryFederatedData:
+    """Skews labels: each label's examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
+
+    Args:
+      examples: dict from feature to array, all of leading size n.
+      num_clients: how many clients, 1 <= num_clients <= n.
+      alpha: > 0. Small values give each client few labels; large ones come near to ``partition_iid``.
+      seed: see `numpy_rng`. The same seed makes the same clients.
+      label: the feature that holds the labels, shape (n,).
+      min_size: draw anew until each client has this many examples.
+
+    Returns:
+      Clients as from `partition_iid`.
+
+    Raises:
+      DataError: an argument is out of range, or no draw gives every client ``min_size`` examples.
+    """
+    arrays, total = _check(examples, num_clients)
+    groups = _labels(arrays, label)
+    _check_skew(alpha, min_size, num_clients, total)
+    rng = numpy_rng(seed)
+    for _ in range(_ATTEMPTS):
+        parts: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
+        for indices in groups:
+            cuts = _cuts(rng.dirichlet(np.full(num_clients, alpha)), indices.size)
+            for client, part in enumerate(np.split(rng.permutation(indices), cuts)):
+                parts[client].append(part)
+        joined = [np.concatenate(part) for part in parts]
+        if min(part.size for part in joined) >= min_size:
+            return _clients(arrays, [rng.permutation(part) for part in joined])
+    raise DataError(_TOO_SKEWED.format(min_size=min_size, num_clients=num_clients, alpha=alpha))
+
+
+def partition_by_label(
+    examples: Examples, num_clients: int, labels_per_client: int, *, seed: Seed, label: str = "y"
+) -> InMemoryFederatedData:
+    """Gives each client the examples of few labels.
+
+    Labels are dealt out so that each is at nearly the same number of clients, which share its examples evenly.
+
+    Args:
+      examples: dict from feature to array, all of leading size n.
+      num_clients: how many clients, 1 <= num_clients <= n.
+      labels_per_client: how many different labels a client has: from 1 to all there are. A client has fewer where a
+        label has fewer examples than clients.
+      seed: see `numpy_rng`. The same seed makes the same clients.
+      label: the feature that holds the labels, shape (n,).
+
+    Returns:
+      Clients as from `partition_iid`.
+
+    Raises:
+      DataError: an argument is out of range, or ``num_clients * labels_per_client`` is less than the number of labels:
+        some examples would have no client.
+    """
+    arrays, _ = _check(examples, num_clients)
+    groups = _labels(arrays, label)
+    if not 1 <= labels_per_client <= len(groups):
+        raise DataError(
+            f"labels_per_client is from 1 to {len(groups)}, the number of labels; not {labels_per_client!r}"
+        )
+    if num_clients * labels_per_client < len(groups):
+        raise DataError(
+            f"{num_clients} clients with {labels_per_client} labels each cannot hold all {len(groups)} labels;"
+            " raise num_clients or labels_per_client"
+        )
+    rng = numpy_rng(seed)
+    holders: list[list[int]] = [[] for _ in groups]
+    for client in rng.permutation(num_clients):
+        # The labels that fewest clients have, in random order among equals.
+        order = np.lexsort(np.array([rng.random(len(groups)), [len(clients) for clients in holders]]))
+        for group in order[:labels_per_client]:
+            holders[group].append(int(client))
+    parts: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(num_clients)]
+    for indices, clients in zip(groups, holders, strict=True):
+        for client, part in zip(clients, np.array_split(rng.permutation(indices), len(clients)), strict=True):
+            parts[client].append(part)
+    return _clients(arrays, [rng.permutation(np.concatenate(part)) for part in parts])
+
+
+def partition_quantity_skew(
+    examples: Examples, num_clients: int, alpha: float, *, seed: Seed, min_size: int = 1
+) -> InMemoryFederatedData:
+    """Skews sizes: shuffled examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
+
+    Args:
+      examples: dict from feature to array, all of leading size n.
+      num_clients: how many clients, 1 <= num_clients <= n.
+      alpha: > 0. Small values make some clients large and most small.
+      seed: see `numpy_rng`. The same seed makes the same clients.
+      min_size: draw anew until each client has this many examples.
+
+    Returns:
+      Clients as from `partition_iid`.
+
+    Raises:
+      DataError: an argument is out of range, or no draw gives every client ``min_size`` examples.
+    """
+    arrays, total = _check(examples, num_clients)
+    _check_skew(alpha, min_size, num_clients, total)
+    rng = numpy_rng(seed)
+    for _ in range(_ATTEMPTS):
+        parts = np.split(rng.permutation(total), _cuts(rng.dirichlet(np.full(num_clients, alpha)), total))
+        if min(part.size for part in parts) >= min_size:
+            return _clients(arrays, parts)
+    raise DataError(_TOO_SKEWED.format(min_size=min_size, num_clients=num_clients, alpha=alpha))
+
+
+_TOO_SKEWED = (
+    f"none of {_ATTEMPTS} draws gave each of {{num_clients}} clients {{min_size}} examples; raise alpha={{alpha}}, or"
+    " lower min_size or num_clients"
+)
+
+
+def _check(examples: Examples, num_clients: int) -> tuple[dict[str, np.ndarray], int]:
+    arrays = check_examples(examples, "the dataset to partition")
+    total = num_examples(arrays)
+    if not isinstance(num_clients, int | np.integer) or not 1 <= num_clients <= total:
+        raise DataError(f"num_clients is an int from 1 to the number of examples, {total}; not {num_clients!r}")
+    return arrays, total
+
+
+def _check_skew(alpha: float, min_size: int, num_clients: int, total: int) -> None:
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise DataError(f"alpha is a number > 0, not {alpha!r}")
+    if not 0 <= min_size * num_clients <= total:
+        raise DataError(
+            f"min_size={min_size!r} for {num_clients} clients needs more than the {total} examples there are"
+        )
+
+
+def _labels(arrays: dict[str, np.ndarray], label: str) -> list[np.ndarray]:
+    """The indices of each label's examples."""
+    if label not in arrays:
+        raise DataError(f"there is no feature {label!r} with labels; the features are {sorted(arrays)}: pass label=...")
+    if arrays[label].ndim != 1:
+        raise DataError(f"labels have shape (n,), not {list(arrays[label].shape)}")
+    _, inverse = np.unique(arrays[label], return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(inverse))[:-1])
+
+
+def _cuts(proportions: np.ndarray, total: int) -> np.ndarray:
+    """Where to cut ``total`` examples. The proportions may be NaN: a tiny alpha underflows in Dirichlet draws."""
+    if not np.isfinite(proportions).all():
+        proportions = np.eye(1, proportions.size)[0]
+    return np.rint(np.cumsum(proportions)[:-1] * total).astype(np.int64).clip(0, total)
+
+
+def _clients(arrays: dict[str, np.ndarray], parts: Any) -> InMemoryFederatedData:
+    digits = len(str(len(parts) - 1))
+    return InMemoryFederatedData(
+        {f"client_{number:0{digits}d}": take_examples(arrays, part) for number, part in enumerate(parts)}
+    )

@@ -1,0 +1,133 @@
+"""One client's examples as bytes: the safetensors format, so reading runs no code, whatever the bytes are.
+
+What safetensors lacks is kept as bytes, with its dtype in the metadata: strings (fixed-width, and objects of varying
+length), bfloat16 and other dtypes of ml_dtypes, complex128, dates.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from tf2jax_lite.errors import DataError
+from tf2jax_lite.federated.data.examples import check_examples
+from tf2jax_lite.federated.data.preprocessor import Examples
+
+__all__ = ["decode_examples", "encode_examples"]
+
+_NATIVE = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))}
+_NATIVE |= {"float16", "float32", "float64", "complex64"}
+_DTYPES = "dtypes"  # the metadata's key
+_LENGTHS = "#lengths"  # ends the name of the lengths of strings
+
+
+def encode_examples(examples: Examples, where: str = "client data") -> bytes:
+    """Returns examples as one string of bytes.
+
+    Args:
+      examples: dict from feature to array. Arrays of objects hold bytes only, or str only.
+      where: what the error names.
+
+    Raises:
+      DataError: a dtype that cannot be stored (objects other than strings, records).
+    """
+    tensors: dict[str, np.ndarray] = {}
+    dtypes: dict[str, Any] = {}
+    for name, array in check_examples(examples, where).items():
+        if name == "__metadata__" or name.endswith(_LENGTHS):
+            raise DataError(f"{where}: the name of feature {name!r} is reserved; rename it")
+        if array.dtype == object:
+            kind, tensors[name], tensors[name + _LENGTHS] = _pack_strings(array, f"{where}, feature {name!r}")
+            dtypes[name] = kind
+            continue
+        array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+        if array.dtype.name in _NATIVE:
+            tensors[name] = array
+            continue
+        dtypes[name] = _dtype_name(array.dtype, f"{where}, feature {name!r}")
+        tensors[name] = np.frombuffer(array.tobytes(), np.uint8).reshape(*array.shape, array.dtype.itemsize)
+    return safetensors.numpy.save(tensors, {_DTYPES: json.dumps(dtypes)} if dtypes else None)
+
+
+def decode_examples(record: bytes, where: str = "client data") -> dict[str, np.ndarray]:
+    """Returns the examples that `encode_examples` was given.
+
+    Raises:
+      DataError: the bytes are damaged, or something else.
+    """
+    try:
+        tensors = safetensors.numpy.load(record)
+        header = json.loads(record[8 : 8 + int.from_bytes(record[:8], "little")])
+        dtypes = json.loads(header.get("__metadata__", {}).get(_DTYPES, "{}"))
+        examples = {}
+        for name, array in tensors.items():
+            if name.endswith(_LENGTHS):
+                continue
+            kind = dtypes.get(name)
+            if kind is None:
+                examples[name] = array
+            elif kind in ("bytes", "str"):
+                examples[name] = _unpack_strings(kind, array, tensors[name + _LENGTHS])
+            else:
+                examples[name] = _from_bytes(array, _dtype(kind))
+    except (safetensors.SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{where}: the record is damaged: {error}") from error
+    return check_examples(examples, where)
+
+
+def _dtype_name(dtype: np.dtype, where: str) -> str:
+    if dtype.kind in "SUMmc":
+        return dtype.str
+    if dtype.fields is None and not dtype.hasobject and getattr(ml_dtypes, dtype.name, None) is not None:
+        return dtype.name
+    raise DataError(f"{where}: dtype {dtype} cannot be stored; use numbers, bools or strings")
+
+
+def _dtype(name: str) -> np.dtype:
+    kind = getattr(ml_dtypes, name, None) if name.isidentifier() else None
+    if isinstance(kind, type):
+        return np.dtype(kind)
+    if name[:2] not in ("<S", "|S", "<U", "<M", "<m", "<c"):
+        raise ValueError(f"unknown dtype {name!r}")
+    return np.dtype(name)
+
+
+def _from_bytes(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if array.dtype != np.uint8 or array.ndim < 2 or array.shape[-1] != dtype.itemsize:
+        raise ValueError(f"{array.dtype}{list(array.shape)} does not hold {dtype}")
+    if dtype.itemsize == 0:  # strings that are all empty
+        return np.zeros(array.shape[:-1], dtype)
+    return np.frombuffer(array.tobytes(), dtype).reshape(array.shape[:-1])
+
+
+def _pack_strings(array: np.ndarray, where: str) -> tuple[str, np.ndarray, np.ndarray]:
+    items = list(array.flat)
+    kinds = {type(item) for item in items}
+    if kinds <= {str}:
+        kind, encoded = "str", [item.encode() for item in items]
+    elif kinds <= {bytes, np.bytes_}:
+        kind, encoded = "bytes", [bytes(item) for item in items]
+    else:
+        names = sorted(kind.__name__ for kind in kinds)
+        raise DataError(f"{where}: an array of objects holds bytes only or str only to be stored, not {names}")
+    lengths = np.array([len(item) for item in encoded], np.int64).reshape(array.shape)
+    return kind, np.frombuffer(b"".join(encoded), np.uint8), lengths
+
+
+def _unpack_strings(kind: str, data: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    if lengths.dtype != np.int64 or data.dtype != np.uint8 or (lengths < 0).any() or (lengths > data.size).any():
+        raise ValueError("the lengths of strings are damaged")
+    ends = np.cumsum(lengths.ravel())
+    if (ends[-1] if ends.size else 0) != data.size:
+        raise ValueError("the lengths of strings do not add up")
+    content = data.tobytes()
+    strings = np.empty(lengths.size, object)
+    for index, end in enumerate(ends):
+        item = content[end - lengths.flat[index] : end]
+        strings[index] = item.decode() if kind == "str" else item
+    return strings.reshape(lengths.shape)

@@ -1,0 +1,64 @@
+"""A SQLite file that others wrote, opened for reading only."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tf2jax_lite.errors import DataError
+
+__all__ = ["SQLiteFile"]
+
+
+class SQLiteFile:
+    """Queries against a file that is never written, with one connection for each thread and process.
+
+    Args:
+      path: the file.
+      tables: the tables it must have, each with the columns that are needed.
+
+    Raises:
+      DataError: there is no such file, it is no SQLite database, or it lacks a table or a column.
+    """
+
+    def __init__(self, path: str | os.PathLike, tables: Mapping[str, Collection[str]]):
+        self.path = Path(os.path.abspath(path))
+        self._local = threading.local()
+        if not self.path.is_file():
+            raise DataError(f"{self.path}: there is no such file")
+        kinds = dict(self.rows("SELECT name, type FROM sqlite_master"))
+        for table, columns in tables.items():
+            # A view could hide anything behind the table's name.
+            if kinds.get(table) != "table":
+                raise DataError(f"{self.path} has no table {table!r}; it has {sorted(kinds)}")
+            there = {row[1] for row in self.rows(f"PRAGMA table_info({table})")}
+            if missing := set(columns) - there:
+                raise DataError(f"{self.path}: table {table!r} lacks {sorted(missing)}; it has {sorted(there)}")
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """Yields the rows of a query.
+
+        Raises:
+          DataError: the file is damaged.
+        """
+        try:
+            yield from self._connection().execute(query, values)
+        except (sqlite3.Error, OverflowError, UnicodeEncodeError, ValueError) as error:
+            raise DataError(f"{self.path} cannot be read as a SQLite database of clients: {error}") from error
+
+    def row(self, query: str, values: Sequence[Any] = ()) -> Any:
+        """Returns a query's first row, or None. Raises what `rows` does."""
+        return next(self.rows(query, values), None)
+
+    def _connection(self) -> sqlite3.Connection:
+        # A connection must not be used across threads, nor carried into a forked process.
+        if getattr(self._local, "pid", None) != os.getpid():
+            connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA query_only = ON")
+            self._local.connection, self._local.pid = connection, os.getpid()
+        return self._local.connection

@@ -1,0 +1,169 @@
+"""Federated evaluation, and evaluation of personalization. See tff.learning.algorithms.build_fed_eval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators import SumFactory
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.compose import as_clients, initial_weights, results_of, round_keys
+from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.metrics import MeanStat, Stat
+from tf2jax_lite.federated.model import Model, as_model_weights, evaluate_model, evaluate_stats
+from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
+from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running.strategies import Context
+
+__all__ = ["EvalState", "build_fed_eval", "build_personalization_eval"]
+
+PyTree = Any
+
+
+class EvalState(NamedTuple):
+    """The state of an evaluation.
+
+    Attributes:
+      round: int32 scalar, rounds done.
+      weights: the weights that are evaluated.
+      totals: the statistics of all rounds; None before the first.
+    """
+
+    round: Any
+    weights: ModelWeights
+    totals: dict[str, Stat] | None
+
+
+def _zero(model: Model) -> dict[str, Any]:
+    zeros = {name: metric.zero() for name, metric in model.eval_metrics.items()}
+    return zeros if "loss" in zeros else zeros | {"loss": MeanStat(jnp.float32(0), jnp.int32(0))}
+
+
+def _work(model: Model) -> ClientWork:
+    def add(total: Any, stat: Any) -> Any:
+        return jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), total.merge(stat), total)
+
+    def client_step(state: Any, message: ModelWeights, carry: Any, batch: Mapping[str, Any]) -> Any:
+        stats = evaluate_stats(model, message, batch)
+        return {name: add(carry[name], stat) for name, stat in stats.items()}
+
+    return ClientWork(
+        lambda: (),
+        lambda state, message, key, client_input: _zero(model),
+        client_step,
+        lambda state, message, carry: ClientResult((), jnp.float32(1), [], carry),
+    )
+
+
+def build_fed_eval(
+    model: Model,
+    *,
+    client_batching: Batching | None = None,
+    client_execution: Execution = "auto",
+    clients_per_chunk: int | None = None,
+) -> LearningProcess[EvalState]:
+    """Builds federated evaluation: the model's metrics over all examples of a round's clients.
+
+    Args:
+      model: the model; its ``eval_metrics`` and its mean ``loss`` are evaluated.
+      client_batching: how ClientDatasets are cut into batches; each example once, as a rule (``BatchHParams``).
+      client_execution: see `CohortRunner`.
+      clients_per_chunk: see `CohortRunner`.
+
+    Returns:
+      The process. ``set_model_weights(state, weights)`` says what is evaluated. Metrics: ``client_work`` /
+      ``eval`` / ``current_round_metrics`` and ``total_rounds_metrics``, as TFF has them, and ``clients``.
+    """
+    nothing = SumFactory().create(())
+    runner = CohortRunner(_work(model), nothing, client_execution, clients_per_chunk)
+
+    def initialize(key: Any = None, *, params: Any = None) -> EvalState:
+        return EvalState(jnp.int32(0), initial_weights(model, jax.random.key(0) if key is None else key, params), None)
+
+    def next_fn(state: EvalState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        keys = round_keys(jax.random.key(0), state.round)
+        context = Context((), nothing.initialize(), state.weights, keys.clients, keys.aggregator)
+        result = runner.run(context, Cohort(as_clients(client_data), client_batching, 0, int(state.round)))
+        found = result.total.measurements
+        totals = state.totals or found
+        if state.totals and found:
+            totals = {name: stat.merge(found[name]) for name, stat in state.totals.items()}
+        metrics = {
+            "client_work": {
+                "eval": {"current_round_metrics": results_of(found), "total_rounds_metrics": results_of(totals)}
+            },
+            "clients": dict(result.counts),
+        }
+        return LearningProcessOutput(EvalState(state.round + 1, state.weights, totals or None), metrics)
+
+    return LearningProcess(
+        initialize,
+        next_fn,
+        lambda state: state.weights,
+        lambda state, weights: state._replace(weights=initial_weights(model, jax.random.key(0), weights)),
+    )
+
+
+def build_personalization_eval(
+    model: Model,
+    strategies: Mapping[str, tuple[ClientWork, ShuffleRepeatBatchHParams]],
+    *,
+    eval_batch_size: int = 128,
+) -> Any:
+    """Builds an evaluation of personalization. See tff.learning.algorithms.build_personalization_eval_computation.
+
+    Args:
+      model: the model; its metrics and mean ``loss`` are evaluated.
+      strategies: name to how a client personalizes the weights: a client work whose update is the change of the
+        trainable weights (`build_model_delta_client_work`), and how the client's training examples are batched.
+      eval_batch_size: examples in a batch of evaluation.
+
+    Returns:
+      ``evaluate(weights, client_data, key=None)``: ``client_data`` is a list of pairs ``(training, test)`` of
+      ClientDatasets. It returns ``{"baseline": metrics, name: metrics, ...}``; each metric's values are stacked, one
+      for each client with test examples. What a client learns stays with it.
+
+    Raises:
+      InputError: a strategy named ``baseline``; when called: no client, or a pair that is none.
+    """
+    if "baseline" in strategies:
+        raise InputError("build_personalization_eval: 'baseline' names the metrics before personalization")
+    steps = {name: jax.jit(work.client_step) for name, (work, _) in strategies.items()}
+
+    def evaluate(weights: Any, client_data: Sequence[Any], key: Any = None) -> dict[str, dict[str, Any]]:
+        weights = as_model_weights(weights)
+        key = jax.random.key(0) if key is None else key
+        rows: dict[str, list[Any]] = {name: [] for name in ("baseline", *strategies)}
+        for index, pair in enumerate(as_clients(client_data)):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise InputError(f"client {index}: expected a pair of ClientDatasets (training, test)")
+            train, test = pair
+            if len(test) == 0:
+                continue
+            batches = list(test.padded_batch(batch_size=eval_batch_size, num_batch_size_buckets=3))
+            rows["baseline"].append(evaluate_model(model, weights, batches))
+            for name, (work, batching) in strategies.items():
+                cohort = Cohort([train], batching, jax.random.fold_in(key, index))
+                found = _personalized(work, steps[name], weights, cohort, jax.random.fold_in(key, index))
+                rows[name].append(evaluate_model(model, found, batches))
+        if not rows["baseline"]:
+            raise InputError("build_personalization_eval: no client has test examples")
+        return {name: jax.tree.map(lambda *values: np.stack(values), *found) for name, found in rows.items()}
+
+    return evaluate
+
+
+def _personalized(work: ClientWork, step: Any, weights: ModelWeights, cohort: Cohort, key: Any) -> ModelWeights:
+    state = work.initialize()
+    carry = work.client_init(state, weights, key, None)
+    for client in cohort.prepared():
+        for batch in client.batches():
+            carry = step(state, weights, carry, batch)
+    update = work.client_final(state, weights, carry).update
+    return weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, update))

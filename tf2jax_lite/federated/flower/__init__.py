@@ -1,0 +1,17 @@
+"""Federated training over a network with Flower (extra ``flower``), from the same building blocks as the simulation."""
+
+from __future__ import annotations
+
+from tf2jax_lite.errors import MissingLibraryError
+
+try:
+    import flwr as _  # noqa: F401
+except ImportError as error:
+    raise MissingLibraryError("tf2jax_lite.federated.flower needs Flower: pip install 'tf2jax-lite[flower]'") from error
+
+from tf2jax_lite.federated.flower.client import client_app
+from tf2jax_lite.federated.flower.records import from_arrays, to_arrays
+from tf2jax_lite.federated.flower.server import server_app
+from tf2jax_lite.federated.flower.strategy import BlocksStrategy
+
+__all__ = ["BlocksStrategy", "client_app", "from_arrays", "server_app", "to_arrays"]

@@ -1,0 +1,150 @@
+"""A Flower client that does the work of a simulated one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flwr.app import Context as FlowerContext
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.compose import results_of
+from tf2jax_lite.federated.data import ClientDataset
+from tf2jax_lite.federated.flower.records import (
+    CONFIG,
+    METRICS,
+    NON_TRAINABLE,
+    WEIGHTS,
+    content_of,
+    from_arrays,
+    scalars,
+    to_arrays,
+)
+from tf2jax_lite.federated.model import Model, changing_leaves, evaluate_model, replace_leaves
+from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.running import Cohort
+from tf2jax_lite.federated.running.cohort import Batching
+
+__all__ = ["client_app"]
+
+
+def client_app(
+    model: Model,
+    data_fn: Callable[[FlowerContext], Any],
+    *,
+    client_work: ClientWork,
+    client_batching: Batching | None = None,
+    evaluation_data_fn: Callable[[FlowerContext], Any] | None = None,
+    evaluation_batch_size: int = 256,
+) -> ClientApp:
+    """Makes a Flower ``ClientApp`` that trains and evaluates a model.
+
+    To a server of `BlocksStrategy` it replies the client's update; to Flower's own strategies (``FedAvg``, ``FedAdam``,
+    ...) its new weights. Either way with the metric ``num-examples``, the client's weight in the mean.
+
+    Args:
+      model: the model; server and clients must have the same.
+      data_fn: called with Flower's context (``context.node_config["partition-id"]``): this client's data, as for a
+        process's ``next``: a `ClientDataset`, or an iterable of batches.
+      client_work: what a client does, `build_model_delta_client_work(model, optimizer)` as a rule.
+      client_batching: how a `ClientDataset` is cut into batches. Without a seed of its own, examples are shuffled with
+        the client's key of the round, which is another order than the simulation's; with one, they agree.
+      evaluation_data_fn: the data to evaluate on; ``data_fn`` by default.
+      evaluation_batch_size: of `ClientDataset`s in evaluation.
+
+    Returns:
+      The app, for ``[tool.flwr.app.components]``.
+
+    Raises:
+      InputError: ``data_fn`` is no function. While running, a message that is not for this model.
+    """
+    if not callable(data_fn):
+        raise InputError("data_fn is a function of Flower's context that returns this client's data")
+    app = ClientApp()
+    template = jax.eval_shape(model.init, jax.random.key(0))
+    train = _Training(model, client_work, client_batching, template)
+
+    @app.train()
+    def train_fn(message: Message, context: FlowerContext) -> Message:
+        weights = _weights(message, template)
+        config = content_of(message.content, "config_records", CONFIG, "a training message")
+        steps, result = train(weights, data_fn(context), config)
+        metrics = scalars(results_of(result.measurements))
+        metrics.pop("num_examples", None)  # a count, which strategies would average
+        metrics["num-examples"] = float(result.weight)
+        records: dict[str, Any] = {METRICS: MetricRecord(metrics)}
+        if config.get("reply") == "update":
+            records[METRICS]["steps"] = steps
+            records[WEIGHTS] = to_arrays(result.update)
+            records[NON_TRAINABLE] = to_arrays(result.non_trainable)
+        else:
+            records[WEIGHTS] = to_arrays(_moved(model, weights, result))
+        return Message(RecordDict(records), reply_to=message)
+
+    @app.evaluate()
+    def evaluate_fn(message: Message, context: FlowerContext) -> Message:
+        found = (evaluation_data_fn or data_fn)(context)
+        batches = list(
+            found.padded_batch(batch_size=evaluation_batch_size) if isinstance(found, ClientDataset) else found
+        )
+        count = sum(int(b["__mask__"].sum()) if "__mask__" in b else len(next(iter(b.values()))) for b in batches)
+        metrics = scalars(evaluate_model(model, _weights(message, template), batches)) if count else {}
+        record = MetricRecord({**metrics, "num-examples": float(count)})
+        return Message(RecordDict({METRICS: record}), reply_to=message)
+
+    return app
+
+
+def _weights(message: Message, template: ModelWeights) -> ModelWeights:
+    where = f"a message of type {message.metadata.message_type}"
+    return from_arrays(content_of(message.content, "array_records", WEIGHTS, where), template, where)
+
+
+def _moved(model: Model, weights: ModelWeights, result: ClientResult) -> ModelWeights:
+    """The weights after the client's training."""
+    trainable = jax.tree.map(jnp.add, weights.trainable, result.update)
+    flags = changing_leaves(model, weights.non_trainable)
+    changing = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
+    changed = [leaf + change.astype(leaf.dtype) for leaf, change in zip(changing, result.non_trainable, strict=False)]
+    if not changed:
+        return ModelWeights(trainable, weights.non_trainable)
+    return ModelWeights(trainable, replace_leaves(weights.non_trainable, flags, changed))
+
+
+class _Training:
+    """The client work, jitted once for the app's life."""
+
+    def __init__(self, model: Model, work: ClientWork, batching: Batching | None, template: ModelWeights):
+        self._work, self._batching, self._template = work, batching, template
+        self._start = jax.jit(self._first)
+        self._step = jax.jit(work.client_step)
+        self._final = jax.jit(work.client_final)
+
+    def _first(self, round_number: Any, message: ModelWeights, key: Any, index: Any) -> Any:
+        # The work's state depends on the number of rounds alone, so it need not be sent.
+        state = jax.lax.fori_loop(0, round_number, lambda _, state: self._work.advance(state), self._work.initialize())
+        return state, self._work.client_init(state, message, jax.random.fold_in(key, index), None)
+
+    def __call__(self, weights: ModelWeights, data: Any, config: Any) -> tuple[int, ClientResult]:
+        """Does a round's work. Returns the number of steps, and the result."""
+        round_number, index = int(config.get("server-round", 1)) - 1, int(config.get("index", 0))
+        words = config.get("key")
+        key = jax.random.fold_in(jax.random.key(0), round_number)
+        if words is not None:
+            key = jax.random.wrap_key_data(
+                jnp.asarray(words, jnp.uint32), impl=str(config.get("key-impl", "threefry2x32"))
+            )
+        # The place in the cohort seeds the shuffling: those before it are not here.
+        cohort = Cohort([None] * index + [data], self._batching, key, round_number)
+        state, carry = self._start(jnp.int32(round_number), weights, key, jnp.int32(index))
+        steps = 0
+        for client in cohort.prepared():
+            for batch in client.batches():
+                carry = self._step(state, weights, carry, batch)
+                steps += 1
+        return steps, self._final(state, weights, carry)

@@ -1,0 +1,105 @@
+"""Pytrees as Flower's records of arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from tf2jax_lite.errors import InputError
+
+__all__ = ["CONFIG", "METRICS", "NON_TRAINABLE", "WEIGHTS", "from_arrays", "scalars", "to_arrays"]
+
+PyTree = Any
+
+# Names of the records in a message; those of Flower's own strategies.
+WEIGHTS, CONFIG, METRICS = "arrays", "config", "metrics"
+NON_TRAINABLE = "non-trainable"
+
+
+def to_arrays(tree: PyTree) -> ArrayRecord:
+    """Returns a pytree's leaves as a record, each named by its path.
+
+    Dtypes that numpy lacks (bfloat16) become float32, which holds them exactly; typed JAX keys become their words.
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return ArrayRecord({_name(path): Array(_encode(leaf)) for path, leaf in leaves})
+
+
+def from_arrays(record: Any, template: PyTree, where: str = "the record") -> PyTree:
+    """Returns a record's arrays as a pytree.
+
+    Args:
+      record: what `to_arrays` made of a pytree of the template's form, or what a Flower strategy made of several.
+      template: pytree of arrays or jax.ShapeDtypeStruct: structure, shapes and dtypes of the result.
+      where: what the error names.
+
+    Raises:
+      InputError: names or shapes differ.
+    """
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(template)
+    names = [_name(path) for path, _ in leaves]
+    if set(names) != set(record):
+        missing, extra = sorted(set(names) - set(record)), sorted(set(record) - set(names))
+        raise InputError(f"{where} is not of this model: arrays {missing[:5]} are missing, {extra[:5]} are unknown")
+    decoded = [
+        _decode(record[name].numpy(), leaf, f"{where}, array {name}")
+        for name, (_, leaf) in zip(names, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(treedef, decoded)
+
+
+def scalars(tree: PyTree) -> dict[str, Any]:
+    """Returns the numbers in a pytree by their paths (``loss``, ``aggregator/clipped``); larger arrays are left out."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if jnp.ndim(leaf) == 0 and jnp.issubdtype(jnp.result_type(leaf), jnp.number):
+            found["/".join(str(_key(part)) for part in path)] = float(leaf)
+    return found
+
+
+def _key(part: Any) -> Any:
+    for name in ("key", "name", "idx"):
+        if hasattr(part, name):
+            return getattr(part, name)
+    return part
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path) or "value"
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) if hasattr(leaf, "dtype") else False
+
+
+def _encode(leaf: Any) -> np.ndarray:
+    array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return array.astype(np.float32) if array.dtype.kind == "V" else np.array(array)
+
+
+def _decode(array: np.ndarray, leaf: Any, where: str) -> Any:
+    if _is_key(leaf):
+        # A strategy's mean of keys would be no key; the words themselves are.
+        return jax.random.wrap_key_data(jnp.asarray(array.astype(np.uint32)))
+    if array.shape != jnp.shape(leaf):
+        raise InputError(f"{where} has shape {list(array.shape)} where the model has {list(jnp.shape(leaf))}")
+    return jnp.asarray(array.astype(jnp.result_type(leaf)))
+
+
+def content_of(record: Mapping[str, Any], kind: str, name: str, where: str) -> Any:
+    """Returns a message's record: the one of that name, or the only one of its kind.
+
+    Raises:
+      InputError: it is not there.
+    """
+    records = getattr(record, kind)
+    if name in records:
+        return records[name]
+    if name == WEIGHTS and len(records) == 1:
+        return next(iter(records.values()))
+    raise InputError(f"{where} has no record {name!r}; it has {sorted(records)}")

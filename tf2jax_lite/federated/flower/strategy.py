@@ -1,0 +1,220 @@
+"""A Flower strategy made of building blocks: distributor, aggregator, finalizer."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor, build_add_finalizer
+from tf2jax_lite.federated.client_work import ClientResult
+from tf2jax_lite.federated.compose import LearningState, apply_non_trainable, as_aggregator, round_keys
+from tf2jax_lite.federated.data.seeds import numpy_rng
+from tf2jax_lite.federated.flower.records import (
+    CONFIG,
+    METRICS,
+    NON_TRAINABLE,
+    WEIGHTS,
+    content_of,
+    from_arrays,
+    scalars,
+    to_arrays,
+)
+from tf2jax_lite.federated.model import Model, changing_leaves
+from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.running import accumulate
+
+__all__ = ["BlocksStrategy"]
+
+
+class BlocksStrategy(Strategy):
+    """Federated training with `client_app` clients. A round computes what `compose_learning_process`'s does.
+
+    Clients' updates are folded one after another, in constant memory where the aggregator allows it. A client that
+    fails, or sends NaN or infinity, counts for nothing.
+
+    Args:
+      model: the model.
+      aggregator: an `AggregationProcess` or a factory of one, such as ``MeanFactory()``.
+      finalizer: what the server does with the aggregate; it is added to the weights by default.
+      distributor: what clients get; the weights as they are by default. Its message must have the weights' form.
+      clients_per_round: how many nodes train in a round; None for all that are connected.
+      min_available_nodes: wait for as many nodes before a round.
+      evaluate: have the same number of nodes evaluate after each round.
+      key: the training's JAX key; it also draws the nodes. ``key(0)`` by default.
+
+    Attributes:
+      state: the `LearningState` after the last round; None before the first. Set it to go on with a training.
+
+    Raises:
+      InputError: a block or a number does not fit.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        aggregator: Any,
+        finalizer: Finalizer | None = None,
+        distributor: Distributor | None = None,
+        clients_per_round: int | None = None,
+        min_available_nodes: int = 2,
+        evaluate: bool = True,
+        key: Any = None,
+    ):
+        if min_available_nodes < 1 or (clients_per_round is not None and clients_per_round < 1):
+            raise InputError("min_available_nodes and clients_per_round are >= 1")
+        self._model = model
+        self._template = jax.eval_shape(model.init, jax.random.key(0))
+        self._aggregation = as_aggregator(aggregator, self._template.trainable)
+        self._fold = jax.jit(functools.partial(accumulate.fold, self._aggregation))
+        self._finalizer = finalizer or build_add_finalizer()
+        self._distributor = distributor or broadcast_distributor()
+        self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
+        self._key = jax.random.key(0) if key is None else key
+        self._places: dict[int, int] = {}
+        self.state: LearningState | None = None
+        flags = changing_leaves(model, self._template.non_trainable)
+        leaves = jax.tree.leaves(self._template.non_trainable)
+        self._changing = [leaf for flag, leaf in zip(flags, leaves, strict=True) if flag]
+
+    def summary(self) -> None:
+        """Does nothing: there is nothing to say that the caller did not choose."""
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Returns a message for each node that trains. Flower calls this."""
+        if self.state is None:
+            self.state = self._first_state(from_arrays(arrays, self._template, "the initial arrays"))
+        sent = self._distributor.next(self.state.distributor, self.state.weights)
+        self.state = self.state._replace(distributor=sent.state)
+        keys = round_keys(self.state.key, self.state.round)
+        nodes = self._nodes(grid, server_round)
+        self._places = {node: place for place, node in enumerate(nodes)}
+        message = to_arrays(sent.result)
+        # Not the training's key: from that one, clients could draw the noise that the aggregation adds.
+        words = np.asarray(jax.random.key_data(keys.clients)).ravel().tolist()
+        messages = []
+        for place, node in enumerate(nodes):
+            own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": place})
+            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), "update"
+            content = RecordDict({WEIGHTS: message, CONFIG: own})
+            messages.append(Message(content, message_type=MessageType.TRAIN, dst_node_id=node))
+        return messages  # a list: Flower's grid goes over it twice
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Folds the updates and takes the round's step. Flower calls this."""
+        assert self.state is not None, "configure_train comes first"
+        state, keys = self.state, round_keys(self.state.key, self.state.round)
+        total, failed, empty = None, 0, 0
+        averages: dict[str, list[tuple[float, float]]] = {}
+        # In the order of places: sums are then the same whichever client answers first.
+        for message in sorted(replies, key=lambda m: self._places.get(m.metadata.src_node_id, -1)):
+            place = self._places.get(message.metadata.src_node_id)
+            if message.has_error() or place is None:
+                failed += 1
+                continue
+            result, metrics = self._result(message)
+            if metrics.pop("steps", 0) == 0:
+                empty += 1
+                continue
+            if total is None:
+                total = accumulate.zero(self._aggregation, state.aggregator, len(self._places), result)
+            rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
+            index = jnp.asarray([place], jnp.int32)
+            total = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, keys.aggregator)
+            for name, value in metrics.items():
+                averages.setdefault(name, []).append((value, float(result.weight)))
+        if total is None:
+            return None, None
+        found = self._aggregation.report(state.aggregator, total.aggregate, keys.aggregator)
+        done = self._finalizer.next(state.finalizer, state.weights, found.result)
+        weights = apply_non_trainable(self._model, done.result, total.non_trainable, total.weight)
+        self.state = state._replace(
+            round=state.round + 1, weights=weights, aggregator=found.state, finalizer=done.state
+        )
+        counts = {"participated": total.participated, "non_finite": total.non_finite}
+        metrics = {
+            **scalars({"aggregator": found.measurements, "finalizer": done.measurements, "clients": counts}),
+            "clients/failed": float(failed),
+            "clients/empty": float(empty),
+            **_means(averages),
+        }
+        return to_arrays(weights), MetricRecord(metrics)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Returns a message for each node that evaluates. Flower calls this."""
+        if not self._evaluate:
+            return []
+        content = RecordDict({WEIGHTS: arrays, CONFIG: ConfigRecord({**config, "server-round": server_round})})
+        nodes = self._nodes(grid, server_round)
+        return [Message(content, message_type=MessageType.EVALUATE, dst_node_id=node) for node in nodes]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Averages the clients' metrics by their numbers of examples. Flower calls this."""
+        averages: dict[str, list[tuple[float, float]]] = {}
+        for message in replies:
+            if message.has_error():
+                continue
+            metrics = dict(content_of(message.content, "metric_records", METRICS, "a client's reply"))
+            weight = float(metrics.pop("num-examples"))  # pyright: ignore[reportArgumentType]
+            for name, value in metrics.items():
+                averages.setdefault(name, []).append((float(value), weight))  # pyright: ignore[reportArgumentType]
+        return MetricRecord(_means(averages)) if averages else None
+
+    def _first_state(self, weights: ModelWeights) -> LearningState:
+        return LearningState(
+            jnp.int32(0),
+            self._key,
+            weights,
+            self._distributor.initialize(),
+            (),
+            self._aggregation.initialize(),
+            self._finalizer.initialize(weights),
+        )
+
+    def _nodes(self, grid: Grid, server_round: int) -> list[int]:
+        while len(nodes := sorted(grid.get_node_ids())) < max(self._min_nodes, self._clients_per_round or 1):
+            time.sleep(0.2)
+        if self._clients_per_round is None:
+            return nodes
+        drawn = numpy_rng(self._key, server_round).choice(len(nodes), self._clients_per_round, replace=False)
+        return [nodes[place] for place in sorted(drawn)]
+
+    def _result(self, message: Message) -> tuple[ClientResult, dict[str, float]]:
+        where = f"the reply of node {message.metadata.src_node_id}"
+        content = message.content
+        metrics = dict(content_of(content, "metric_records", METRICS, where))
+        update = content_of(content, "array_records", WEIGHTS, where)
+        changes = content_of(content, "array_records", NON_TRAINABLE, where)
+        weight = jnp.float32(metrics.pop("num-examples"))
+        result = ClientResult(
+            from_arrays(update, self._template.trainable, where),
+            weight,
+            from_arrays(changes, self._changing, where),
+            {},
+        )
+        return result, {name: float(value) for name, value in metrics.items()}  # pyright: ignore[reportArgumentType]
+
+
+def _means(averages: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+    """Weighted means of (value, weight) by name."""
+    means = {}
+    for name, pairs in averages.items():
+        values, weights = np.array(pairs, np.float64).T
+        means[name] = float(values @ weights / weights.sum()) if weights.sum() else float("nan")
+    return means

@@ -1,0 +1,65 @@
+"""Mergeable metrics, exact over any batching. See fedjax.metrics."""
+
+from .auc import AUC, AUCStat
+from .classification import (
+    Accuracy,
+    BinaryAccuracy,
+    BinaryCrossEntropyLoss,
+    CategoricalCrossEntropyLoss,
+    ConfusionMatrix,
+    CrossEntropyLoss,
+    TopKAccuracy,
+)
+from .domains import PerDomainMetric, PerDomainStat
+from .losses import binary_crossentropy, categorical_crossentropy, sparse_categorical_crossentropy
+from .metric import MASK_KEY, Metric, evaluate_batch
+from .regression import MeanAbsoluteError, MeanSquaredError
+from .sequences import (
+    Perplexity,
+    SequenceCount,
+    SequenceCrossEntropyLoss,
+    SequenceLength,
+    SequenceTokenAccuracy,
+    SequenceTokenCount,
+    SequenceTokenCrossEntropyLoss,
+    SequenceTokenOOVRate,
+    SequenceTokenTopKAccuracy,
+    SequenceTruncationRate,
+)
+from .stat import MeanStat, PerplexityStat, Stat, SumStat
+
+__all__ = [
+    "AUC",
+    "MASK_KEY",
+    "AUCStat",
+    "Accuracy",
+    "BinaryAccuracy",
+    "BinaryCrossEntropyLoss",
+    "CategoricalCrossEntropyLoss",
+    "ConfusionMatrix",
+    "CrossEntropyLoss",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
+    "MeanStat",
+    "Metric",
+    "PerDomainMetric",
+    "PerDomainStat",
+    "Perplexity",
+    "PerplexityStat",
+    "SequenceCount",
+    "SequenceCrossEntropyLoss",
+    "SequenceLength",
+    "SequenceTokenAccuracy",
+    "SequenceTokenCount",
+    "SequenceTokenCrossEntropyLoss",
+    "SequenceTokenOOVRate",
+    "SequenceTokenTopKAccuracy",
+    "SequenceTruncationRate",
+    "Stat",
+    "SumStat",
+    "TopKAccuracy",
+    "binary_crossentropy",
+    "categorical_crossentropy",
+    "evaluate_batch",
+    "sparse_categorical_crossentropy",
+]

@@ -1,0 +1,84 @@
+"""A metric by domain. See fedjax.metrics.PerDomainMetric."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import InputError
+from .metric import Metric, pick
+from .stat import Stat
+
+__all__ = ["PerDomainMetric", "PerDomainStat"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PerDomainStat(Stat):
+    """Statistics by domain.
+
+    Attributes:
+      stat: the base metric's statistic, each leaf with a leading dimension of domains.
+    """
+
+    stat: Any
+
+    def merge(self, other: Self) -> Self:
+        """See `Stat.merge`."""
+        return dataclasses.replace(self, stat=self.stat.merge(other.stat))
+
+    def reduce(self, axis: int = 0) -> Self:
+        """See `Stat.reduce`."""
+        return dataclasses.replace(self, stat=self.stat.reduce(axis))
+
+    def result(self) -> Any:
+        """Returns the base metric's results, with a leading dimension of domains."""
+        return jax.vmap(lambda stat: stat.result())(self.stat)
+
+
+@dataclasses.dataclass(frozen=True)
+class PerDomainMetric(Metric):
+    """Another metric, for each domain apart.
+
+    Attributes:
+      base: the metric.
+      num_domains: how many domains.
+      domain_id_key: the key of the domain's number in the example; numbers outside [0, num_domains) count for nothing.
+    """
+
+    base: Metric
+    num_domains: int
+    domain_id_key: str = "domain_id"
+
+    def __post_init__(self) -> None:
+        if self.num_domains < 1:
+            raise InputError(f"PerDomainMetric: num_domains is at least 1, not {self.num_domains}.")
+
+    def zero(self) -> PerDomainStat:
+        """See `Metric.zero`."""
+        zeros = jax.tree.map(lambda z: jnp.broadcast_to(z, (self.num_domains, *jnp.shape(z))), self.base.zero())
+        return PerDomainStat(zeros)
+
+    def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> PerDomainStat:
+        """See `Metric.evaluate_example`."""
+        domain = self._domain(example)
+        found = self.base.evaluate_example(example, prediction)
+
+        def place(value: Any, zeros: Any) -> Any:
+            here = jnp.arange(self.num_domains) == domain
+            return jnp.where(here.reshape(-1, *(1,) * jnp.ndim(value)), value, zeros)
+
+        return PerDomainStat(jax.tree.map(place, found, self.zero().stat))
+
+    def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> PerDomainStat:
+        """See `Metric.evaluate_examples`: the base metric once for each domain, under a mask."""
+        domains = self._domain(batch)
+        in_domain = (domains == jnp.arange(self.num_domains)[:, None]) & mask
+        return PerDomainStat(jax.vmap(lambda m: self.base.evaluate_examples(batch, predictions, m))(in_domain))
+
+    def _domain(self, values: Mapping[str, Any]) -> Any:
+        return pick(self, values, self.domain_id_key, "example").astype(jnp.int32)

@@ -1,0 +1,112 @@
+"""What a metric is, and how a batch is evaluated. See fedjax.metrics.Metric and fedjax.metrics.evaluate_batch."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import InputError
+from .stat import Stat
+
+__all__ = ["MASK_KEY", "Metric", "as_float", "evaluate_batch", "pick"]
+
+# Where padded batches say which of their examples are real; FedJAX's EXAMPLE_MASK_KEY.
+MASK_KEY = "__mask__"
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric(abc.ABC):
+    """A metric: a frozen, hashable dataclass of options (a static argument of `jax.jit`) with two pure functions."""
+
+    @abc.abstractmethod
+    def zero(self) -> Stat:
+        """Returns the statistic of no examples."""
+
+    @abc.abstractmethod
+    def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> Stat:
+        """Returns the statistic of one example.
+
+        Args:
+          example: dict of arrays without a batch dimension.
+          prediction: what the model says about it, without a batch dimension.
+        """
+
+    def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> Stat:
+        """Returns the statistic of a batch. A metric overrides this where one example's statistic is large.
+
+        Args:
+          batch: dict of arrays of shape (n, ...).
+          predictions: pytree of arrays of shape (n, ...).
+          mask: bool (n,).
+        """
+        stats = jax.vmap(self.evaluate_example)(batch, predictions)
+
+        def keep(value: Any, zero: Any) -> Any:
+            # Not a product: what padding gives may be NaN, and 0 * NaN is NaN.
+            return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (value.ndim - 1)), value, zero)
+
+        return jax.tree.map(keep, stats, self.zero()).reduce()
+
+
+def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, mask: Any = None) -> Stat:
+    """Evaluates a metric over a batch, vectorised; examples that the mask leaves out count for nothing.
+
+    Args:
+      metric: the metric.
+      batch: dict of arrays of shape (n, ...).
+      predictions: pytree of arrays of shape (n, ...).
+      mask: bool (n,), False for padding. By default ``batch["__mask__"]``, or all True.
+
+    Returns:
+      The batch's statistic; merge those of all batches, then take the result.
+
+    Raises:
+      InputError: a key is absent, or shapes do not fit.
+    """
+    if mask is None:
+        mask = batch.get(MASK_KEY)
+    batch = {name: jnp.asarray(value) for name, value in batch.items() if name != MASK_KEY}
+    sizes = {str(jnp.shape(leaf)[:1]) for leaf in jax.tree.leaves((batch, predictions))}
+    if mask is None:
+        leaves = jax.tree.leaves(predictions) or list(batch.values())
+        mask = jnp.ones(jnp.shape(leaves[0])[:1], bool)
+    mask = jnp.asarray(mask).astype(bool)
+    if len(sizes | {str(mask.shape)}) > 1:
+        shapes = {name: value.shape for name, value in batch.items()}
+        raise InputError(
+            f"{type(metric).__name__}: the batch {shapes}, the predictions {jax.tree.map(jnp.shape, predictions)} and "
+            f"the mask {mask.shape} differ in the number of examples (the first dimension)."
+        )
+    return metric.evaluate_examples(batch, predictions, mask)
+
+
+def pick(metric: Metric, values: Any, key: str | None, what: str) -> jax.Array:
+    """Returns ``values[key]``, or ``values`` itself where the key is None.
+
+    Raises:
+      InputError: there is no such key; ``what`` says where.
+    """
+    if key is None:
+        found = values
+    elif isinstance(values, Mapping) and key in values:
+        found = values[key]
+    else:
+        there = sorted(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
+        raise InputError(f"{type(metric).__name__}: the {what} has no key {key!r}; it has {there}.")
+    if isinstance(found, (Mapping, list, tuple)):
+        raise InputError(
+            f"{type(metric).__name__}: the {what} is a {type(found).__name__}, not an array; name the array in it "
+            "with pred_key (predictions) or target_key (examples)."
+        )
+    return jnp.asarray(found)
+
+
+def as_float(value: Any) -> jax.Array:
+    """Returns ``value`` as float32, or as it is where it is wider: sums in half precision would lose examples."""
+    value = jnp.asarray(value)
+    return value.astype(jnp.promote_types(value.dtype, jnp.float32))

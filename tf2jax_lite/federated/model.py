@@ -1,0 +1,297 @@
+"""What training needs to know about a model: pure functions of its weights. See fedjax.Model."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.losses import TrainLoss
+from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
+from tf2jax_lite.federated.process import ModelWeights
+
+__all__ = [
+    "BatchLoss",
+    "Model",
+    "TrainOutput",
+    "as_model_weights",
+    "changing_leaves",
+    "evaluate_average_loss",
+    "evaluate_model",
+    "evaluate_stats",
+    "examples_interact",
+    "model_grad",
+    "model_per_example_loss",
+    "model_value_and_grad",
+    "replace_leaves",
+    "split_mask",
+]
+
+PyTree = Any
+Batch = Mapping[str, Any]
+
+
+class TrainOutput(NamedTuple):
+    """What a model gives in training mode.
+
+    Attributes:
+      predictions: pytree of arrays of shape (n, ...).
+      non_trainable: the model's non-trainable weights after the batch (statistics of batch normalization).
+      regularization: scalar that is added to the mean loss of the batch.
+    """
+
+    predictions: PyTree
+    non_trainable: PyTree
+    regularization: Any = 0.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A model as pure functions. Frozen, and hashable by identity: a static argument of `jax.jit`. See fedjax.Model.
+
+    Attributes:
+      init: ``(key) -> ModelWeights``. A pretrained model ignores the key.
+      apply_for_train: ``(weights, batch, rng) -> TrainOutput``. ``batch`` is a dict of arrays (n, ...); ``rng``
+        is a JAX key.
+      apply_for_eval: ``(weights, batch) -> predictions``.
+      train_loss: ``(batch, predictions) -> float (n,)``: the loss of each example.
+      eval_metrics: name to `Metric`.
+      changes: pytree of bools, a prefix of ``weights.non_trainable``: which leaves `apply_for_train` may change. Those
+        that it never changes (frozen parameters) need not be carried through training, client by client. If a floating
+        leaf changes, the examples of a batch act on each other, and batches are not padded in training.
+    """
+
+    init: Callable[[Any], ModelWeights]
+    apply_for_train: Callable[[ModelWeights, Batch, Any], TrainOutput]
+    apply_for_eval: Callable[[ModelWeights, Batch], PyTree]
+    train_loss: TrainLoss
+    eval_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
+    changes: Any = True
+
+
+class BatchLoss(NamedTuple):
+    """What `model_value_and_grad` gives beside the gradient.
+
+    Attributes:
+      loss: scalar, the mean loss of the batch's examples, without regularization; 0 for a batch without any.
+      num_examples: int32 scalar, the batch's examples without padding.
+      weight: scalar, the sum of their weights in the mean; their number if all weigh the same.
+      non_trainable: the weights that the batch has changed, with the others.
+      predictions: pytree of arrays of shape (n, ...).
+    """
+
+    loss: Any
+    num_examples: Any
+    weight: Any
+    non_trainable: PyTree
+    predictions: PyTree
+
+
+def as_model_weights(params: Any) -> ModelWeights:
+    """Returns ``params`` as weights: all of them train if they are a bare pytree."""
+    return params if isinstance(params, ModelWeights) else ModelWeights(params, ())
+
+
+def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
+    """Returns for each leaf of the non-trainable weights whether training may change it.
+
+    Raises:
+      InputError: ``model.changes`` is no prefix of the non-trainable weights.
+    """
+    try:
+        spread = jax.tree.map(
+            lambda flag, part: [bool(flag)] * len(jax.tree.leaves(part)), model.changes, non_trainable
+        )
+    except ValueError as error:
+        raise InputError(f"Model.changes does not fit the non-trainable weights: {error}") from error
+    return [bool(flag) for flag in jax.tree.leaves(spread)]
+
+
+def examples_interact(model: Model, non_trainable: PyTree) -> bool:
+    """Returns whether the examples of a training batch act on each other, as in batch normalization."""
+    leaves = jax.tree.leaves(non_trainable)
+    return any(
+        flag and jnp.issubdtype(leaf.dtype, jnp.inexact)
+        for flag, leaf in zip(changing_leaves(model, non_trainable), leaves, strict=True)
+    )
+
+
+def replace_leaves(tree: PyTree, flags: Iterable[bool], leaves: Iterable[Any]) -> PyTree:
+    """Returns ``tree`` with the flagged leaves replaced by ``leaves``, in order."""
+    old, treedef = jax.tree.flatten(tree)
+    new = iter(leaves)
+    return jax.tree.unflatten(treedef, [next(new) if f else leaf for f, leaf in zip(flags, old, strict=True)])
+
+
+def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
+    """Takes the mask out of a padded batch, and makes padding harmless.
+
+    Padding becomes a copy of a real example: what it is made of (zeros, as a rule) may have an infinite derivative,
+    and an infinite derivative times the zero of a masked loss is NaN.
+
+    Returns:
+      ``(batch without "__mask__", mask)``; the mask is bool (n,), or None where the batch is not padded.
+    """
+    examples = {name: jnp.asarray(value) for name, value in batch.items() if name != MASK_KEY}
+    if MASK_KEY not in batch:
+        return examples, None
+    mask = jnp.asarray(batch[MASK_KEY]).astype(bool)
+    first = jnp.argmax(mask)
+
+    def fill(value: Any) -> Any:
+        real = jax.lax.dynamic_index_in_dim(value, first, axis=0, keepdims=True)
+        return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (value.ndim - 1)), value, real)
+
+    return {name: fill(value) for name, value in examples.items()}, mask
+
+
+def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
+    """Returns per-example losses with padding at 0, the train output, and the mask or None."""
+    examples, mask = split_mask(batch)
+    output = model.apply_for_train(weights, examples, rng)
+    losses = jnp.asarray(model.train_loss(examples, output.predictions))
+    count = jnp.shape(next(iter(examples.values())))[0]
+    if losses.shape != (count,):
+        raise InputError(
+            f"train_loss returned shape {losses.shape} for a batch of {count} examples; it returns one loss an example"
+        )
+    return (losses if mask is None else jnp.where(mask, losses, 0)), output, mask
+
+
+def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Array]:
+    """Returns ``(weights, batch, rng) -> float (n,)``: losses in training mode; 0 for padding.
+
+    See fedjax.model_per_example_loss.
+    """
+
+    def per_example_loss(weights: Any, batch: Batch, rng: Any) -> jax.Array:
+        return _losses(model, as_model_weights(weights), batch, rng)[0]
+
+    return per_example_loss
+
+
+def model_value_and_grad(
+    model: Model, example_weight: Callable[[Batch], Any] | None = None
+) -> Callable[[Any, Batch, Any], tuple[BatchLoss, PyTree]]:
+    """Returns ``(weights, batch, rng) -> (BatchLoss, gradient of the mean loss over the trainable weights)``.
+
+    The mean is over the batch's examples without padding. Regularization is in the gradient.
+
+    Args:
+      model: the model.
+      example_weight: ``(batch) -> (n,)``, weights of the examples in the mean, 0 or more; all the same by default.
+    """
+
+    def loss_fn(trainable: PyTree, non_trainable: PyTree, batch: Batch, rng: Any) -> tuple[Any, BatchLoss]:
+        losses, output, mask = _losses(model, ModelWeights(trainable, non_trainable), batch, rng)
+        count = jnp.int32(losses.shape[0]) if mask is None else jnp.sum(mask, dtype=jnp.int32)
+        weight = count.astype(jnp.float32)
+        if example_weight is not None:
+            each = jnp.asarray(example_weight({k: v for k, v in batch.items() if k != MASK_KEY}), jnp.float32)
+            each = each if mask is None else jnp.where(mask, each, 0)
+            weight, losses = jnp.sum(each), losses * each
+        loss = jnp.sum(losses) / jnp.where(weight > 0, weight, 1).astype(losses.dtype)
+        # A batch that is padding alone moves nothing.
+        regularization = jnp.where(count > 0, output.regularization, 0)
+        return loss + regularization, BatchLoss(loss, count, weight, output.non_trainable, output.predictions)
+
+    def value_and_grad(weights: Any, batch: Batch, rng: Any) -> tuple[BatchLoss, PyTree]:
+        weights = as_model_weights(weights)
+        (_, aux), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+            weights.trainable, weights.non_trainable, batch, rng
+        )
+        return aux, grads
+
+    return value_and_grad
+
+
+def model_grad(model: Model) -> Callable[[Any, Batch, Any], PyTree]:
+    """Returns ``(weights, batch, rng) -> gradient`` of the mean loss. See fedjax.model_grad."""
+    value_and_grad = model_value_and_grad(model)
+    return lambda weights, batch, rng: value_and_grad(weights, batch, rng)[1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _evaluate(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, Stat]:
+    return evaluate_stats(model, weights, batch)
+
+
+def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, Stat]:
+    """Returns the statistic of each of the model's metrics, and of its mean ``loss``, over one batch."""
+    examples, mask = split_mask(batch)
+    predictions = model.apply_for_eval(weights, examples)
+    stats = {name: evaluate_batch(m, examples, predictions, mask) for name, m in model.eval_metrics.items()}
+    if "loss" not in stats:
+        losses = jnp.asarray(model.train_loss(examples, predictions))
+        kept = jnp.ones(losses.shape, jnp.int32) if mask is None else mask.astype(jnp.int32)
+        stats["loss"] = MeanStat.new(losses, kept).reduce()
+    return stats
+
+
+def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict[str, Any]:
+    """Evaluates a model. See fedjax.evaluate_model.
+
+    Args:
+      model: the model.
+      weights: its `ModelWeights`, or a bare pytree of parameters.
+      batches: dicts of arrays, padded (with ``"__mask__"``) or not.
+
+    Returns:
+      Name to result for each of ``model.eval_metrics``, and the mean ``loss`` in evaluation mode.
+
+    Raises:
+      InputError: there is no batch, or one does not fit the model.
+    """
+    weights = as_model_weights(weights)
+    total: dict[str, Stat] | None = None
+    for batch in batches:
+        stats = _evaluate(model, weights, dict(batch))
+        total = stats if total is None else {name: total[name].merge(stat) for name, stat in stats.items()}
+    if total is None:
+        raise InputError("evaluate_model: there are no batches")
+    return {name: stat.result() for name, stat in total.items()}
+
+
+def evaluate_average_loss(
+    weights: Any,
+    batches: Iterable[Batch],
+    rng: Any,
+    per_example_loss: Callable[[Any, Batch, Any], Any],
+    regularizer: Callable[[Any], Any] | None = None,
+) -> jax.Array:
+    """Returns the mean loss over all examples. See fedjax.evaluate_average_loss.
+
+    Args:
+      weights: the model's weights.
+      batches: dicts of arrays, padded or not.
+      rng: a JAX key; each batch gets another one made from it.
+      per_example_loss: as `model_per_example_loss` returns it.
+      regularizer: ``(weights) -> scalar`` to add.
+
+    Raises:
+      InputError: there is no batch.
+    """
+    total = None
+    step = _jitted_sum(per_example_loss)
+    for i, batch in enumerate(batches):
+        stat = step(weights, dict(batch), jax.random.fold_in(rng, i))
+        total = stat if total is None else total.merge(stat)
+    if total is None:
+        raise InputError("evaluate_average_loss: there are no batches")
+    loss = jnp.asarray(total.result())
+    return loss if regularizer is None else loss + regularizer(weights)
+
+
+@functools.lru_cache(maxsize=64)
+def _jitted_sum(per_example_loss: Callable[..., Any]) -> Callable[..., MeanStat]:
+    def step(weights: Any, batch: Batch, rng: Any) -> MeanStat:
+        losses = jnp.asarray(per_example_loss(weights, batch, rng))
+        kept = batch.get(MASK_KEY, jnp.ones(losses.shape, bool))
+        return MeanStat.new(losses, jnp.asarray(kept).astype(jnp.int32)).reduce()
+
+    return jax.jit(step)

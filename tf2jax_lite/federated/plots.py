@@ -1,0 +1,43 @@
+"""Loss and accuracy by round, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tf2jax_lite.errors import InputError
+
+__all__ = ["plot_history"]
+
+
+def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Draws the curves whose names end in ``loss`` or ``accuracy``, one panel each.
+
+    Args:
+      history: dicts with ``round`` and scalars by path, as `run_rounds` returns them.
+      path: the ``.png``, ``.svg`` or ``.pdf`` to write.
+
+    Raises:
+      InputError: there is nothing to draw, or matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError(f"a plot needs matplotlib: pip install 'tf2jax-lite[plot]' ({error})") from error
+    names = sorted({name for record in history for name in record})
+    panels = {kind: [n for n in names if n.rsplit("/", 1)[-1].endswith(kind)] for kind in ("loss", "accuracy")}
+    shown = {kind: found for kind, found in panels.items() if found}
+    if not shown:
+        raise InputError("there is no loss and no accuracy to draw")
+    figure = Figure(figsize=(5 * len(shown), 3.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (kind, found) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
+        for name in found:
+            points = [(record["round"], record[name]) for record in history if name in record]
+            axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else "")
+        axes.set(xlabel="round", ylabel=kind)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.savefig(str(path))

@@ -1,0 +1,125 @@
+"""Folding what clients send into sums: the aggregator's accumulator, and everything beside it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tf2jax_lite.federated.client_work import ClientResult
+from tf2jax_lite.federated.metrics import Stat
+from tf2jax_lite.federated.process import AggregationProcess, ClientUpdates
+
+__all__ = ["Accumulator", "fold", "merge", "select", "zero"]
+
+PyTree = Any
+
+
+class Accumulator(NamedTuple):
+    """What is left of the clients seen so far.
+
+    Attributes:
+      aggregate: the aggregator's accumulator.
+      non_trainable: list of weighted sums of changes of non-trainable weights.
+      weight: float32 scalar, the sum of weights.
+      measurements: sums of clients' measurements.
+      participated: int32 scalar, clients whose updates count.
+      non_finite: int32 scalar, clients whose updates had NaN or infinity.
+    """
+
+    aggregate: PyTree
+    non_trainable: list[Any]
+    weight: Any
+    measurements: PyTree
+    participated: Any
+    non_finite: Any
+
+
+def _is_stat(value: Any) -> bool:
+    return isinstance(value, Stat)
+
+
+def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
+    """Returns rows of ``new`` where ``mask`` is True, else of ``old``; NaN in the other counts for nothing."""
+
+    def one(n: Any, o: Any) -> Any:
+        return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(n) - mask.ndim)), n, o)
+
+    return jax.tree.map(one, new, old)
+
+
+def zero(
+    aggregator: AggregationProcess, aggregator_state: PyTree, num_clients: int, result: ClientResult
+) -> Accumulator:
+    """Returns the accumulator of nobody. ``result`` has the shapes of one client's result."""
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (result.non_trainable, result.measurements))
+    counts = jnp.zeros((2,), jnp.int32)  # separate arrays: accumulators are donated
+    aggregate = aggregator.zero(aggregator_state, num_clients)
+    return Accumulator(aggregate, zeros[0], jnp.float32(0), zeros[1], counts[0], counts[1])
+
+
+def finite_rows(tree: PyTree, rows: int) -> Any:
+    """Returns bool (rows,): whether all floating numbers in a row of ``tree`` are finite."""
+    found = jnp.ones((rows,), bool)
+    for leaf in jax.tree.leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            # x - x is 0, or NaN for what is not finite. Sums of floats run in vector registers, of bools they do not.
+            table = leaf.reshape(rows, -1, leaf.shape[-1] if leaf.ndim > 1 else 1)
+            found &= jnp.all(jnp.sum(table - table, axis=1) == 0, axis=-1)
+    return found
+
+
+def fold(
+    aggregator: AggregationProcess,
+    aggregator_state: PyTree,
+    total: Accumulator,
+    results: ClientResult,
+    exists: Any,
+    index: Any,
+    key: Any,
+) -> Accumulator:
+    """Adds stacked results of ``n`` clients.
+
+    Args:
+      aggregator: the aggregation.
+      aggregator_state: its state.
+      total: what was added so far.
+      results: leaves of shape (n, ...).
+      exists: bool (n,), False for padding.
+      index: int32 (n,), places in the cohort.
+      key: the round's key of the aggregation.
+    """
+    finite = finite_rows((results.update, results.weight, results.non_trainable), exists.shape[0])
+    mask = exists & finite
+    updates = ClientUpdates(results.update, results.weight, mask, index)
+    weight = jnp.where(mask, results.weight, 0)
+    zeros = jax.tree.map(jnp.zeros_like, (results.non_trainable, results.measurements))
+    changes, measured = select(mask, (results.non_trainable, results.measurements), zeros)
+
+    def add_rows(value: Any, rows: Any) -> Any:
+        return value.merge(rows.reduce()) if _is_stat(value) else value + jnp.sum(rows, axis=0, dtype=value.dtype)
+
+    return Accumulator(
+        aggregator.accumulate(aggregator_state, total.aggregate, updates, key),
+        [
+            t + jnp.tensordot(weight.astype(c.dtype), c, 1) if jnp.issubdtype(c.dtype, jnp.inexact) else t
+            for t, c in zip(total.non_trainable, changes, strict=True)
+        ],
+        total.weight + jnp.sum(weight),
+        jax.tree.map(add_rows, total.measurements, measured, is_leaf=_is_stat),
+        total.participated + jnp.sum(mask, dtype=jnp.int32),
+        total.non_finite + jnp.sum(exists & ~finite, dtype=jnp.int32),
+    )
+
+
+def merge(aggregator: AggregationProcess, a: Accumulator, b: Accumulator) -> Accumulator:
+    """Returns the accumulator of the clients of both."""
+
+    def add(x: Any, y: Any) -> Any:
+        return x.merge(y) if _is_stat(x) else x + y
+
+    return Accumulator(
+        aggregator.merge(a.aggregate, b.aggregate),
+        *jax.tree.map(add, tuple(a[1:]), tuple(b[1:]), is_leaf=_is_stat),
+    )

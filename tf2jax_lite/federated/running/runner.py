@@ -1,0 +1,221 @@
+"""Runs a cohort: picks the way, feeds chunks, returns what the clients sent, folded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.process import AggregationProcess
+
+from . import accumulate
+from .accumulate import Accumulator
+from .cohort import Client, Cohort, round_up, stack
+from .lanes import Lanes, MeshFold
+from .strategies import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
+
+__all__ = ["CohortResult", "CohortRunner", "Execution"]
+
+PyTree = Any
+Execution = Literal["auto", "vmap", "scan", "unrolled", "loop"]
+# Beyond this many steps one program for all of them takes longer to compile than it saves.
+_MOST_UNROLLED = 12
+
+
+class CohortResult(NamedTuple):
+    """What a cohort's work gives.
+
+    Attributes:
+      total: the folded results.
+      counts: name to int32: ``participated``, ``dropped``, ``empty``, ``non_finite``.
+      outputs: client index to its output (numpy), for works that have one.
+    """
+
+    total: Accumulator
+    counts: dict[str, Any]
+    outputs: dict[int, PyTree]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CohortRunner:
+    """Runs one kind of client work over cohorts.
+
+    Attributes:
+      work: the client work.
+      aggregator: what its updates are folded with.
+      execution: ``"vmap"`` (clients side by side), ``"scan"`` (one after another in one program), ``"unrolled"`` (a
+        program for each client), ``"loop"`` (a program for each batch), or ``"auto"``: what suits the backend. With
+        vmap and scan, a client with a short batch that must not be padded runs as a loop.
+      clients_per_chunk: how many clients make a chunk; 16 for each device if None. A few chunks are in memory at once.
+      mesh: devices that share each chunk's clients (vmap and scan), of all processes of `jax.distributed`.
+    """
+
+    work: ClientWork
+    aggregator: AggregationProcess
+    execution: Execution = "auto"
+    clients_per_chunk: int | None = None
+    mesh: Mesh | None = None
+
+    def __post_init__(self) -> None:
+        if self.execution not in get_args(Execution):
+            raise InputError(f"client_execution is one of {', '.join(get_args(Execution))}; not {self.execution!r}")
+        if self.clients_per_chunk is not None and self.clients_per_chunk < 1:
+            raise InputError(f"clients_per_chunk is at least 1, not {self.clients_per_chunk}")
+
+    def run(self, context: Context, cohort: Cohort) -> CohortResult:
+        """Runs a round's clients.
+
+        Args:
+          context: states, message and keys of the round.
+          cohort: the clients.
+
+        Raises:
+          DataError: a client's data cannot be used; which one and why is said.
+        """
+        prepared = cohort.prepared()
+        first = next(prepared, None)
+        outputs: dict[int, PyTree] = {}
+        seen = 0
+        if first is None:  # nobody has data: what would be measured is not known
+            nothing = ClientResult((), 0.0, [], {})
+            total = accumulate.zero(self.aggregator, context.aggregator, len(cohort), nothing)
+        else:
+            found = _Round(self, context, first, len(cohort))
+            for index, output in found.run(itertools.chain([first], prepared)):
+                seen += len(index)
+                outputs |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], output) for r, i in enumerate(index)}
+            total = found.total()
+        dropped = cohort.count_dropped()
+        counts = {
+            "participated": total.participated,
+            "non_finite": total.non_finite,
+            "dropped": np.int32(dropped),
+            "empty": np.int32(len(cohort) - dropped - seen),
+        }
+        return CohortResult(total, counts, jax.device_get(outputs) if jax.tree.leaves(outputs) else {})
+
+    def _way(self) -> str:
+        if self.execution != "auto":
+            return self.execution
+        return "scan" if jax.default_backend() == "cpu" else "vmap"
+
+    @functools.cached_property
+    def _whole(self) -> Any:
+        def whole(context: Context, batch: Any, client_input: PyTree) -> ClientResult:
+            carry = self.work.client_init(context.work, context.message, client_key(context, 0), client_input)
+            carry = self.work.client_step(context.work, context.message, carry, batch)
+            return self.work.client_final(context.work, context.message, carry)
+
+        return jax.jit(whole)  # never run: its traces are cached, and only their shapes are read
+
+    @functools.cached_property
+    def _vmap(self) -> Callable[..., Any]:
+        return jax.jit(make_vmap(self.work, self.aggregator), static_argnums=3, donate_argnums=1)
+
+    @functools.cached_property
+    def _scan(self) -> Callable[..., Any]:
+        return jax.jit(make_scan(self.work, self.aggregator), static_argnums=3, donate_argnums=1)
+
+    @functools.cached_property
+    def _unrolled(self) -> Callable[..., Any]:
+        return jax.jit(make_unrolled(self.work, self.aggregator), donate_argnums=1)
+
+    @functools.cached_property
+    def _loop(self) -> Any:
+        return make_loop(self.work, self.aggregator)
+
+    @functools.cached_property
+    def _merge(self) -> Callable[..., Accumulator]:
+        return functools.partial(accumulate.merge, self.aggregator)
+
+    @functools.cached_property
+    def _mesh_fold(self) -> MeshFold | None:
+        if self.mesh is None:
+            return None
+        make = make_vmap if self._way() == "vmap" else make_scan
+        return MeshFold(self.mesh, make(self.work, self.aggregator), self._merge)
+
+
+class _Round:
+    """One round of a runner: groups clients into chunks as they come, and folds them."""
+
+    def __init__(self, runner: CohortRunner, context: Context, first: Client, nobody: int):
+        self._runner, self._context, self._nobody = runner, context, nobody
+        self._way = runner._way()
+        result = runner._whole.eval_shape(context, self._batches(first)[0], first.client_input)
+        self._zero = lambda: accumulate.zero(runner.aggregator, context.aggregator, nobody, result)
+        self._mesh = runner._mesh_fold if self._way in ("vmap", "scan") else None
+        devices = 1 if self._mesh is None else self._mesh.size
+        wanted = runner.clients_per_chunk or 16 * devices
+        self._size = max(1, -(-min(wanted, nobody) // devices)) * devices
+        lanes = min(os.cpu_count() or 1, 4, -(-nobody // self._size)) if self._way == "scan" else 1
+        self._lanes = Lanes(self._zero, 1 if self._mesh is not None else lanes)
+        if self._mesh is not None:
+            self._shared = self._mesh.context(context)
+            self._total = self._mesh.start(self._zero())
+
+    def run(self, clients: Iterable[Client]) -> Iterable[tuple[list[int], PyTree]]:
+        """Yields for each chunk its clients' places and outputs.
+
+        With vmap only clients of about the same number of steps share a chunk. A client whose short batches must not be
+        padded runs alone.
+        """
+        waiting: dict[Any, list[Client]] = {}
+        for client in clients:
+            pads = self._runner.work.pads_batches or (client.rows >= 0).all()
+            if self._way in ("unrolled", "loop") or not pads:
+                yield [client.index], self._alone(client)
+                continue
+            kind = (round_up(client.steps) if self._way == "vmap" else 0, client.rows.shape[1])
+            group = waiting.setdefault(kind, [])
+            group.append(client)
+            if len(group) == self._size:
+                yield [c.index for c in group], self._together(waiting.pop(kind))
+        for group in waiting.values():
+            yield [c.index for c in group], self._together(group)
+
+    def total(self) -> Accumulator:
+        """Returns what was folded."""
+        total = self._lanes.merged(self._runner._merge)
+        return total if self._mesh is None else self._runner._merge(self._mesh.merged(self._total), total)
+
+    def _together(self, group: list[Client]) -> PyTree:
+        steps = max(client.steps for client in group)
+        exact = self._way == "vmap" and len(group) == self._size and all(client.steps == steps for client in group)
+        exact = exact and self._mesh is None
+        chunk = stack(group, self._size, steps if exact else round_up(steps), self._nobody)
+        if self._mesh is not None:
+            self._total, output = self._mesh.fold(self._shared, self._total, chunk)
+            return self._mesh.gathered(output)
+        run = self._runner._vmap if self._way == "vmap" else self._runner._scan
+        return self._lanes.fold(lambda total: run(self._context, total, chunk, exact))
+
+    def _alone(self, client: Client) -> PyTree:
+        batches = self._batches(client)
+        index = np.int32(client.index)
+        runner, context = self._runner, self._context
+
+        def run(total: Accumulator) -> tuple[Accumulator, PyTree]:
+            if self._way == "unrolled" and client.steps <= _MOST_UNROLLED:
+                return runner._unrolled(context, total, batches, index, client.client_input)
+            carry = runner._loop.start(context, index, client.client_input)
+            for batch in batches:
+                carry = runner._loop.step(context, carry, batch)
+            return runner._loop.finish(context, total, carry, index)
+
+        return jax.tree.map(lambda leaf: leaf[None], self._lanes.fold(run))
+
+    def _batches(self, client: Client) -> list[dict[str, Any]]:
+        if not self._runner.work.pads_batches:
+            return list(client.batches())
+        chunk = stack([client], 1, client.steps, 0)
+        return [{name: value[0, step] for name, value in chunk.batches.items()} for step in range(client.steps)]

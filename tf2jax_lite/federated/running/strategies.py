@@ -1,0 +1,169 @@
+"""Ways to run a chunk of clients: vmap, scan, unrolled, or a loop of jitted steps. All give the same result.
+
+Which one is fastest depends on the backend and the model. On an accelerator clients run side by side (vmap); on a CPU
+one after another in one program (scan), which keeps a client's weights in the cache.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.process import AggregationProcess
+
+from . import accumulate
+from .accumulate import Accumulator
+
+__all__ = ["Context", "client_key", "make_scan", "make_unrolled", "make_vmap"]
+
+PyTree = Any
+
+
+class Context(NamedTuple):
+    """What all clients of a round share.
+
+    Attributes:
+      work: the client work's state.
+      aggregator: the aggregator's state.
+      message: what the distributor sent.
+      client_key: the round's key of the clients.
+      aggregator_key: the round's key of the aggregation.
+    """
+
+    work: PyTree
+    aggregator: PyTree
+    message: PyTree
+    client_key: Any
+    aggregator_key: Any
+
+
+def client_key(context: Context, index: Any) -> Any:
+    """Returns a client's key; it does not depend on who else is in the chunk."""
+    return jax.random.fold_in(context.client_key, index)
+
+
+def _at(batches: PyTree, client: Any, step: Any) -> PyTree:
+    """Returns one client's batch of one step; only that is copied, not all that the client has."""
+
+    def take(value: Any) -> Any:
+        zeros = [jnp.int32(0)] * (value.ndim - 2)
+        sizes = (1, 1, *value.shape[2:])
+        return jax.lax.dynamic_slice(value, [client, step, *zeros], sizes).reshape(value.shape[2:])
+
+    return jax.tree.map(take, batches)
+
+
+def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
+    """Returns ``(context, total, chunk, exact) -> (total, outputs)`` that runs the chunk's clients side by side.
+
+    ``exact`` (static) says that every client has all steps. Otherwise steps beyond a client's own are dropped.
+    """
+
+    def one(context: Context, batches: PyTree, steps: Any, index: Any, client_input: PyTree, exact: bool) -> Any:
+        carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
+
+        def step(carry: PyTree, xs: Any) -> tuple[PyTree, None]:
+            number, batch = xs
+            new = work.client_step(context.work, context.message, carry, batch)
+            return (new if exact else accumulate.select(number < steps, new, carry)), None
+
+        count = jax.tree.leaves(batches)[0].shape[0]
+        carry, _ = jax.lax.scan(step, carry, (jnp.arange(count), batches))
+        return work.client_final(context.work, context.message, carry)
+
+    def run(context: Context, total: Accumulator, chunk: Any, exact: bool) -> tuple[Accumulator, PyTree]:
+        results = jax.vmap(functools.partial(one, exact=exact), in_axes=(None, 0, 0, 0, 0))(
+            context, chunk.batches, chunk.steps, chunk.index, chunk.client_input
+        )
+        total = accumulate.fold(
+            aggregator, context.aggregator, total, results, chunk.steps > 0, chunk.index, context.aggregator_key
+        )
+        return total, results.output
+
+    return run
+
+
+def _fold_one(
+    aggregator: AggregationProcess, context: Context, total: Accumulator, result: ClientResult, exists: Any, index: Any
+) -> Accumulator:
+    rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
+    return accumulate.fold(
+        aggregator,
+        context.aggregator,
+        total,
+        rows,
+        jnp.reshape(exists, (1,)),
+        jnp.reshape(index, (1,)),
+        context.aggregator_key,
+    )
+
+
+def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
+    """Returns ``(context, total, chunk, exact) -> (total, outputs)`` that runs clients one after another.
+
+    Each client takes its own number of steps: padding of steps costs nothing. ``exact`` does not matter here.
+    """
+
+    def run(context: Context, total: Accumulator, chunk: Any, exact: bool) -> tuple[Accumulator, PyTree]:
+        del exact
+
+        def client(total: Accumulator, xs: Any) -> tuple[Accumulator, PyTree]:
+            row, steps, index, client_input = xs
+            carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
+
+            def step(number: Any, carry: PyTree) -> PyTree:
+                return work.client_step(context.work, context.message, carry, _at(chunk.batches, row, number))
+
+            carry = jax.lax.fori_loop(jnp.int32(0), steps, step, carry)
+            result = work.client_final(context.work, context.message, carry)
+            return _fold_one(aggregator, context, total, result, steps > 0, index), result.output
+
+        rows = jnp.arange(chunk.steps.shape[0], dtype=jnp.int32)
+        return jax.lax.scan(client, total, (rows, chunk.steps, chunk.index, chunk.client_input))
+
+    return run
+
+
+def make_unrolled(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
+    """Returns ``(context, total, batches: list, index, client_input) -> (total, output)`` for one client.
+
+    All steps are written out in one program: for slow loops. It is compiled for each number of steps.
+    """
+
+    def run(context: Context, total: Accumulator, batches: list[Any], index: Any, client_input: PyTree) -> Any:
+        carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
+        for batch in batches:
+            carry = work.client_step(context.work, context.message, carry, batch)
+        result = work.client_final(context.work, context.message, carry)
+        return _fold_one(aggregator, context, total, result, True, index), result.output
+
+    return run
+
+
+class LoopFunctions(NamedTuple):
+    """The jitted functions of the loop: ``start(context, index, input)``, ``step(context, carry, batch)``, `finish`."""
+
+    start: Callable[..., PyTree]
+    step: Callable[..., PyTree]
+    finish: Callable[..., tuple[Accumulator, PyTree]]
+
+
+def make_loop(work: ClientWork, aggregator: AggregationProcess) -> LoopFunctions:
+    """Returns the functions of a loop in Python, each jitted: nothing but the step is compiled for a batch's shape."""
+
+    def start(context: Context, index: Any, client_input: PyTree) -> PyTree:
+        return work.client_init(context.work, context.message, client_key(context, index), client_input)
+
+    def step(context: Context, carry: PyTree, batch: Any) -> PyTree:
+        return work.client_step(context.work, context.message, carry, batch)
+
+    def finish(context: Context, total: Accumulator, carry: PyTree, index: Any) -> tuple[Accumulator, PyTree]:
+        result = work.client_final(context.work, context.message, carry)
+        return _fold_one(aggregator, context, total, result, True, index), result.output
+
+    return LoopFunctions(jax.jit(start), jax.jit(step, donate_argnums=1), jax.jit(finish, donate_argnums=1))

@@ -1,0 +1,184 @@
+"""Many rounds: sampling, history, checkpoints and exact resumption."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from tf2jax_lite.errors import DataError, InputError
+from tf2jax_lite.federated.checkpoint import Checkpoints
+from tf2jax_lite.federated.events import EventWriter
+from tf2jax_lite.federated.plots import plot_history
+from tf2jax_lite.federated.process import LearningProcess
+
+__all__ = ["ClientSampler", "Record", "flat_metrics", "read_history", "run_rounds"]
+
+Record = dict[str, Any]
+
+
+class ClientSampler(Protocol):
+    """What samples a round's clients: see ``federated.data``'s samplers, fedjax.client_samplers.ClientSampler."""
+
+    def set_round_num(self, round_num: int) -> None:
+        """Sets the round that `sample` draws for."""
+
+    def sample(self) -> Any:
+        """Returns tuples of client id, ClientDataset, and what else the sampler gives."""
+
+
+def flat_metrics(metrics: Any, prefix: str = "") -> dict[str, float]:
+    """Returns the scalars among nested metrics by path: ``client_work/train/loss``."""
+    found: dict[str, float] = {}
+    if isinstance(metrics, Mapping):
+        for name, value in metrics.items():
+            found |= flat_metrics(value, f"{prefix}/{name}" if prefix else str(name))
+    elif np.ndim(metrics) == 0 and metrics is not None and not isinstance(metrics, str):
+        found[prefix] = float(metrics)
+    return found
+
+
+def read_history(path: str | Path) -> list[Record]:
+    """Reads a JSONL file of metrics that `run_rounds` wrote: a dict with ``round`` in each line.
+
+    Raises:
+      DataError: the file is damaged. An unfinished last line, of a run that was killed, is left out.
+    """
+    records: list[Record] = []
+    lines = Path(path).read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            record = json.loads(line)
+            record["round"] = int(record["round"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}, line {number}: not a record of a round: {error}") from error
+        records.append(record)
+    return records
+
+
+def _clients(source: Any, round_number: int) -> Any:
+    if hasattr(source, "set_round_num") and hasattr(source, "sample"):
+        source.set_round_num(round_number)
+        return [item[1] for item in source.sample()]
+    return source(round_number)
+
+
+def run_rounds(
+    process: LearningProcess[Any],
+    clients: Callable[[int], Any] | ClientSampler,
+    num_rounds: int,
+    *,
+    key: Any = None,
+    params: Any = None,
+    evaluate: Callable[[Any], Mapping[str, Any]] | None = None,
+    evaluate_every: int = 10,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_every: int = 10,
+    metrics_file: str | Path | None = None,
+    tensorboard_dir: str | Path | None = None,
+    plot_file: str | Path | None = None,
+    progress: bool = False,
+) -> tuple[Any, list[Record]]:
+    """Trains for a number of rounds. Killed at any moment and called again, it ends with the same bits.
+
+    Args:
+      process: what trains.
+      clients: ``(round) -> client_data`` for ``process.next``, a function of the round alone; or a sampler.
+      num_rounds: rounds in all, those before a resumption included.
+      key: for ``process.initialize``.
+      params: for ``process.initialize``.
+      evaluate: ``(ModelWeights) -> metrics``, recorded under ``eval/``.
+      evaluate_every: every how many rounds, and after the last.
+      checkpoint_dir: where the state is saved (Orbax; extra: checkpoint); training goes on from the newest.
+      checkpoint_every: every how many rounds, and after the last.
+      metrics_file: a JSONL file: a line a round with the metrics' scalars.
+      tensorboard_dir: where scalars are written for TensorBoard.
+      plot_file: a ``.png`` or ``.svg`` of loss and accuracy by round (matplotlib; extra: plot), written at the end.
+      progress: show a progress bar.
+
+    Returns:
+      ``(state, history)``: the last state, and for each round a dict with ``round`` (from 1) and scalars by path.
+      Rounds before a resumption are read from ``metrics_file``.
+
+    Raises:
+      InputError: a number out of range, or an extra that is needed is not installed.
+      DataError: the metrics file or the checkpoint is damaged.
+    """
+    if num_rounds < 0 or evaluate_every < 1 or checkpoint_every < 1:
+        raise InputError("num_rounds is 0 or more; evaluate_every and checkpoint_every are 1 or more")
+    state = process.initialize(key, params=params)
+    done, history = 0, []
+    checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir)
+    if checkpoints is not None and checkpoints.latest() is not None:
+        done, state = checkpoints.restore(state)
+    if metrics_file is not None:
+        history = _resume_file(Path(metrics_file), done)
+    scalars = None if tensorboard_dir is None else EventWriter(tensorboard_dir)
+    bar, advance = _progress_bar(num_rounds, done, progress)
+    with bar:
+        for number in range(done, num_rounds):
+            output = process.next(state, _clients(clients, number))
+            state = output.state
+            record: Record = {"round": number + 1, **flat_metrics(jax.device_get(output.metrics))}
+            last = number + 1 == num_rounds
+            if evaluate is not None and (last or (number + 1) % evaluate_every == 0):
+                weights = process.get_model_weights(state)
+                record |= flat_metrics(jax.device_get(dict(evaluate(weights))), "eval")
+            history.append(record)
+            # The line comes before the checkpoint: what is resumed from has its history, and later lines are dropped.
+            if metrics_file is not None:
+                _append(Path(metrics_file), record)
+            if scalars is not None:
+                scalars.add_scalars({name: value for name, value in record.items() if name != "round"}, number + 1)
+            if checkpoints is not None and (last or (number + 1) % checkpoint_every == 0):
+                checkpoints.save(number + 1, state)
+            advance(record)
+    if scalars is not None:
+        scalars.close()
+    if checkpoints is not None:
+        checkpoints.close()
+    if plot_file is not None:
+        plot_history(history, plot_file)
+    return state, history
+
+
+def _append(path: Path, record: Record) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _resume_file(path: Path, done: int) -> list[Record]:
+    """Keeps the rounds that are done; what a killed run wrote after its last checkpoint is written again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = [r for r in read_history(path) if r["round"] <= done] if path.exists() else []
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+    fresh.replace(path)
+    return kept
+
+
+def _progress_bar(total: int, done: int, show: bool) -> tuple[Any, Callable[[Record], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("rounds"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[loss]}"),
+    )
+    bar = Progress(*columns, disable=not show)
+    task = bar.add_task("rounds", total=total, completed=done, loss="")
+
+    def advance(record: Record) -> None:
+        loss = record.get("client_work/train/loss")
+        bar.update(task, advance=1, loss="" if loss is None else f"loss {loss:.4f}")
+
+    return bar, advance
