@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .export import export_functions, load
     from .function import AnnotatedFunction
     from .stablehlo import from_stablehlo
+    from .to_tf import export_to_tf
     from .verification import verify
 
 _LAZY = {
@@ -34,6 +35,7 @@ _LAZY = {
     "convert_graph_def": ".api",
     "convert_saved_model": ".api",
     "export_functions": ".export",
+    "export_to_tf": ".to_tf",
     "load": ".export",
     "from_stablehlo": ".stablehlo",
     "verify": ".verification",
@@ -52,6 +54,7 @@ __all__ = [
     "convert_graph_def",
     "convert_saved_model",
     "export_functions",
+    "export_to_tf",
     "from_stablehlo",
     "get_config",
     "load",

@@ -135,4 +135,6 @@ def test_demo(tmp_path):
     assert "same class for 100.0%" in result.stdout
     before, after = (float(p) for p in re.findall(r"accuracy .*?(\d+\.\d)%", result.stdout))
     assert after > before + 2
+    curve = [float(p) for p in re.findall(r"round +\d+ +(\d+\.\d)%", result.stdout)]
+    assert len(curve) == 11 and curve[-1] > 70 and curve[-1] > curve[0] + 50
     assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from . import convert as _convert  # noqa: F401  (registers its commands)
+from . import train as _train  # noqa: F401  (registers its commands)
 from . import verify as _verify  # noqa: F401  (registers its command)
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import Json, Model, Tag, app, console, print_json, shape_text, size_text
@@ -27,7 +28,7 @@ def inspect(model: Model, tag: Tag = None, as_json: Json = False) -> None:
         print_json(found.as_json())
         return
     console.print(f"[bold]{found.path}[/bold]")
-    console.print(f"TensorFlow {found.tensorflow_version or 'unknown'}; tags {found.tags}")
+    console.print(f"{found.kind}, TensorFlow {found.tensorflow_version or 'unknown'}; tags {found.tags}")
     for signature in found.signatures:
         table = Table(title=f"signature {signature.name}", title_justify="left")
         for column in ("", "name", "dtype", "shape"):
@@ -83,7 +84,7 @@ def ops(
 def demo(
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
 ) -> None:
-    """Convert a bundled digits model, compare it with TensorFlow, and fine-tune it in JAX."""
+    """Convert a bundled digits model, compare it with TensorFlow, and train it in JAX, centrally and federated."""
     import_tensorflow()
     from tf2jax_lite.demo import run_demo
 

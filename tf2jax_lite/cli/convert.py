@@ -14,7 +14,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from .quiet import import_tensorflow, quiet_stderr
-from .shared import Json, Tag, app, console, print_json, read_npz, size_text
+from .shared import Json, SplitHost, Tag, app, console, print_json, read_npz, shape_text, size_text
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
@@ -46,7 +46,8 @@ def _steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]
 @app.command()
 def convert(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5 or frozen .pb file.")
+        Path,
+        typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5, frozen .pb or TF1 .meta file."),
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to make.")],
     signature: Annotated[
@@ -63,12 +64,13 @@ def convert(
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Add the training mode (Keras files).")] = False,
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="Of a .pb, a tensor that becomes an argument.")
+        list[str] | None, typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.")
     ] = None,
-    outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb, a result.")] = None,
+    outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
     constants_as_params: Annotated[
         bool, typer.Option("--constants-as-params/--no-constants-as-params", help="Of a .pb, make weights params.")
     ] = True,
+    split_host: SplitHost = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A config option; repeat for several.")
     ] = None,
@@ -106,8 +108,10 @@ def convert(
             inputs=inputs,
             outputs=outputs,
             constants_as_params=constants_as_params,
+            split_host=split_host,
             progress=step,
         )
+        cuts = {name: _cut(fn.host) for name, (fn, _) in functions.items() if fn.host is not None}
         report = export_functions(
             functions,
             out,
@@ -115,7 +119,14 @@ def convert(
             platforms=[p.strip() for p in platforms.split(",") if p.strip()],
             dtype=target,
             title=f"{model.name}, converted from TensorFlow.",
-            options={"dtype": dtype, "train": train, "config": chosen, "platforms": platforms},
+            options={
+                "model": str(model.absolute()),
+                "dtype": dtype,
+                "train": train,
+                "config": chosen,
+                "platforms": platforms,
+                "split_host": cuts,
+            },
             overwrite=force,
             checkpoint=checkpoint,
             progress=step,
@@ -129,6 +140,7 @@ def convert(
                 "parameters": report.parameters,
                 "files": report.files,
                 "warnings": report.warnings,
+                **({"split_host": cuts} if split_host else {}),
                 "seconds": {**{k: round(v, 3) for k, v in seconds.items()}, "total": round(total, 3)},
             }
         )
@@ -136,8 +148,49 @@ def convert(
         console.print(f"[bold]{out}[/bold]: {', '.join(report.signatures)}; {report.parameters:,} parameters")
         for name, size in report.files.items():
             console.print(f"  {name}  {size_text(size)}", highlight=False)
+        for name, cut in cuts.items():
+            _print_cut(name, cut)
         for warning in report.warnings:
             console.print(f"[yellow]warning[/yellow] {warning}", highlight=False)
+
+
+def _cut(host: Any) -> dict[str, Any]:
+    """Returns where a model was cut, for machines."""
+    return {
+        "host_nodes": host.nodes,
+        "because": [{"node": node, "op": op, "reason": reason} for node, (op, reason) in host.reasons.items()],
+        "core_inputs": [
+            {
+                "name": t.name,
+                "tensor": t.tensor if t.op else None,
+                "op": t.op or None,
+                "dtype": t.dtype.name,
+                "shape": None if t.shape is None else list(t.shape),
+            }
+            for t in host.cut
+        ],
+        "left_out": list(host.dropped),
+    }
+
+
+def _print_cut(name: str, cut: dict[str, Any]) -> None:
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    if not cut["host_nodes"]:
+        line(f"{name}: nothing stays in TensorFlow")
+        return
+    line(f"{name}: {cut['host_nodes']} nodes stay in TensorFlow, in front of the core:")
+    for entry in cut["because"][:10]:
+        line(f"  {entry['node']} ({entry['op']}) {entry['reason']}")
+    if len(cut["because"]) > 10:
+        line(f"  and {len(cut['because']) - 10} more")
+    line("the cut is at:")
+    for entry in cut["core_inputs"]:
+        origin = f"{entry['tensor']} ({entry['op']})" if entry["op"] else "passed on"
+        line(f"  {entry['name']}: {entry['dtype']}{shape_text(entry['shape'])}  {origin}")
+    if cut["left_out"]:
+        line(f"left out, being strings: {', '.join(cut['left_out'])}")
 
 
 def _dtype(name: str | None) -> Any:

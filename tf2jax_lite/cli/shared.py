@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-__all__ = ["Json", "Model", "Tag", "app", "console", "print_json", "read_npz", "shape_text", "size_text"]
+from tf2jax_lite.units import size_text
+
+__all__ = ["Json", "Model", "SplitHost", "Tag", "app", "console", "print_json", "read_npz", "shape_text", "size_text"]
 
 app = typer.Typer(
     name="tf2jax-lite",
@@ -21,6 +23,10 @@ app = typer.Typer(
 console = Console()
 
 Model = Annotated[Path, typer.Argument(metavar="DIR", help="A SavedModel directory.", show_default=False)]
+SplitHost = Annotated[
+    bool,
+    typer.Option("--split-host", help="Leave strings, decoders and tables in front of the model in TensorFlow."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="Tag of the MetaGraph; repeat for several.")]
 
@@ -33,15 +39,6 @@ def print_json(data: Any) -> None:
 def shape_text(shape: list[int | None] | None) -> str:
     """Returns a shape with ``?`` for what is unknown."""
     return "?" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
-
-
-def size_text(count: float) -> str:
-    """Returns a number of bytes with its unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def read_npz(path: Path) -> dict[str, Any]:

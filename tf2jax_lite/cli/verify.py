@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .quiet import import_tensorflow, quiet_stderr
-from .shared import Json, Tag, app, console, print_json, read_npz, shape_text
+from .shared import Json, SplitHost, Tag, app, console, print_json, read_npz, shape_text
 
 __all__: list[str] = []
 
@@ -55,6 +55,7 @@ def verify(
         list[str] | None, typer.Option("--input", help="Of a .pb, a tensor that becomes an argument.")
     ] = None,
     graph_outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb, a result.")] = None,
+    split_host: SplitHost = False,
     source: Annotated[
         bool, typer.Option("--source", help="Of OUT, run model.py as well: for artefacts that you trust.")
     ] = False,
@@ -81,6 +82,7 @@ def verify(
             repro=repro,
             report=report,
             backends=("stablehlo", "source") if source else ("stablehlo",),
+            split_host=split_host,
             ends=(graph_inputs, graph_outputs),
             progress=status.update,
         )

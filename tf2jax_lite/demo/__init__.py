@@ -1,10 +1,12 @@
-"""The demo: a bundled SavedModel is converted, compared with TensorFlow, and fine-tuned in JAX on real images."""
+"""The demo: a bundled SavedModel is converted, compared with TensorFlow, and trained in JAX, then federated."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 from typing import Any
+
+from .federated import run_federated
 
 __all__ = ["load_digits", "run_demo"]
 
@@ -99,4 +101,11 @@ def run_demo(console: Any, steps: int = 300) -> dict[str, float]:
     logits = np.asarray(predict(tf2jax.merge_params(trainable, other), test_x))
     after = float(np.mean(np.argmax(logits, -1) == test_y))
     console.print(f"accuracy after {steps} steps of optax.adam in JAX:            [bold green]{after:.1%}[/bold green]")
-    return {"before": before, "after": after, "agreement": agree, "max_abs_difference": difference}
+    curve = run_federated(console, predict, params, (train_x, train_y), (test_x, test_y))
+    return {
+        "before": before,
+        "after": after,
+        "federated": curve[-1],
+        "agreement": agree,
+        "max_abs_difference": difference,
+    }

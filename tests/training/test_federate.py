@@ -1,0 +1,158 @@
+"""Federated training of artefacts: against numpy, from files of every kind, interrupted and resumed, refused."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.cli.app import app
+from tf2jax_lite.errors import CheckpointError, DataError, InputError
+from tf2jax_lite.federated.data import InMemoryFederatedData, SQLiteFederatedDataBuilder
+from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.training import federate, federate_artifact
+from tf2jax_lite.training.algorithms import AGGREGATORS, ALGORITHMS, named_aggregator, named_process
+from tf2jax_lite.training.datasets import open_clients
+from tf2jax_lite.training.optimizers import named_optimizer
+
+from .conftest import make_examples
+
+TEST = make_examples(60, 1)
+CLIENTS = {f"c{i}": make_examples(8 + 3 * i, 10 + i) for i in range(6)}
+OPTIONS = {"loss": "sparse_categorical_crossentropy", "rounds": 3, "clients_per_round": 3, "batch_size": 8}
+X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+Y = (X @ [[1.0], [-2.0], [0.5]]).astype(np.float32)
+LINEAR = InMemoryFederatedData({i: {"x": X[6 * i : 6 * i + 6], "y": Y[6 * i : 6 * i + 6]} for i in range(10)})
+
+
+def linear():
+    return create_model_from_fn({"w": np.zeros((3, 1), np.float32)}, lambda p, batch: batch["x"] @ p["w"], "mse")
+
+
+def test_rounds_are_those_of_numpy():
+    """All clients each round and whole batches: nothing is drawn, so numpy can follow."""
+    model = linear()
+    process = named_process("fed_avg", model, named_optimizer("sgd", 0.05), batch_size=6, client_epochs=2)
+    state, history = federate(process, model, LINEAR, rounds=4, clients_per_round=10, eval_examples={"x": X, "y": Y})
+    w = np.zeros((3, 1))
+    for number in range(4):
+        models = []
+        for i in range(10):
+            x, y, own = X[6 * i : 6 * i + 6].astype(float), Y[6 * i : 6 * i + 6].astype(float), w
+            for _ in range(2):
+                own = own - 0.05 * 2 * x.T @ (x @ own - y) / 6
+            models.append(own)
+        w = np.mean(models, 0)
+        np.testing.assert_allclose(history.records[number + 1]["eval/loss"], np.mean((X @ w - Y) ** 2), rtol=1e-4)
+    np.testing.assert_allclose(state.weights.trainable["w"], w, rtol=1e-4, atol=1e-6)
+    assert history.records[1]["clients/participated"] == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_learns(name):
+    model = linear()
+    process = named_process(name, model, named_optimizer("sgd", 0.05), batch_size=3)
+    data = {"x": X, "y": Y}
+    _, history = federate(process, model, LINEAR, rounds=4, clients_per_round=5, eval_examples=data, eval_every=4)
+    assert history.records[-1]["eval/loss"] < 0.6 * history.records[0]["eval/loss"]
+    assert "eval/loss" not in history.records[2]
+
+
+@pytest.mark.parametrize("name", ["dp", *(pytest.param(n, marks=pytest.mark.slow) for n in AGGREGATORS if n != "dp")])
+def test_every_aggregator_learns(name):
+    noise = 0.01 if name == "dp" else None
+    aggregator = named_aggregator(name, clients_per_round=5, noise_multiplier=noise, clip_norm=10.0 if noise else None)
+    model = linear()
+    optimizer = named_optimizer("sgd", 0.05)
+    process = named_process("fed_avg", model, optimizer, batch_size=3, aggregator=aggregator)
+    _, history = federate(process, model, LINEAR, rounds=3, clients_per_round=5, eval_examples={"x": X, "y": Y})
+    assert history.records[-1]["eval/loss"] < 0.9 * history.records[0]["eval/loss"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The same clients in three kinds of files."""
+    folder = tmp_path_factory.mktemp("clients")
+    with SQLiteFederatedDataBuilder(folder / "clients.sqlite") as builder:
+        builder.add_many(CLIENTS.items())
+    joined = {n: np.concatenate([c[n] for c in CLIENTS.values()]) for n in ("features", "y")}
+    owner = np.concatenate([[i] * len(c["y"]) for i, c in CLIENTS.items()])
+    np.savez(folder / "clients.npz", client_id=owner, **joined)
+    (folder / "npz").mkdir()
+    for name, client in CLIENTS.items():
+        np.savez(folder / "npz" / f"{name}.npz", **client)
+    return folder
+
+
+def test_clients_from_files_are_the_same(files):
+    for name in ("clients.sqlite", "clients.npz", "npz"):
+        found = open_clients(files / name)
+        assert list(found.client_ids()) == list(CLIENTS), name
+        for client_id, dataset in found.clients():
+            jax.tree.map(np.testing.assert_array_equal, dataset.all_examples(), CLIENTS[client_id])
+
+
+@pytest.mark.slow
+def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_path):
+    clients = open_clients(files / "clients.sqlite")
+    options = {**OPTIONS, "eval_examples": TEST, "client_epochs": 3}
+    whole = federate_artifact(artifact, clients, tmp_path / "whole", **options)
+    first, last = whole.history.records[0], whole.history.records[-1]
+    assert last["eval/loss"] < first["eval/loss"] and last["round"] == 3
+    fn, params = tf2jax.load(tmp_path / "whole", "serving_default")
+    hits = np.asarray(fn(params, TEST["features"])[0]).argmax(-1) == TEST["y"]
+    assert hits.mean() == pytest.approx(last["eval/accuracy"], abs=1e-6)
+    assert (tmp_path / "whole" / "history.svg").read_text().startswith("<svg")
+
+    class Stop(Exception):
+        pass
+
+    def stop(record):
+        if record["round"] == 2:
+            raise Stop
+
+    where = {"checkpoint_dir": tmp_path / "state"}
+    with pytest.raises(Stop):
+        federate_artifact(artifact, clients, tmp_path / "out", **options, **where, report=stop)
+    federate_artifact(artifact, clients, tmp_path / "out", **options, **where)
+    a, b = (tf2jax.load(tmp_path / n, "serving_default")[1] for n in ("whole", "out"))
+    jax.tree.map(np.testing.assert_array_equal, dict(a), dict(b))
+    with pytest.raises(CheckpointError, match="algorithm"):
+        federate_artifact(artifact, clients, tmp_path / "x", **options, **where, algorithm="fed_prox")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"algorithm": "gossip"}, InputError, "no algorithm"),
+        ({"aggregator": "mode"}, InputError, "no aggregator"),
+        ({"aggregator": "dp"}, InputError, "needs a noise multiplier"),
+        ({"noise_multiplier": 1.0}, InputError, "goes with the aggregator dp"),
+        ({"algorithm": "mime", "server_optimizer": "adam"}, InputError, "no server optimizer"),
+        ({"clients_per_round": 7}, DataError, "7 clients cannot be drawn from 6"),
+        ({"rounds": -1}, InputError, "rounds is 0 or more"),
+        ({"label": "target"}, InputError, "no targets 'target'"),
+        ({"clients": InMemoryFederatedData({})}, DataError, "no client has any examples"),
+    ],
+)
+def test_what_is_refused(artifact, tmp_path, change, error, says):
+    options = {"clients": InMemoryFederatedData(CLIENTS), **OPTIONS, **change}
+    with pytest.raises(error, match=says):
+        federate_artifact(artifact, options.pop("clients"), tmp_path / "out", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_from_the_shell(artifact, files, tmp_path):
+    np.savez(tmp_path / "test.npz", **TEST)
+    args = ["federate", artifact, "--data", files / "clients.npz", "--out", tmp_path / "out", "--rounds", "2"]
+    args += ["--clients-per-round", "3", "--eval", tmp_path / "test.npz", "--server-optimizer", "sgd"]
+    result = CliRunner().invoke(app, [str(a) for a in [*args, "--server-momentum", "0.5", "--json"]])
+    assert result.exit_code == 0, (result.output, result.exception)
+    report = json.loads(result.output)
+    assert [r["round"] for r in report["history"]] == [0, 1, 2]
+    assert set(report["files"]) == {p.name for p in (tmp_path / "out").iterdir()}
+    with pytest.raises(DataError, match="no array 'owner'"):
+        CliRunner().invoke(app, [str(a) for a in [*args, "--client-key", "owner", "--force"]], catch_exceptions=False)

@@ -1,0 +1,263 @@
+"""``finetune`` and ``federate``: artefacts in, trained artefacts out; ``export-tf``: back to TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .quiet import import_tensorflow, quiet_stderr
+from .shared import Json, Tag, app, console, print_json
+
+Artefact = Annotated[Path, typer.Argument(metavar="ARTEFACT", help="What convert has made (--train: with Dropout).")]
+Out = Annotated[Path, typer.Option("--out", help="The directory to make.")]
+Loss = Annotated[
+    str, typer.Option(help="sparse_categorical_crossentropy, categorical_..., binary_crossentropy, mse or mae.")
+]
+Eval = Annotated[Path | None, typer.Option("--eval", help="An .npz to evaluate on, before and while training.")]
+Logits = Annotated[
+    bool | None,
+    typer.Option("--from-logits/--from-probabilities", help="What predictions are; else it is seen from some."),
+]
+Label = Annotated[str, typer.Option(help="The targets' name in the data.")]
+Output = Annotated[str | None, typer.Option(help="Which result is the prediction, if there are several.")]
+Signature = Annotated[str | None, typer.Option("--signature", help="The function in evaluation mode.")]
+TrainSignature = Annotated[str | None, typer.Option(help="The function in training mode; train if there is one.")]
+Freeze = Annotated[
+    list[str] | None, typer.Option("--freeze", metavar="REGEX", help="Params that do not train; repeat for several.")
+]
+Backend = Annotated[str, typer.Option(help="stablehlo, or source (runs the artefact's Python code).")]
+Seed = Annotated[int, typer.Option(min=0, help="Of all that is random; the same seed gives the same weights.")]
+Checkpoints = Annotated[
+    Path | None, typer.Option("--checkpoint-dir", help="Keep the state there, and go on from it if there is one.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an artefact that is there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+
+
+@contextlib.contextmanager
+def _progress(unit: str, total: int, show: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yields what takes each record of the history: a bar, with the latest numbers."""
+    columns = (
+        TextColumn(unit),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, disable=not show) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda record: progress.update(task, completed=record[unit], description=_numbers(record))
+
+
+def _numbers(record: dict[str, Any]) -> str:
+    """Returns the losses and accuracies of a record."""
+    shown = []
+    for name, value in record.items():
+        if name.rsplit("/", 1)[-1] in ("loss", "accuracy", "mae") and isinstance(value, float):
+            shown.append(f"{name} {value:.4f}")
+    return "  ".join(shown)
+
+
+def _finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
+    history = report.history
+    if as_json:
+        print_json(
+            {
+                "path": report.export.path,
+                "files": report.export.files,
+                "from_logits": report.from_logits,
+                "signatures": list(report.signatures),
+                "history": history.records,
+            }
+        )
+    elif not quiet:
+        kind = "logits" if report.from_logits else "probabilities"
+        console.print(f"[bold]{out}[/bold]: trained {report.signatures[0]}; predictions are taken for {kind}")
+        for name, record in (("before", history.records[0]), ("after", history.records[-1])):
+            if _numbers(record):
+                console.print(f"  {name:6} {_numbers(record)}", highlight=False)
+        console.print(f"  {out / 'history.jsonl'}, {out / 'history.svg'}", highlight=False)
+
+
+@app.command()
+def finetune(
+    artefact: Artefact,
+    data: Annotated[Path, typer.Option("--data", help="An .npz: the inputs by name, and the targets.")],
+    out: Out,
+    loss: Loss = "sparse_categorical_crossentropy",
+    optimizer: Annotated[str, typer.Option(help="sgd, adam, adamw, adagrad, rmsprop, yogi, lamb or lion.")] = "adamw",
+    learning_rate: Annotated[float, typer.Option(help="The highest rate.")] = 1e-3,
+    epochs: Annotated[int, typer.Option(min=0, help="Passes over the data.")] = 3,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples in a step.")] = 32,
+    evaluation: Eval = None,
+    seed: Seed = 0,
+    momentum: Annotated[float | None, typer.Option(help="Of sgd and rmsprop.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Of adamw, lamb and lion.")] = None,
+    clip_norm: Annotated[float | None, typer.Option(help="Scale gradients down to this norm.")] = None,
+    schedule: Annotated[str, typer.Option(help="constant, cosine or linear (down to 0 at the end).")] = "constant",
+    warmup_steps: Annotated[int, typer.Option(min=0, help="Steps in which the rate goes up from 0.")] = 0,
+    from_logits: Logits = None,
+    label: Label = "y",
+    output: Output = None,
+    signature: Signature = None,
+    train_signature: TrainSignature = None,
+    freeze: Freeze = None,
+    backend: Backend = "stablehlo",
+    checkpoint_dir: Checkpoints = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fine-tune an artefact on an .npz of examples, and write a new artefact. TensorFlow is not needed."""
+    from tf2jax_lite.training import finetune_artifact
+    from tf2jax_lite.training.datasets import read_arrays
+
+    examples, held_out = read_arrays(data), None if evaluation is None else read_arrays(evaluation)
+    with _progress("epoch", epochs, not (quiet or as_json)) as step:
+        report = finetune_artifact(
+            artefact,
+            examples,
+            out,
+            loss=loss,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            epochs=epochs,
+            batch_size=batch_size,
+            seed=seed,
+            eval_examples=held_out,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            clip_norm=clip_norm,
+            schedule=schedule,
+            warmup_steps=warmup_steps,
+            checkpoint_dir=checkpoint_dir,
+            overwrite=force,
+            report=step,
+            from_logits=from_logits,
+            label=label,
+            output=output,
+            eval_signature=signature,
+            train_signature=train_signature,
+            freeze=freeze or (),
+            backend=backend,
+        )
+    _finish(out, report, as_json, quiet)
+
+
+@app.command()
+def federate(
+    artefact: Artefact,
+    data: Annotated[
+        Path, typer.Option("--data", help="Clients: SQLite, a folder of .npz, TFF's .h5, or an .npz with client_id.")
+    ],
+    out: Out,
+    loss: Loss = "sparse_categorical_crossentropy",
+    algorithm: Annotated[
+        str, typer.Option(help="fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, mime or mime_lite.")
+    ] = "fed_avg",
+    rounds: Annotated[int, typer.Option(min=0, help="How many rounds.")] = 100,
+    clients_per_round: Annotated[int, typer.Option(min=1, help="Size of a cohort.")] = 10,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples in a client's step.")] = 20,
+    client_epochs: Annotated[int, typer.Option(min=1, help="A client's passes over its data in a round.")] = 1,
+    client_optimizer: Annotated[str, typer.Option(help="As for finetune.")] = "sgd",
+    client_learning_rate: Annotated[float, typer.Option(help="Its rate.")] = 0.1,
+    server_optimizer: Annotated[
+        str | None, typer.Option(help="As for finetune; by default clients are averaged.")
+    ] = None,
+    server_learning_rate: Annotated[float, typer.Option(help="Its rate.")] = 1.0,
+    server_momentum: Annotated[float | None, typer.Option(help="Of sgd and rmsprop.")] = None,
+    aggregator: Annotated[
+        str | None,
+        typer.Option(
+            help="mean, unweighted_mean, robust, compression, median, trimmed_mean, krum, geometric_median or dp."
+        ),
+    ] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Of dp.")] = None,
+    clip_norm: Annotated[float | None, typer.Option(help="Scale clients' updates down to this norm.")] = None,
+    proximal_strength: Annotated[float, typer.Option(help="Mu of fed_prox.")] = 0.01,
+    evaluation: Eval = None,
+    eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after every so many rounds.")] = 1,
+    seed: Seed = 0,
+    from_logits: Logits = None,
+    label: Label = "y",
+    client_key: Annotated[str, typer.Option(help="Of an .npz, the array of whose each example is.")] = "client_id",
+    output: Output = None,
+    signature: Signature = None,
+    train_signature: TrainSignature = None,
+    freeze: Freeze = None,
+    backend: Backend = "stablehlo",
+    checkpoint_dir: Checkpoints = None,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Keep the state after every so many rounds.")] = 1,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train an artefact by federated learning, and write a new artefact. TensorFlow is not needed."""
+    from tf2jax_lite.training import federate_artifact
+    from tf2jax_lite.training.datasets import open_clients, read_arrays
+
+    clients, held_out = open_clients(data, client_key), None if evaluation is None else read_arrays(evaluation)
+    with _progress("round", rounds, not (quiet or as_json)) as step:
+        report = federate_artifact(
+            artefact,
+            clients,
+            out,
+            loss=loss,
+            algorithm=algorithm,
+            rounds=rounds,
+            clients_per_round=clients_per_round,
+            batch_size=batch_size,
+            client_epochs=client_epochs,
+            client_optimizer=client_optimizer,
+            client_learning_rate=client_learning_rate,
+            server_optimizer=server_optimizer,
+            server_learning_rate=server_learning_rate,
+            server_momentum=server_momentum,
+            aggregator=aggregator,
+            noise_multiplier=noise_multiplier,
+            clip_norm=clip_norm,
+            proximal_strength=proximal_strength,
+            seed=seed,
+            eval_examples=held_out,
+            eval_every=eval_every,
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_every=checkpoint_every,
+            overwrite=force,
+            report=step,
+            from_logits=from_logits,
+            label=label,
+            output=output,
+            eval_signature=signature,
+            train_signature=train_signature,
+            freeze=freeze or (),
+            backend=backend,
+        )
+    _finish(out, report, as_json, quiet)
+
+
+@app.command(name="export-tf")
+def export_tf(
+    artefact: Annotated[Path, typer.Argument(metavar="ARTEFACT", help="What finetune or federate has made.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The SavedModel directory (or .keras file) to make.")],
+    model: Annotated[
+        Path | None, typer.Option("--model", help="The model that was converted; else the recorded path.")
+    ] = None,
+    tag: Tag = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write an artefact's weights into the TensorFlow model that it came from, as a new SavedModel."""
+    import_tensorflow()
+    from tf2jax_lite.to_tf import export_to_tf
+
+    with quiet_stderr():
+        report = export_to_tf(artefact, out, model=model, tags=tag)
+    if as_json:
+        print_json({"path": report.path, "model": report.model, "changed": report.changed, "kept": report.kept})
+    elif not quiet:
+        console.print(f"[bold]{out}[/bold]: {report.model} with {len(report.changed)} of its variables changed")

@@ -1,0 +1,85 @@
+"""Training data from files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.errors import DataError
+from tf2jax_lite.federated.data import (
+    FederatedData,
+    InMemoryFederatedData,
+    NpzFolderFederatedData,
+    SQLiteFederatedData,
+    TFFHDF5FederatedData,
+)
+
+__all__ = ["open_clients", "read_arrays"]
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """Reads an .npz of arrays, without pickles.
+
+    Raises:
+      DataError: it is not readable.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return {name: data[name] for name in data.files}
+    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: not a readable .npz of arrays ({error}).") from error
+
+
+def open_clients(path: str | Path, client_key: str = "client_id") -> FederatedData:
+    """Opens federated data by what the path is.
+
+    Args:
+      path: a SQLite file of `SQLiteFederatedDataBuilder`, a folder of .npz files (one for each client), a TFF HDF5 file
+        (.h5, .hdf5), or one .npz in which the array ``client_key`` says whose each example is.
+      client_key: that array's name.
+
+    Raises:
+      DataError: it is none of these, or damaged.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return NpzFolderFederatedData(path)
+    if path.suffix in (".h5", ".hdf5"):
+        return TFFHDF5FederatedData(path)
+    if path.suffix != ".npz":
+        return SQLiteFederatedData(path)
+    arrays = read_arrays(path)
+    if client_key not in arrays:
+        raise DataError(f"{path}: no array {client_key!r} that says whose each example is; there are {sorted(arrays)}.")
+    owner = arrays.pop(client_key)
+    order = np.argsort(owner, kind="stable")
+    ids, begins = np.unique(owner[order], return_index=True)
+    parts = np.split(order, begins[1:])
+    return InMemoryFederatedData(
+        {_plain(i): {n: a[part] for n, a in arrays.items()} for i, part in zip(ids, parts, strict=True)}
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def prepared(clients: FederatedData, prepare: Callable[[Mapping[str, Any], str], Any]) -> FederatedData:
+    """Returns the clients with their examples renamed and cast; a client that cannot be used is named."""
+    return clients.preprocess_client(lambda client_id, examples: prepare(examples, f"client {client_id!r}"))
+
+
+def first_examples(clients: FederatedData) -> dict[str, Any]:
+    """Returns the examples of the first client that has any.
+
+    Raises:
+      DataError: no client has.
+    """
+    for _, dataset in clients.clients():
+        if len(dataset):
+            return dataset.all_examples()
+    raise DataError(f"{clients!r}: no client has any examples")

@@ -1,0 +1,110 @@
+"""Federated training: rounds over cohorts of clients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.data import ClientDataset, FederatedData, UniformGetClientSampler
+from tf2jax_lite.federated.model import Model, evaluate_model
+from tf2jax_lite.federated.process import LearningProcess
+
+from .checkpoints import read_checkpoint, write_checkpoint
+from .history import History
+
+__all__ = ["federate"]
+
+
+def federate(
+    process: LearningProcess,
+    model: Model,
+    clients: FederatedData,
+    *,
+    rounds: int,
+    clients_per_round: int,
+    seed: int = 0,
+    eval_examples: Mapping[str, Any] | None = None,
+    eval_every: int = 1,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_every: int = 1,
+    identity: Mapping[str, Any] | None = None,
+    report: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> tuple[Any, History]:
+    """Runs rounds of a training process.
+
+    Each round draws a cohort, each client with the same chance, from the seed and the round's number alone. Results
+    depend on the arguments alone, also where a training was interrupted and went on from a checkpoint.
+
+    Args:
+      process: the training process.
+      model: the model it trains, for evaluation.
+      clients: the clients.
+      rounds: how many; 0 only evaluates.
+      clients_per_round: size of a cohort.
+      seed: of cohorts, and of the process's key.
+      eval_examples: dict of arrays (n, ...), evaluated on the server.
+      eval_every: evaluate after every so many rounds, and after the last.
+      checkpoint_dir: where the state is kept. If there is one, training goes on from it.
+      checkpoint_every: keep it after every so many rounds, and after the last.
+      identity: what must not differ between a checkpoint and now.
+      report: called with each record of the history.
+
+    Returns:
+      ``(state, history)``: the process's last state; records have ``train/...``, ``clients/...``, ``aggregator/...``,
+      ``eval/...`` and ``seconds``.
+
+    Raises:
+      InputError: an argument is out of range.
+      DataError: there are fewer clients than a cohort needs, or one cannot be read.
+      CheckpointError: the checkpoint is damaged or of another training.
+    """
+    if rounds < 0 or clients_per_round < 1 or eval_every < 1 or checkpoint_every < 1:
+        raise InputError(
+            "rounds is 0 or more, and clients_per_round, eval_every and checkpoint_every are at least 1; "
+            f"not {rounds}, {clients_per_round}, {eval_every}, {checkpoint_every}."
+        )
+    sampler = UniformGetClientSampler(clients, clients_per_round, seed)
+    state = process.initialize(jax.random.key(seed))
+    history, done = History("round"), 0
+    folder = None if checkpoint_dir is None else Path(checkpoint_dir)
+    known = {"clients_per_round": clients_per_round, "seed": seed, **(identity or {})}
+    found = None if folder is None else read_checkpoint(folder, state, "round", known)
+    if found is not None:
+        state, done, _, history = found
+        sampler.set_round_num(done)
+        for record in history.records:
+            report(record)
+
+    def evaluated(number: int) -> dict[str, Any]:
+        if eval_examples is None or (number % eval_every and number != rounds):
+            return {}
+        batches = ClientDataset(dict(eval_examples)).padded_batch(batch_size=128)
+        return {"eval": evaluate_model(model, process.get_model_weights(state), batches)}
+
+    if not history.records:
+        report(history.add(0, evaluated(0)))
+    for number in range(done + 1, rounds + 1):
+        begin = time.perf_counter()
+        output = process.next(state, [dataset for _, dataset, _ in sampler.sample()])
+        state = output.state
+        record = history.add(
+            number,
+            {**_short(output.metrics), **evaluated(number), "seconds": round(time.perf_counter() - begin, 3)},
+        )
+        if folder is not None and (number % checkpoint_every == 0 or number == rounds):
+            write_checkpoint(folder, state, number, history, known, progress=number)
+        report(record)
+    return state, history
+
+
+def _short(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a round's metrics with ``client_work/train`` as ``train``."""
+    rest = {name: value for name, value in metrics.items() if name != "client_work"}
+    work = dict(metrics.get("client_work", {}))
+    train = work.pop("train", {})
+    return {**({"train": train} if train else {}), **rest, **({"client_work": work} if work else {})}

@@ -1,0 +1,147 @@
+"""Central training: epochs over one dataset."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tf2jax_lite.errors import InputError, TrainingError
+from tf2jax_lite.federated.data import ClientDataset
+from tf2jax_lite.federated.model import Model, evaluate_model, model_value_and_grad
+from tf2jax_lite.federated.process import ModelWeights
+
+from .checkpoints import read_checkpoint, write_checkpoint
+from .history import History
+
+__all__ = ["FinetuneState", "finetune"]
+
+
+class FinetuneState(NamedTuple):
+    """What training carries from step to step.
+
+    Attributes:
+      weights: the model's `ModelWeights`.
+      optimizer: the optimizer's state.
+    """
+
+    weights: ModelWeights
+    optimizer: Any
+
+
+def finetune(
+    model: Model,
+    examples: Mapping[str, Any],
+    *,
+    optimizer: optax.GradientTransformation,
+    epochs: int,
+    batch_size: int,
+    seed: int = 0,
+    eval_examples: Mapping[str, Any] | None = None,
+    weights: ModelWeights | None = None,
+    checkpoint_dir: str | Path | None = None,
+    identity: Mapping[str, Any] | None = None,
+    report: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> tuple[ModelWeights, History]:
+    """Trains a model on one dataset.
+
+    Every epoch goes through all examples once, in an order drawn from the seed; the last batch may be short. Results
+    depend on the arguments alone: the same seed, the same weights.
+
+    Args:
+      model: the model.
+      examples: dict of arrays (n, ...).
+      optimizer: an optax transformation.
+      epochs: how many passes over the examples; 0 only evaluates.
+      batch_size: examples in a step.
+      seed: of the order and of what the model draws (Dropout).
+      eval_examples: evaluated before training and after each epoch.
+      weights: where to start; the model's own by default.
+      checkpoint_dir: where the state is kept after each epoch. If there is one, training goes on from it, and ends with
+        the same weights as if it had not been interrupted.
+      identity: what must not differ between a checkpoint and now.
+      report: called with each record of the history.
+
+    Returns:
+      ``(weights, history)``; records have ``loss`` (the mean over the epoch's steps), ``eval/...`` and ``seconds``.
+
+    Raises:
+      InputError: an argument is out of range.
+      TrainingError: the loss is no longer finite.
+      CheckpointError: the checkpoint is damaged or of another training.
+    """
+    if epochs < 0 or batch_size < 1:
+        raise InputError(f"epochs is 0 or more and batch_size at least 1, not {epochs} and {batch_size}.")
+    dataset = ClientDataset(dict(examples))
+    if not len(dataset):
+        raise InputError("there are no examples to train on.")
+    start = model.init(jax.random.key(seed)) if weights is None else weights
+    state = FinetuneState(start, optimizer.init(start.trainable))
+    step = make_step(model, optimizer)
+    key = jax.random.key(seed)
+    history, done, steps = History("epoch"), 0, 0
+    folder = None if checkpoint_dir is None else Path(checkpoint_dir)
+    known = {"batch_size": batch_size, "seed": seed, "examples": len(dataset), **(identity or {})}
+    found = None if folder is None else read_checkpoint(folder, state, "epoch", known)
+    if found is not None:
+        state, done, steps, history = found
+        for record in history.records:
+            report(record)
+
+    def evaluated() -> dict[str, Any]:
+        if eval_examples is None:
+            return {}
+        batches = ClientDataset(dict(eval_examples)).padded_batch(batch_size=max(batch_size, 128))
+        return {"eval": evaluate_model(model, state.weights, batches)}
+
+    if not history.records:
+        report(history.add(0, evaluated()))
+    for epoch in range(done, epochs):
+        begin = time.perf_counter()
+        total, count = jnp.zeros(()), jnp.zeros((), jnp.int32)
+        batches = dataset.shuffle_repeat_batch(
+            batch_size=batch_size, num_epochs=1, seed=[seed, epoch], fill_remainder=False
+        )
+        for batch in batches:
+            state, total, count = step(state, total, count, batch, key, jnp.int32(steps))
+            steps += 1
+        loss = float(total) / int(count)
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"the loss of epoch {epoch + 1} is {loss}: lower the learning rate, or clip gradients (clip_norm)."
+            )
+        record = history.add(epoch + 1, {"loss": loss, "steps": steps, **evaluated(), "seconds": _since(begin)})
+        if folder is not None:
+            write_checkpoint(folder, state, epoch + 1, history, known, progress=steps)
+        report(record)
+    return state.weights, history
+
+
+def _since(begin: float) -> float:
+    return round(time.perf_counter() - begin, 3)
+
+
+def make_step(model: Model, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
+    """Returns the jitted step: ``(state, loss sum, count, batch, key, number) -> (state, loss sum, count)``.
+
+    The sums stay on the device, so that no step waits for the one before.
+    """
+    value_and_grad = model_value_and_grad(model)
+
+    @functools.partial(jax.jit, donate_argnums=(1, 2))
+    def step(state: FinetuneState, total: Any, count: Any, batch: Any, key: Any, number: Any) -> Any:
+        found, grads = value_and_grad(state.weights, batch, jax.random.fold_in(key, number))
+        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.weights.trainable)
+        trainable = optax.apply_updates(state.weights.trainable, updates)
+        weights = ModelWeights(trainable, found.non_trainable)
+        added = total + found.loss * found.num_examples
+        return FinetuneState(weights, optimizer_state), added, count + found.num_examples
+
+    return step

@@ -1,0 +1,188 @@
+"""An artefact as a model to train: which arrays are its inputs, which result is meant, what the loss is."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.export.load import call_with_arrays, flat_results, load, read_metadata
+from tf2jax_lite.federated import metrics as m
+from tf2jax_lite.federated.losses import named_loss
+from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.model_sources import create_model_from_converted
+from tf2jax_lite.params import VariableName
+
+__all__ = ["Subject", "artifact_subject"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Subject:
+    """An artefact that can be trained.
+
+    Attributes:
+      model: the model. Its batches hold the artefact's inputs by name, and the targets as ``label``.
+      inputs: the artefact's input names, with dtypes.
+      label: the targets' name.
+      from_logits: whether the loss takes predictions for logits.
+      signatures: the functions in training and in evaluation mode.
+    """
+
+    model: Model
+    inputs: Mapping[str, np.dtype]
+    label: str
+    from_logits: bool
+    signatures: tuple[str, str]
+
+    def examples(self, arrays: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
+        """Returns examples with the names and dtypes that the model takes.
+
+        A model of one input takes the only array that is not the targets, whatever its name is. Floating arrays
+        become the input's floating dtype and integers its integer dtype; nothing else is converted.
+
+        Raises:
+          InputError: an input or the targets are missing, there is nothing, or lengths differ.
+        """
+        found = dict(arrays)
+        if self.label not in found:
+            raise InputError(f"{where}: no targets {self.label!r} among {sorted(found)}; name them with --label.")
+        others = [name for name in found if name != self.label]
+        if len(self.inputs) == 1 and len(others) == 1:
+            found[next(iter(self.inputs))] = found.pop(others[0])
+        missing = [name for name in self.inputs if name not in found]
+        if missing:
+            raise InputError(f"{where}: no arrays for the inputs {missing}; there are {sorted(found)}.")
+        chosen = {name: _as_kind(np.asarray(found[name]), dtype) for name, dtype in self.inputs.items()}
+        chosen[self.label] = np.asarray(found[self.label])
+        lengths = {name: value.shape[0] if value.ndim else 0 for name, value in chosen.items()}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"{where}: arrays differ in the number of examples: {lengths}.")
+        return chosen
+
+
+def _as_kind(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    for kind in (jnp.floating, jnp.integer):
+        if jnp.issubdtype(array.dtype, kind) and jnp.issubdtype(dtype, kind):
+            return array.astype(dtype, copy=False)
+    return array
+
+
+def artifact_subject(
+    path: str | Path,
+    loss: str,
+    *,
+    sample: Mapping[str, Any] | None = None,
+    from_logits: bool | None = None,
+    label: str = "y",
+    output: str | None = None,
+    train_signature: str | None = None,
+    eval_signature: str | None = None,
+    freeze: Sequence[str] = (),
+    backend: str = "stablehlo",
+) -> Subject:
+    """Makes an artefact trainable.
+
+    Args:
+      path: the artefact's directory.
+      loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
+      sample: some examples, by which ``from_logits=None`` is decided.
+      from_logits: whether predictions are logits; None looks at predictions of the sample.
+      label: the targets' name in the data.
+      output: the name of the result that is meant; may be left out if there is one.
+      train_signature: the function in training mode: ``train`` if there is one, else that in evaluation mode.
+      eval_signature: the function in evaluation mode; as `tf2jax_lite.load` chooses otherwise.
+      freeze: regular expressions; params with names that one of them is found in do not train.
+      backend: "stablehlo" or "source"; see `tf2jax_lite.load`.
+
+    Raises:
+      ExportError: the artefact is damaged.
+      InputError: it has no derivative, or an option does not fit it.
+    """
+    folder = Path(path)
+    entries = read_metadata(folder)["signatures"]
+    names = [n for n in entries if n != (train_signature or "train")] or list(entries)
+    evaluated = eval_signature or (names[0] if len(names) == 1 else "serving_default")
+    trained = train_signature or ("train" if "train" in entries else evaluated)
+    evaluate = load(folder, evaluated, backend=backend)
+    train = evaluate if trained == evaluated else load(folder, trained, backend=backend, verify_hashes=False)
+    entry = entries[trained]
+    if backend == "stablehlo" and not entry.get("differentiable", True):
+        raise InputError(
+            f"{folder}: the function {trained!r} has no derivative in StableHLO; try the source (--backend)."
+        )
+    inputs = {i["name"]: np.dtype(i["dtype"]) for i in entries[evaluated]["inputs"]}
+    if label in inputs:
+        raise InputError(f"{folder}: {label!r} is an input of the model; name the targets otherwise (--label).")
+    missing = [i["name"] for i in entry["inputs"] if i["name"] not in inputs]
+    if missing:
+        raise InputError(f"{folder}: {trained!r} takes {missing}, which {evaluated!r} does not.")
+
+    def build(logits: bool) -> Model:
+        pairs = [(_by_name(fn, output), _frozen(params, freeze)) for fn, params in (train, evaluate)]
+        return create_model_from_converted(
+            pairs[0],
+            pairs[1],
+            named_loss(loss, from_logits=logits, target_key=label),
+            default_metrics(loss, logits, label),
+            inputs=lambda batch: {name: batch[name] for name in inputs},
+            written=list(entry.get("updates", ())),
+        )
+
+    model = build(from_logits is not False)
+    if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
+        raise InputError(f"{folder}: no param trains.")
+    subject = Subject(model, inputs, label, from_logits is not False, (trained, evaluated))
+    if from_logits is None and sample is not None and "crossentropy" in loss:
+        examples = {k: v[:256] for k, v in subject.examples(sample, "the examples").items()}
+        predictions = model.apply_for_eval(model.init(jax.random.key(0)), {n: examples[n] for n in inputs})
+        if _are_probabilities(np.asarray(predictions, np.float64), loss):
+            subject = dataclasses.replace(subject, model=build(False), from_logits=False)
+    return subject
+
+
+def _are_probabilities(values: np.ndarray, loss: str) -> bool:
+    inside = bool(np.all((values >= 0) & (values <= 1)))
+    return inside and (loss.startswith("binary") or bool(np.all(np.abs(values.sum(-1) - 1) < 1e-2)))
+
+
+def default_metrics(loss: str, from_logits: bool, label: str) -> dict[str, m.Metric]:
+    """Returns the metrics that go with a loss; the loss itself comes by itself."""
+    if loss in ("sparse_categorical_crossentropy", "categorical_crossentropy"):
+        return {"accuracy": m.Accuracy(label)}
+    if loss == "binary_crossentropy":
+        return {"accuracy": m.BinaryAccuracy(label, threshold=0.0 if from_logits else 0.5)}
+    return {"mae": m.MeanAbsoluteError(label), "mse": m.MeanSquaredError(label)}
+
+
+def _by_name(fn: Any, output: str | None) -> Any:
+    """Returns a function of arrays by name, which gives the one result that is meant."""
+
+    def call(params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
+        results, updated = call_with_arrays(fn, params, arrays, rng=rng)
+        found = flat_results(results)
+        if output is None and len(found) == 1:
+            return next(iter(found.values())), updated
+        if output not in found:
+            raise InputError(f"the model's results are {sorted(found)}; choose one with --output, not {output!r}.")
+        return found[output], updated
+
+    call.needs_key = fn.needs_key  # type: ignore[attr-defined]
+    return call
+
+
+def _frozen(params: Mapping[str, Any], freeze: Sequence[str]) -> dict[str, Any]:
+    try:
+        patterns = [re.compile(p) for p in freeze]
+    except re.error as error:
+        raise InputError(f"--freeze takes regular expressions: {error}") from error
+    return {
+        VariableName(name, getattr(name, "trainable", False) and not any(p.search(name) for p in patterns)): value
+        for name, value in params.items()
+    }
