@@ -39,8 +39,16 @@ BIG = {
 }
 
 
-@pytest.mark.parametrize("library", KERAS)
-@pytest.mark.parametrize("name", SMALL)
+# In tf_keras these are nearly the graphs that Keras 3 makes.
+TWINS = ("bidirectional_lstm", "stacked_bidirectional_gru", "bert_like", "gpt_like", "lstm", "gru")
+BOTH = [
+    pytest.param(library, name, marks=pytest.mark.slow if library == "tf_keras" and name in TWINS else ())
+    for name in SMALL
+    for library in KERAS
+]
+
+
+@pytest.mark.parametrize(("library", "name"), BOTH)
 def test_small_model(library, name):
     model, x = SMALL[name](KERAS[library])
     jax_fn, params = check_forward(model, x)

@@ -42,8 +42,8 @@ def test_an_artefact_with_64_bits(tmp_path):
 
 def test_other_params_are_noticed(artefact, tmp_path, monkeypatch):
     loading = importlib.import_module("tf2jax_lite.export.load")
-    read = loading._params
-    monkeypatch.setattr(loading, "_params", lambda *a: {n: np.asarray(v) + 1 for n, v in read(*a).items()})
+    read = loading.read_params
+    monkeypatch.setattr(loading, "read_params", lambda *a: {n: np.asarray(v) + 1 for n, v in read(*a).items()})
     result = tf2jax.verify(models.TESTDATA / "tf_module", artefact, signatures=["serving_default"])
     (signature,) = result.signatures
     assert not result.ok

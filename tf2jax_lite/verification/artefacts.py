@@ -35,6 +35,11 @@ class Artefact:
         self._metadata = read_metadata(path)
         self._loaded: dict[tuple[str, str], Any] = {}
 
+    @property
+    def is_split(self) -> bool:
+        """Whether its functions are the cores of models that were split."""
+        return bool((self._metadata.get("options") or {}).get("split_host"))
+
     def compare(
         self,
         signature: str,

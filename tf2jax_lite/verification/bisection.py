@@ -22,6 +22,7 @@ from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.lowering.plan import Plan, Step
 from tf2jax_lite.lowering.trace import Frame
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.table import Table
 
 from .compare import is_float, relative_error, tolerance_of
 from .locations import locate
@@ -103,6 +104,8 @@ class _Walk:
             if isinstance(value, ir.Variable):
                 handle = values.VariableHandle(value.name, value.dtype, value.shape)
                 pairs.append(_Pair(self._variables[value.name].handle, handle, None))
+            elif isinstance(value, Table):  # TensorFlow's own is in a session
+                pairs.append(_Pair(None, value, None))
             else:
                 pairs.append(_Pair(tf.constant(value), value, 0.0))
         results = self._run(self._program.plan(graph.main), pairs, self._trace.root_frame())
@@ -195,7 +198,7 @@ class _Walk:
         written_before = self._written(pairs) if op.writes else {}
         state = dict(self._trace.state)
         expected = self._tensorflow(node, pairs, run)
-        if op.needs_key and expected is not None:
+        if op.draws(step.node.attrs) and expected is not None:
             return [_Pair(t, jnp.asarray(t.numpy()), 0.0) for t in expected]
         problem = ""
         try:
@@ -214,7 +217,10 @@ class _Walk:
         own = _Own(self, step, pairs, frame, expected, used, written_before, state)
         self._judge(step, frame, pairs, max(known, default=0.0), bool(known), problem, own)
         inside = max((p.error for p in pairs if p.error is not None), default=None)
-        errors = [inside if e is None and t.dtype == tf.variant else e for t, e in zip(expected, errors, strict=False)]
+        errors = [
+            inside if e is None and (t.dtype == tf.variant or _is_symbol(a)) else e
+            for t, a, e in zip(expected, actual, errors, strict=False)
+        ]
         return [_Pair(t, a, e) for t, a, e in zip(expected, actual, errors, strict=True)]
 
     def _tensorflow(self, node: ir.Node, pairs: list[_Pair], run: Callable[[], list[Any]]) -> list[Any] | None:
@@ -347,8 +353,13 @@ def _errors(expected: Sequence[Any], actual: Sequence[Any], used: Sequence[bool]
     return [_error(t, a) if u else None for t, a, u in zip(expected, actual, used, strict=True)]
 
 
+def _is_symbol(value: Any) -> bool:
+    """Whether a value is no array here, though it may be one in TensorFlow, as a TensorArray's flow is."""
+    return not isinstance(value, (jax.Array, np.ndarray, np.generic, values.Mixed))
+
+
 def _error(tensor: Any, value: Any) -> float | None:
-    if _is_opaque(tensor):
+    if _is_opaque(tensor) or _is_symbol(value):
         return None
     try:
         return relative_error(tensor.numpy(), np.asarray(values.as_array(value)))
@@ -361,7 +372,7 @@ def _finite(error: float) -> float:
 
 
 def _forced(pair: _Pair) -> Any:
-    if _is_opaque(pair.tf):
+    if _is_opaque(pair.tf) or (pair.jax is not None and _is_symbol(pair.jax)):
         return pair.jax
     array = pair.tf.numpy()
     return np.asarray(array) if values.is_static(pair.jax) else jnp.asarray(array)

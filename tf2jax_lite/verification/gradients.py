@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from .compare import OutputComparison, compare_arrays, is_float
 from .inputs import named_arguments
-from .subjects import Subject
+from .subjects import SessionSubject, Subject
 
 __all__ = ["compare_gradients"]
 
@@ -25,11 +25,16 @@ def compare_gradients(
     Errors are relative to the largest gradient of any variable or input: a gradient that ought to vanish next to
     others of size 1 is rounding on both sides.
     """
-    floating = [i for i, x in enumerate(inputs) if x.dtype != object and is_float(x.dtype)]
-    trainable = sorted(
-        n for n, v in subject.variables.items() if subject.converted.variables[n].trainable and v.dtype.is_floating
-    )
-    expected, upstream = _tensorflow(subject, inputs, floating, trainable, seed)
+    # The inputs of a split model's core are results of its prefix: TensorFlow has no gradient by them.
+    split = subject.host is not None
+    floating = [] if split else [i for i, x in enumerate(inputs) if x.dtype != object and is_float(x.dtype)]
+    known = subject.converted.variables
+    names = known if isinstance(subject, SessionSubject) else subject.variables
+    trainable = sorted(n for n in names if known[n].trainable and is_float(known[n].dtype))
+    if isinstance(subject, SessionSubject):
+        expected, upstream = _session(subject, inputs, floating, trainable, seed)
+    else:
+        expected, upstream = _tensorflow(subject, inputs, floating, trainable, seed)
     if not upstream:
         return []
     actual = _jax(subject, inputs, floating, trainable, upstream)
@@ -43,12 +48,36 @@ def compare_gradients(
     ]
 
 
+def _upstream(results: Sequence[Any], seed: int) -> dict[int, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        i: np.asarray(rng.normal(size=r.shape)).astype(r.dtype.as_numpy_dtype)
+        for i, r in enumerate(results)
+        if r.dtype.is_floating
+    }
+
+
+def _session(
+    subject: SessionSubject, inputs: Sequence[np.ndarray], floating: list[int], trainable: list[str], seed: int
+) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
+    before = subject.variable_values()
+    try:
+        upstream = _upstream(subject.call_tf([tf.constant(x) for x in inputs]), seed)
+        subject.assign(before)
+        names = subject.names()
+        given = dict(zip(names, inputs, strict=True))
+        at = [names[i] for i in floating]
+        expected = subject.concrete.gradients(given, at, trainable, upstream) if upstream else []
+    finally:
+        subject.assign(before)
+    return expected, upstream
+
+
 def _tensorflow(
     subject: Subject, inputs: Sequence[np.ndarray], floating: list[int], trainable: list[str], seed: int
 ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
-    rng = np.random.default_rng(seed)
     before = subject.variable_values()
-    tensors = [tf.constant(x) for x in inputs]
+    tensors = subject.tensors(inputs)
     sources = [*(subject.variables[n] for n in trainable), *(tensors[i] for i in floating)]
     try:
         with tf.GradientTape() as tape:
@@ -57,11 +86,7 @@ def _tensorflow(
             for name in trainable:
                 tape.watch(subject.variables[name])
             results = subject.call_tf(tensors)
-            upstream = {
-                i: np.asarray(rng.normal(size=r.shape)).astype(r.dtype.as_numpy_dtype)
-                for i, r in enumerate(results)
-                if r.dtype.is_floating
-            }
+            upstream = _upstream(results, seed)
         chosen = [results[i] for i in upstream]
         grads = tape.gradient(chosen, sources, [tf.constant(u) for u in upstream.values()]) if chosen else []
     finally:

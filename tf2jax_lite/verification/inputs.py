@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ def given_values(name: str, arguments: Mapping[str, TensorArgument], given: Mapp
 def draw(
     arguments: Mapping[str, TensorArgument], ranges: Mapping[int, Range], seed: int, batch: int
 ) -> dict[str, np.ndarray]:
-    """Draws inputs: floats in [0, 1), integers in the range of what they index, else in [0, 4).
+    """Draws inputs: floats in [0, 1), integers in the range of what they index, else in [0, 4), strings of some words.
 
     Args:
       arguments: by name.
@@ -91,7 +91,7 @@ def draw(
         shape = _shape(spec, batch)
         dtype = spec.dtype
         if dtype is None:
-            out[name] = np.full(shape, b"", object)
+            out[name] = _words(rng, shape)
         elif dtype.kind == "b":
             out[name] = rng.integers(0, 2, shape).astype(bool)
         elif dtype.kind in "iu":
@@ -102,6 +102,14 @@ def draw(
             out[name] = (rng.random(shape) + 1j * rng.random(shape)).astype(dtype)
         else:
             out[name] = np.asarray(rng.random(shape)).astype(dtype)
+    return out
+
+
+def _words(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+    out = np.empty(shape, object)
+    letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
+    for i in np.ndindex(*shape):
+        out[i] = b" ".join(rng.choice(letters, rng.integers(1, 9)).tobytes() for _ in range(rng.integers(1, 6)))
     return out
 
 

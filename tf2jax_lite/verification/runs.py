@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import tensorflow as tf
 
 from tf2jax_lite.errors import LoweringError, StaticInputError
 from tf2jax_lite.export.load import flat_results
@@ -35,7 +34,7 @@ def run_tf(subject: Subject, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndar
     """Calls TensorFlow; returns flat results, and variables after the call. The variables are then as they were."""
     before = subject.variable_values()
     try:
-        results = [r.numpy() for r in subject.call_tf([tf.constant(x) for x in inputs])]
+        results = [r.numpy() for r in subject.call_tf(subject.tensors(inputs))]
         after = subject.variable_values()
     finally:
         subject.assign(before)
@@ -73,10 +72,11 @@ class JaxRunner:
         if self.mode == "jit":
             fixed = {i: x for i, x in enumerate(inputs) if x.dtype == object}
             traced = {i: x for i, x in enumerate(inputs) if x.dtype != object}
-            if self._compiled is None:
-                self._compiled = self._jitted(fixed, len(inputs))
+            compiled = self._compiled or self._jitted(fixed, len(inputs))
+            if not fixed:  # strings are part of what was compiled
+                self._compiled = compiled
             try:
-                return self._compiled(self._params, traced, key)
+                return compiled(self._params, traced, key)
             except LoweringError as error:
                 self.mode = "static integers" if isinstance(error, StaticInputError) else "op by op"
         if self.mode == "static integers":
@@ -105,7 +105,7 @@ class JaxRunner:
 
 def time_both(subject: Subject, runner: JaxRunner, inputs: Sequence[np.ndarray], calls: int = 7) -> dict[str, float]:
     """Returns medians of seconds per call, ``tensorflow`` and ``jax``; both have been called before."""
-    tensors = [tf.constant(x) for x in inputs]
+    tensors = subject.tensors(inputs)
     before = subject.variable_values()
 
     def tensorflow() -> None:

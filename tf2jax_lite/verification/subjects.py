@@ -14,9 +14,13 @@ import tensorflow as tf
 from tf2jax_lite import api, ir, model_files
 from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.function import ConvertedFunction
-from tf2jax_lite.loading import frozen, saved_model
+from tf2jax_lite.loading import frozen, saved_model, tf1
+from tf2jax_lite.loading.host import HostFunction
+from tf2jax_lite.signature import TensorArgument
 
-__all__ = ["Source", "Subject", "subject", "subjects"]
+from . import sessions
+
+__all__ = ["SessionSubject", "Source", "SplitInputs", "Subject", "subject", "subjects"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,12 +32,26 @@ class Source:
       make: returns the ConcreteFunction; called when its turn comes.
       path: the model's directory or file, if it came from one.
       graph: for a frozen graph, ``(graph_def, inputs, outputs)``.
+      tags: for a TF1 SavedModel, those of its MetaGraph; None for anything else.
     """
 
     name: str
     make: Callable[[], Any]
     path: Path | None = None
     graph: tuple[Any, list[str], list[str]] | None = None
+    tags: list[str] | None = None
+
+
+class SplitInputs(list):
+    """Flat inputs of the core of a model that was split.
+
+    Attributes:
+      raw: the flat inputs of the whole model that they were prepared from.
+    """
+
+    def __init__(self, core: Sequence[Any], raw: Sequence[Any]):
+        super().__init__(core)
+        self.raw = list(raw)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,6 +66,7 @@ class Subject:
       handles: TensorFlow's variables, as resource tensors, by param name.
       variables: those of them that are known as ``tf.Variable``.
       path: where it came from.
+      host: of a model that was split, what prepares the core's inputs; ``converted`` is the core.
     """
 
     name: str
@@ -57,11 +76,24 @@ class Subject:
     handles: Mapping[str, Any]
     variables: Mapping[str, Any]
     path: Path | None
+    host: HostFunction | None = None
 
-    def call_tf(self, inputs: Sequence[Any]) -> list[Any]:
-        """Calls TensorFlow's function on flat inputs and returns its flat results."""
-        results = self.concrete._call_flat(list(inputs), self.concrete.captured_inputs)
-        return [r for r in tf.nest.flatten(results, expand_composites=True) if tf.is_tensor(r)]
+    def tensors(self, inputs: Sequence[Any]) -> list[Any]:
+        """Returns what TensorFlow's function takes: flat inputs as tensors; of a split model, the whole model's."""
+        return [tf.constant(x) for x in (inputs.raw if isinstance(inputs, SplitInputs) else inputs)]
+
+    def call_tf(self, tensors: Sequence[Any]) -> list[Any]:
+        """Calls TensorFlow's function on flat tensors and returns its flat results, those that the core returns."""
+        results = self.concrete._call_flat(list(tensors), self.concrete.captured_inputs)
+        found = [r for r in tf.nest.flatten(results, expand_composites=True) if tf.is_tensor(r)]
+        return found if self.host is None else [r for r in found if r.dtype != tf.string]
+
+    def prepared(self, arguments: Mapping[str, TensorArgument], flat: Sequence[Any]) -> Sequence[Any]:
+        """Returns the flat inputs of what was converted; of a split model, the prefix makes them."""
+        if self.host is None:
+            return flat
+        core = self.host(**{name: flat[spec.index] for name, spec in arguments.items()})
+        return SplitInputs([core[t.name] for t in self.host.cut], flat)
 
     def variable_values(self) -> dict[str, np.ndarray]:
         """Returns what TensorFlow's variables hold now."""
@@ -78,12 +110,19 @@ class Subject:
             tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
 
 
-def subject(source: Source) -> Subject:
-    """Converts a source."""
+def subject(source: Source, *, split_host: bool = False) -> Subject:
+    """Converts a source; with ``split_host`` only the core of it."""
+    if source.tags is not None and source.path is not None and not split_host:
+        return _tf1_subject(source, source.path, source.tags)
     concrete = source.make()
-    if source.graph is not None:
+    host = None
+    handles: dict[str, Any]
+    if split_host and source.graph is None:
+        host, annotated, params = api.split_concrete(concrete, source.name)
+        handles = {}
+    elif source.graph is not None:
         annotated, params = api.convert_graph_def(*source.graph)
-        handles: dict[str, Any] = {}
+        handles = {}
     else:
         annotated, params = api.convert_from_restored(concrete)
         handles = {}
@@ -91,14 +130,48 @@ def subject(source: Source) -> Subject:
     variables: dict[str, Any] = {}
     if source.graph is None:
         by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
-        first = converted.interface.count
         for capture in converted.program.graph.captures:
             if isinstance(capture.value, ir.Variable):
-                handle = concrete.captured_inputs[capture.index - first]
+                handle = concrete.captured_inputs[_captured_position(converted, host, capture)]
                 handles[capture.value.name] = handle
                 if id(handle) in by_handle:
                     variables[capture.value.name] = by_handle[id(handle)]
-    return Subject(source.name, concrete, converted, params, handles, variables, source.path)
+    return Subject(source.name, concrete, converted, params, handles, variables, source.path, host)
+
+
+def _captured_position(converted: ConvertedFunction, host: HostFunction | None, capture: ir.Capture) -> int:
+    """Returns which of TensorFlow's captured tensors a capture of what was converted is."""
+    if host is None:
+        return capture.index - converted.interface.count
+    return host.captured[capture.index - converted.interface.count]
+
+
+def _tf1_subject(source: Source, path: Path, tags: list[str]) -> Subject:
+    """Converts a signature of a TF1 SavedModel."""
+    annotated, params = api.convert_saved_model(path, source.name, tags)
+    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    session = sessions.Session(path, saved_model.meta_graph(path, tags), source.name, tags)
+    return SessionSubject(source.name, session, converted, params, {}, {}, path)
+
+
+class SessionSubject(Subject):
+    """A TF1 signature that a session runs; gradients are tf.gradients in its graph."""
+
+    def names(self) -> list[str]:
+        """Returns the nodes that flat inputs are fed to."""
+        return [arg.name for arg in self.converted.program.graph.main.args[: self.converted.interface.count]]
+
+    def call_tf(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs the signature."""
+        return [tf.constant(value) for value in self.concrete.run(self.names(), [x.numpy() for x in inputs])]
+
+    def variable_values(self) -> dict[str, np.ndarray]:
+        """Returns what the session's variables hold now."""
+        return self.concrete.values(list(self.converted.variables))
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Sets the session's variables."""
+        self.concrete.assign(values)
 
 
 def subjects(
@@ -149,18 +222,31 @@ def _shown(model: Any) -> str:
 
 def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> Iterator[Source]:
     if path.is_file() and path.suffix in (".keras", ".h5", ".hdf5"):
-        yield from _of_keras(model_files._load_keras(path), train, path)
+        yield from _of_keras(model_files.load_keras(path), train, path)
     elif path.is_file() and path.suffix == ".pb" and path.name != "saved_model.pb":
         yield _of_graph(path, *ends)
     else:
-        restored = saved_model.load(path, tags)
-        yield from _of_restored(restored, path)
+        meta_graph = saved_model.meta_graph(path, tags)
+        if tf1.is_tf1(meta_graph):
+            yield from _of_tf1(path, meta_graph)
+        else:
+            yield from _of_restored(saved_model.load(path, tags), path)
 
 
 def _of_restored(restored: Any, path: Path | None) -> Iterator[Source]:
     for name in saved_model.signature_names(restored):
         if name != "__saved_model_init_op":
             yield Source(name, lambda name=name: saved_model.signature(restored, name, path or ""), path)
+
+
+def _of_tf1(path: Path, meta_graph: Any) -> Iterator[Source]:
+    tags = sorted(meta_graph.meta_info_def.tags)
+    for name in sorted(n for n in meta_graph.signature_def if not n.startswith("__saved_model")):
+
+        def make(name: str = name) -> Any:
+            return saved_model.signature(saved_model.load(path, tags), name, path)
+
+        yield Source(name, make, path, tags=tags)
 
 
 def _of_keras(model: Any, train: bool, path: Path | None) -> Iterator[Source]:

@@ -69,6 +69,8 @@ def _attribute(value: Any) -> Any:
         return tf.make_tensor_proto(value)
     if isinstance(value, tuple):
         return list(value)
+    if isinstance(value, str):  # may hold bytes that are no text, such as a serialized module
+        return value.encode("utf-8", "surrogateescape")
     return value
 
 

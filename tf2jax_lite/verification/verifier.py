@@ -43,6 +43,7 @@ class _Options:
     rtol: float | None
     bisect: bool | None
     timing: bool
+    split_host: bool
     progress: Callable[[str], None]
 
 
@@ -63,6 +64,7 @@ def verify(
     report: str | os.PathLike[str] | None = None,
     backends: Sequence[str] = ("stablehlo",),
     ends: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
+    split_host: bool = False,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -86,6 +88,8 @@ def verify(
       report: an HTML file to write.
       backends: of the artefact, which to compare; ``"source"`` runs its Python code: for artefacts that you trust.
       ends: of a frozen graph, names of inputs and of outputs.
+      split_host: leave strings, decoders and tables in front of the model in TensorFlow, and compare what the core
+        makes of them with the whole model; by itself if the artefact was made so.
       args: of a callable, what to trace it with.
       kwargs: of a callable, what to trace it with.
       progress: called with the name of each step as it begins.
@@ -100,7 +104,8 @@ def verify(
     progress("load")
     sources = subjects(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
     loaded = None if artefact is None else Artefact(Path(artefact), backends)
-    options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, report is not None, progress)
+    split = split_host or (loaded is not None and loaded.is_split)
+    options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, report is not None, split, progress)
     found = [_signature(source, options, loaded) for source in sources]
     script = None if repro is None else _repro(found, Path(repro), rtol, progress)
     shown = os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
@@ -145,7 +150,7 @@ def _repro(
 def _signature(source: Source, options: _Options, artefact: Artefact | None) -> SignatureComparison:
     options.progress(f"convert {source.name}")
     try:
-        made = subject(source)
+        made = subject(source, split_host=options.split_host)
     except Exception as error:  # the verdict on a signature that does not convert is its error
         return SignatureComparison(source.name, [], _text(error))
     return _Comparison(made, options, artefact).run()
@@ -159,9 +164,9 @@ class _Comparison:
         self._subject = made
         self._options = options
         self._artefact = artefact
-        self._arguments = named_arguments(made.converted.interface)
+        self._arguments = named_arguments(made.converted.interface if made.host is None else made.host.interface)
         self._given = given_values(made.name, self._arguments, options.inputs)
-        self._ranges = index_ranges(program.graph)
+        self._ranges = index_ranges(program.graph) if made.host is None else {}
         self._runner = JaxRunner(made)
         self._random, self._random_variables = random_results(program)
         self._notes: list[str] = []
@@ -172,8 +177,11 @@ class _Comparison:
         bisection, error, flat, failing = None, "", None, None
         for seed, batch in self._cases():
             options.progress(f"{name}: seed {seed}" + ("" if batch is None else f", batch {batch}"))
-            flat, arrays = self._inputs(seed, batch)
+            raw, arrays = self._inputs(seed, batch)
             try:
+                flat = self._subject.prepared(self._arguments, raw)
+                if self._subject.host is not None:
+                    arrays = {t.name: x for t, x in zip(self._subject.host.cut, flat, strict=True)}
                 reference = run_tf(self._subject, flat)
             except Exception as problem:
                 error = f"TensorFlow itself fails on these inputs (give others with inputs=): {_text(problem)}"
@@ -226,7 +234,7 @@ class _Comparison:
 
     def _compare(
         self,
-        flat: list[np.ndarray],
+        flat: Sequence[np.ndarray],
         arrays: Mapping[str, np.ndarray],
         reference: tuple[list[np.ndarray], dict[str, np.ndarray]],
         seed: int,
@@ -250,7 +258,7 @@ class _Comparison:
             outputs += self._artefact.compare(made.name, arrays, wanted, fixed, options.rtol, random, self._notes)
         return outputs
 
-    def _gradients(self, flat: list[np.ndarray], seed: int) -> list[OutputComparison]:
+    def _gradients(self, flat: Sequence[np.ndarray], seed: int) -> list[OutputComparison]:
         if any(self._random):
             note = "gradients are not compared: the function draws random numbers"
             if note not in self._notes:
@@ -262,7 +270,7 @@ class _Comparison:
         except Exception as error:  # results are compared nonetheless
             return [failed("all gradients", _text(error), kind="gradient")]
 
-    def _bisect(self, flat: list[np.ndarray], seed: int, batch: int | None) -> Any:
+    def _bisect(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
         try:
             with jax.enable_x64(True):
                 found = bisect_subject(self._subject, flat, rtol=self._options.rtol, seed=seed)

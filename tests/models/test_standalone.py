@@ -1,0 +1,69 @@
+"""``model.py`` of every demo model in a virtual environment that holds JAX and safetensors and nothing else of ours."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import venv
+
+import jax
+import numpy as np
+import pytest
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.export.load import flat_results
+from tf2jax_lite.model_files import convert_file
+
+from .demo_set import DEMO_SET
+
+RUN = """
+    import importlib.util, json, sys
+    import numpy as np
+    import jax
+    from safetensors.numpy import load_file
+
+    for name in ("tensorflow", "tf2jax_lite", "keras"):
+        assert importlib.util.find_spec(name) is None, name
+    folder, inputs, out = sys.argv[1:]
+    sys.path.insert(0, folder)
+    import model
+
+    with np.load(inputs) as data:
+        arrays = [data[name] for name in data.files]
+    results, _ = jax.jit(model.serving_default)(load_file(folder + "/params.safetensors"), *arrays)
+    np.savez(out, *[np.asarray(leaf) for leaf in jax.tree.leaves(results)])
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=True)
+    path = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    command = [path, "-m", "pip", "install", "-q", f"jax=={jax.__version__}", "safetensors"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no packages to be had: {done.stderr.strip().splitlines()[-1]}")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEMO_SET)
+def test_model_runs_with_jax_alone(name, python, tmp_path):
+    path, inputs = DEMO_SET[name].make(tmp_path)
+    functions = convert_file(path, signatures=["serving_default"])
+    tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"], stablehlo=False)
+    np.savez(tmp_path / "x.npz", **inputs)
+    script = textwrap.dedent(RUN)
+    command = [python, "-I", "-c", script, tmp_path / "out", tmp_path / "x.npz", tmp_path / "y.npz"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ((fn, params),) = functions.values()
+    expected = list(flat_results(fn(params, *inputs.values())[0]).values())
+    with np.load(tmp_path / "y.npz") as found:
+        assert len(found.files) == len(expected)
+        for key, value in zip(found.files, expected, strict=True):
+            value = np.asarray(value)
+            np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5 * np.abs(value).max())
+    metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    assert metadata["source"]
