@@ -1,0 +1,94 @@
+"""The command line: ``python -m benchmarks --suite run,train --models vgg16 --json out.json``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+from . import models
+
+SUITES = ("run", "train", "convert", "artefact", "memory", "spelling")
+# Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
+OTHERS = {"federated": "federated", "stablehlo": "stablehlo", "tf1": "convert_tf1_scaling"}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--suite", default="run", help=f"comma separated: {', '.join((*SUITES, *OTHERS))}")
+    parser.add_argument("--models", default=",".join(models.MODELS), help="comma separated; default all")
+    parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--batch", default="1,8", help="comma separated batch sizes; train takes the last")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of turns for each model")
+    parser.add_argument("--peer", help="a directory to import tf2jax from")
+    parser.add_argument("--no-xla", action="store_true", help="leave out TensorFlow with jit_compile=True")
+    parser.add_argument("--json", help="append the records to this file, one JSON object a line")
+    return parser
+
+
+def _records(suite: str, options: argparse.Namespace) -> Any:
+    names = options.models.split(",")
+    batches = [int(b) for b in options.batch.split(",")]
+    common: dict[str, Any] = {"size": options.size}
+    if suite in ("run", "train"):
+        from . import run
+
+        for name in names:
+            if suite == "train":
+                if models.MODELS[name].trains:
+                    yield run.train_model(name, batch=batches[-1], budget=options.budget, **common)
+                continue
+            for batch in batches:
+                yield run.run_model(
+                    name, batch=batch, peer=options.peer, xla=not options.no_xla, budget=options.budget, **common
+                )
+    elif suite == "convert":
+        from . import convert
+
+        yield {"start": convert.start_times()}
+        small = options.size == "small"
+        yield {"growth": convert.growth((500, 1000) if small else (1000, 4000, 16000, 64000), peer=options.peer)}
+    elif suite in ("artefact", "memory"):
+        from . import convert
+
+        for name in names:
+            if name != "gpt2_decode":
+                yield getattr(convert, suite)(name, **common)
+    elif suite == "spelling":
+        from . import spelling
+
+        yield from spelling.records(options.size)
+    elif suite in OTHERS:
+        try:
+            module = importlib.import_module(f".{OTHERS[suite]}", __package__)
+        except ModuleNotFoundError as error:
+            sys.exit(f"suite {suite}: {error}")
+        yield from module.main(options)
+    else:
+        sys.exit(f"no suite {suite!r}; there are {', '.join((*SUITES, *OTHERS))}")
+
+
+def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
+    """Runs suites, prints each record as it comes, and returns them."""
+    options = _parser().parse_args(arguments)
+    unknown = [n for n in options.models.split(",") if n not in models.MODELS]
+    if unknown:
+        sys.exit(f"no model {unknown[0]!r}; there are {', '.join(models.MODELS)}")
+    found = []
+    for suite in options.suite.split(","):
+        for record in _records(suite, options):
+            record = {"suite": suite, "machine": platform.machine(), "load": os.getloadavg()[0], **record}
+            found.append(record)
+            print(json.dumps(record), flush=True)
+            if options.json:
+                with open(options.json, "a") as file:
+                    file.write(json.dumps(record) + "\n")
+    return found
+
+
+if __name__ == "__main__":
+    main()

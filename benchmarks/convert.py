@@ -1,0 +1,178 @@
+"""The suites convert, artefact and memory: what it costs before the first result."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .run import peer_module
+from .timing import in_turns, ratios, seconds
+
+
+def chain(nodes: int) -> Any:
+    """Returns a tf.function of about ``nodes`` nodes: short residual steps one after the other."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def fn(x: Any) -> Any:
+        for _ in range(nodes // 4):
+            x = x + tf.tanh(x * 0.5) - tf.nn.relu(x)
+        return x
+
+    return fn
+
+
+def growth(sizes: tuple[int, ...] = (1000, 4000, 16000, 64000), *, peer: str | None = None) -> list[dict[str, Any]]:
+    """Measures conversion and tracing as graphs grow; seconds a node should not.
+
+    Args:
+      sizes: numbers of nodes.
+      peer: where to import tf2jax from; None leaves it out.
+
+    Returns:
+      For each size the nodes, seconds of our conversion and trace, and of the peer's.
+    """
+    import jax
+    import tensorflow as tf
+
+    import tf2jax_lite
+
+    module = peer_module(peer)
+    found = []
+    for size in sizes:
+        concrete = chain(size).get_concrete_function(tf.TensorSpec([8], tf.float32))
+        record: dict[str, Any] = {"nodes": len(concrete.graph.as_graph_def().node)}
+        for name, convert in (("ours", tf2jax_lite.convert), ("peer", module and module.convert)):
+            if convert is None:
+                continue
+            start = time.perf_counter()
+            fn, params = convert(concrete) if name == "ours" else convert(chain(size), tf.TensorSpec([8], tf.float32))
+            middle = time.perf_counter()
+            jax.jit(fn).trace(params, np.ones(8, np.float32))
+            record[name] = {"convert": middle - start, "trace": time.perf_counter() - middle}
+        found.append(record)
+    return found
+
+
+def _process(code: str, *arguments: str) -> Any:
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+_IMPORT = """
+import json, sys, time
+import jax
+start = time.perf_counter()
+import tf2jax_lite
+print(json.dumps({"seconds": time.perf_counter() - start, "tensorflow": "tensorflow" in sys.modules}))
+"""
+
+
+# What the installed command does; the checkout's code, not whatever is installed.
+_SHELL = "import sys; from tf2jax_lite.cli import main; sys.exit(main())"
+
+
+def start_times(repeats: int = 5) -> dict[str, float]:
+    """Returns seconds of ``import tf2jax_lite`` beyond ``import jax``, and of ``tf2jax-lite --help``; medians."""
+    imports = [_process(_IMPORT) for _ in range(repeats)]
+    command = [sys.executable, "-c", _SHELL, "--help"]
+    helps = [seconds(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(repeats)]
+    bare = [seconds(lambda: subprocess.run([sys.executable, "-c", ""], check=True)) for _ in range(repeats)]
+    return {
+        "import": statistics.median(i["seconds"] for i in imports),
+        "help": statistics.median(helps),
+        "python": statistics.median(bare),
+    }
+
+
+def artefact(name: str, *, size: str = "full") -> dict[str, Any]:
+    """Measures loading an exported directory, with its first call, against ``tf.saved_model.load`` with its.
+
+    Args:
+      name: the model.
+      size: "full" or "small".
+    """
+    import jax
+    import keras
+    import tensorflow as tf
+
+    import tf2jax_lite
+
+    from . import models
+
+    model = models.build(keras, name, size)
+    x = models.MODELS[name].inputs(1, size)
+    with tempfile.TemporaryDirectory() as folder:
+        saved, exported = str(Path(folder) / "saved"), str(Path(folder) / "exported")
+        model.export(saved, verbose=False)
+        subprocess.run([sys.executable, "-c", _SHELL, "convert", saved, exported], check=True, capture_output=True)
+
+        def ours() -> None:
+            fn, params = tf2jax_lite.load(exported)
+            jax.block_until_ready(jax.tree.leaves(params))
+            assert callable(fn)
+
+        def theirs() -> None:
+            assert tf.saved_model.load(saved).signatures is not None
+
+        times = in_turns(
+            {"tf2jax_lite": lambda: seconds(ours), "tensorflow": lambda: seconds(theirs)}, rounds=5, budget=30
+        )
+    del x
+    return {"model": name, "size": size, "times": times, "ratios": ratios(times)}
+
+
+_MEMORY = """
+import gc, json, resource, sys
+import jax, keras, tensorflow as tf
+import tf2jax_lite
+from benchmarks import models
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def now():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+name, size = sys.argv[1:]
+tf.constant(0.0).numpy(); jax.numpy.zeros(1).block_until_ready()
+baseline = now()
+model = models.build(keras, name, size)
+weights = sum(w.numpy().nbytes for w in model.weights)
+x = models.MODELS[name].inputs(1, size)
+built = now()
+spec = tf.nest.map_structure(lambda v: tf.TensorSpec(v.shape, v.dtype), x)
+fn, params = tf2jax_lite.convert(tf.function(lambda x: model(x, training=False)), spec)
+converted = peak()
+jax.block_until_ready(jax.jit(fn)(params, x)[0])
+print(json.dumps({"weights": weights, "baseline": baseline, "built": built, "converted": converted, "peak": peak()}))
+"""
+
+
+def memory(name: str, *, size: str = "full") -> dict[str, Any]:
+    """Measures the peak memory of building a model, converting it and calling it once, in a fresh process.
+
+    Args:
+      name: the model.
+      size: "full" or "small".
+
+    Returns:
+      Bytes of ``weights``, of ``baseline`` (both frameworks imported), when ``built``, peaks when ``converted`` and at
+      the end, and ``times_weights``: the last above the baseline, as a multiple of the weights.
+    """
+    found = _process(_MEMORY, name, size)
+    return {
+        "model": name,
+        "size": size,
+        **found,
+        "times_weights": (found["peak"] - found["baseline"]) / found["weights"],
+    }

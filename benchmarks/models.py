@@ -1,0 +1,200 @@
+"""The models: Keras 3 code that builds with either backend, at realistic sizes and at small ones for tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One model.
+
+    Attributes:
+      build: takes the ``keras`` module and the size ("full" or "small"), returns a model.
+      inputs: takes batch and size, returns the model's input (an array or a list of them).
+      groups: what it is counted under in summaries: "convolution", "mobile", "attention", "recurrent".
+      trains: whether the train suite has it.
+    """
+
+    build: Callable[[Any, str], Any]
+    inputs: Callable[[int, str], Any]
+    groups: tuple[str, ...]
+    trains: bool = True
+
+
+def _image(full: int, small: int) -> Callable[[int, str], Any]:
+    def inputs(batch: int, size: str) -> Any:
+        side = full if size == "full" else small
+        return np.random.default_rng(0).normal(size=(batch, side, side, 3)).astype(np.float32)
+
+    return inputs
+
+
+def _application(name: str, full: int, small: int, *groups: str, **options: Any) -> Model:
+    inputs = _image(full, small)
+
+    def build(keras: Any, size: str) -> Any:
+        shape = inputs(1, size).shape[1:]
+        head = {"classifier_activation": None} if size == "full" else {"classes": 10, "classifier_activation": None}
+        return getattr(keras.applications, name)(weights=None, input_shape=shape, **head, **options)
+
+    return Model(build, inputs, ("convolution", *groups))
+
+
+def _tokens(full: int, small: int, vocabulary: int = 30000) -> Callable[[int, str], Any]:
+    def inputs(batch: int, size: str) -> Any:
+        length, words = (full, vocabulary) if size == "full" else (small, 50)
+        return np.random.default_rng(0).integers(0, words, (batch, length)).astype(np.int32)
+
+    return inputs
+
+
+def _transformer(keras: Any, x: Any, depth: int, width: int, heads: int, **call: Any) -> Any:
+    layers = keras.layers
+    for _ in range(depth):
+        y = layers.LayerNormalization(epsilon=1e-5)(x)
+        x = x + layers.MultiHeadAttention(heads, width // heads, flash_attention=False)(y, y, **call)
+        y = layers.LayerNormalization(epsilon=1e-5)(x)
+        x = x + layers.Dense(width)(layers.Dense(4 * width, activation="gelu")(y))
+    return layers.LayerNormalization(epsilon=1e-5)(x)
+
+
+def _positions(keras: Any, x: Any) -> Any:
+    length, width = x.shape[1:]
+    table = keras.layers.Embedding(length, width)
+    return x + table(keras.ops.arange(length, dtype="int32"))
+
+
+def _vit(keras: Any, size: str) -> Any:
+    depth, width, heads, side, patch = (12, 768, 12, 224, 16) if size == "full" else (2, 32, 2, 16, 4)
+    image = keras.Input((side, side, 3))
+    x = keras.layers.Conv2D(width, patch, patch)(image)
+    x = _positions(keras, keras.layers.Reshape((-1, width))(x))
+    x = _transformer(keras, x, depth, width, heads)
+    return keras.Model(image, keras.layers.Dense(1000 if size == "full" else 10)(x[:, 0]))
+
+
+def _text(causal: bool, full_length: int, vocabulary: int) -> Callable[[Any, str], Any]:
+    def build(keras: Any, size: str) -> Any:
+        full = size == "full"
+        depth, width, heads = (12, 768, 12) if full else (2, 32, 2)
+        words = vocabulary if full else 50
+        ids = keras.Input((full_length if full else 8,), dtype="int32")
+        x = _positions(keras, keras.layers.Embedding(words, width)(ids))
+        x = _transformer(keras, x, depth, width, heads, use_causal_mask=causal)
+        return keras.Model(ids, keras.layers.Dense(words)(x[:, -1:]) if causal else keras.layers.Dense(2)(x[:, 0]))
+
+    return build
+
+
+def _decode_shapes(size: str) -> tuple[int, int, int, int, int]:
+    """Returns depth, heads, width of a head, length of the cache, vocabulary."""
+    return (12, 12, 64, 512, 50257) if size == "full" else (2, 2, 8, 8, 50)
+
+
+def _decoder(keras: Any, size: str) -> Any:
+    """One step with a cache of keys and values: (token, position, cache) to (logits, cache)."""
+    depth, heads, head, length, words = _decode_shapes(size)
+    width, ops, layers = heads * head, keras.ops, keras.layers
+    token = keras.Input((1,), dtype="int32")
+    position = keras.Input((1,), dtype="int32")
+    cache = keras.Input((2 * depth, heads, length, head))
+    x = layers.Embedding(words, width)(token) + layers.Embedding(length, width)(position)
+    here = ops.expand_dims(ops.one_hot(position, length, dtype="float32"), -1)  # batch, 1, length, 1
+    seen = ops.expand_dims(ops.arange(length, dtype="int32"), 0) <= position
+    bias = ops.reshape(ops.where(seen, 0.0, -1e9), (-1, 1, 1, length))
+    kept = []
+    for i in range(depth):
+        y = layers.LayerNormalization(epsilon=1e-5)(x)
+        q, k, v = (ops.reshape(layers.Dense(width)(y), (-1, heads, 1, head)) for _ in range(3))
+        keys = cache[:, 2 * i] * (1 - here) + k * here
+        values = cache[:, 2 * i + 1] * (1 - here) + v * here
+        weights = ops.softmax(ops.matmul(q, ops.transpose(keys, (0, 1, 3, 2))) / head**0.5 + bias)
+        x = x + layers.Dense(width)(ops.reshape(ops.matmul(weights, values), (-1, 1, width)))
+        y = layers.LayerNormalization(epsilon=1e-5)(x)
+        x = x + layers.Dense(width)(layers.Dense(4 * width, activation="gelu")(y))
+        kept += [keys, values]
+    logits = layers.Dense(words)(layers.LayerNormalization(epsilon=1e-5)(x))
+    return keras.Model([token, position, cache], [logits, ops.stack(kept, 1)])
+
+
+def _decoder_inputs(batch: int, size: str) -> Any:
+    depth, heads, head, length, words = _decode_shapes(size)
+    rng = np.random.default_rng(0)
+    return [
+        rng.integers(0, words, (batch, 1)).astype(np.int32),
+        np.full((batch, 1), length // 2, np.int32),
+        rng.normal(size=(batch, 2 * depth, heads, length, head)).astype(np.float32),
+    ]
+
+
+def _recurrent(layer: str) -> Callable[[Any, str], Any]:
+    def build(keras: Any, size: str) -> Any:
+        words, width, length = (30000, 256, 128) if size == "full" else (50, 8, 6)
+        ids = keras.Input((length,), dtype="int32")
+        x = keras.layers.Embedding(words, width)(ids)
+        x = keras.layers.Bidirectional(getattr(keras.layers, layer)(width))(x)
+        return keras.Model(ids, keras.layers.Dense(2)(x))
+
+    return build
+
+
+def _unet(keras: Any, size: str) -> Any:
+    side, widths = (128, (32, 64, 128, 256)) if size == "full" else (16, (4, 8))
+    layers = keras.layers
+
+    def block(x: Any, width: int) -> Any:
+        for _ in range(2):
+            x = layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
+            x = layers.ReLU()(layers.BatchNormalization()(x))
+        return x
+
+    image = keras.Input((side, side, 3))
+    x, skips = image, []
+    for width in widths[:-1]:
+        x = block(x, width)
+        skips.append(x)
+        x = layers.MaxPooling2D(2)(x)
+    x = block(x, widths[-1])
+    for width, skip in zip(widths[-2::-1], skips[::-1], strict=True):
+        x = layers.Concatenate()([layers.Conv2DTranspose(width, 2, 2)(x), skip])
+        x = block(x, width)
+    return keras.Model(image, layers.Conv2D(2, 1)(x))
+
+
+MODELS: dict[str, Model] = {
+    "resnet50": _application("ResNet50", 224, 32),
+    "efficientnetb0": _application("EfficientNetB0", 224, 32, "mobile"),
+    "mobilenetv3": _application("MobileNetV3Small", 224, 32, "mobile"),
+    "convnext_tiny": _application("ConvNeXtTiny", 224, 32, "mobile"),
+    "vgg16": _application("VGG16", 224, 32),
+    "inception": _application("InceptionV3", 299, 75),
+    "unet": Model(_unet, lambda batch, size: _image(128, 16)(batch, size), ("convolution",)),
+    "vit_b16": Model(_vit, _image(224, 16), ("attention",)),
+    "bert_base": Model(_text(False, 128, 30522), _tokens(128, 8, 30522), ("attention",)),
+    "gpt2_prefill": Model(_text(True, 256, 50257), _tokens(256, 8, 50257), ("attention",)),
+    "gpt2_decode": Model(_decoder, _decoder_inputs, ("attention",), trains=False),
+    "lstm": Model(_recurrent("LSTM"), _tokens(128, 6), ("recurrent",)),
+    "gru": Model(_recurrent("GRU"), _tokens(128, 6), ("recurrent",)),
+}
+SMOKE = ("unet", "vit_b16", "lstm")
+
+
+def build(keras: Any, name: str, size: str) -> Any:
+    """Returns a model with random weights that are the same for both backends.
+
+    Batch statistics are drawn too, so that normalization does something.
+    """
+    keras.utils.set_random_seed(0)
+    model = MODELS[name].build(keras, size)
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        if "moving_variance" in weight.path:
+            weight.assign(rng.uniform(0.5, 1.5, weight.shape).astype(np.float32))
+        elif "moving_mean" in weight.path:
+            weight.assign(rng.normal(size=weight.shape).astype(np.float32) * 0.1)
+    return model

@@ -1,0 +1,250 @@
+"""Writes docs/performance.md from what `python -m benchmarks --json` wrote: `python -m benchmarks.render FILE...`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+
+INTRODUCTION = """# Performance
+
+Generated: `python -m benchmarks --suite run,train,convert,artefact,memory,spelling --json out.jsonl`, then
+`python -m benchmarks.render out.jsonl`.
+
+Measured on two shared x86-64 cores (AVX-512), JAX on CPU, float32. Other work ran beside the measurements, so seconds
+say little; everything that is compared ran in turns in one session, medians are taken, and **ratios** are what counts:
+our time divided by the other's, so below 1 we are faster.{load}
+"""
+
+EXPLANATION = """
+What is not met, and why. Compiling: a depthwise convolution as one primitive takes 0.01 to 0.1 s; the sum over its
+window is code of its own, 0.1 to 0.6 s for each distinct shape. In training this is paid back, as XLA's own gradients
+are costly to compile, too.
+"""
+
+SPELLING = """## Convolutions and pooling on CPU
+
+**What was slow.** XLA's CPU backend is good at a convolution whose outputs sum many channels over a small window, and
+slow at others: convolutions of each channel by itself, gradients by the filter (a convolution
+with a window as large as the image), and the gradient of a maximum (`select_and_scatter`). JAX written by hand has
+these times too.
+
+**What changed.** `ops/spelling.py` makes twins of five primitives (`conv_general_dilated`, `reduce_window_max`,
+`reduce_window_sum`, `select_and_gather_add`, `select_and_scatter_add`). A twin has its primitive's name, parameters and
+derivatives, so jaxprs and exported source look as JAX's do; only its lowering on CPU asks a rule, by shape. Gradients
+are written with twins again, so the rule sees them too. GPU, TPU and what is exported for them keep the primitives.
+
+The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
+
+| operation | on CPU | where |
+| --- | --- | --- |
+| convolution of each channel | sum over the window of shifted slices times weights | windows of up to 128 places |
+| its gradient by the input, strided | the same for each phase of the image, interleaved | as above |
+| its gradient by the filter | one reduction with a result for each place | as above |
+| convolution 1x1, and both gradients | matrix products | always |
+| gradient by the filter | a matrix product for each place | windows of up to 25 places, 8 channels and more |
+| windows side by side (patches) | one matrix product | no padding |
+| maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |
+| gradient of a maximum | number of the winner, then a sum for each phase of the image | as above, float32 and wider |
+| everything else | JAX's primitive | |
+
+Forward 3x3 convolutions stay as they are. Sums of products or one product of concatenated slices are between 0.4 and 2
+times as fast there, depending on the shape, and take 10 to 50 times as long to compile.
+"""
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(list(values))
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _spelling(records: Sequence[Record]) -> str:
+    rows = [
+        (
+            r["form"],
+            r["what"],
+            f"{1e3 * r['times']['jax']['median']:.2f}",
+            f"{1e3 * r['times']['tf2jax_lite']['median']:.2f}",
+            _ratio(r["ratios"]["jax"]),
+            _ratio(r["compile"]["tf2jax_lite"] / r["compile"]["jax"]),
+        )
+        for r in records
+    ]
+    header = ("operation, NHWC", "", "JAX, ms", "ours, ms", "ratio", "compile ratio")
+    return SPELLING + "\n" + _table(header, rows)
+
+
+def _models(title: str, records: Sequence[Record]) -> str:
+    others = sorted({name for r in records for name in r["ratios"]})
+    rows = []
+    for r in records:
+        ready = [
+            (r["ours"]["trace"] + r["ours"]["compile"]) / (r[o]["trace"] + r[o]["compile"])
+            if r.get(o, {}).get("compile")
+            else None
+            for o in ("native", "peer")
+        ]
+        rows.append(
+            (
+                r["model"],
+                r["batch"],
+                f"{1e3 * r['times']['tf2jax_lite']['median']:.1f}",
+                *(_ratio(r["ratios"].get(o)) for o in others),
+                *map(_ratio, ready),
+                f"{r['ours']['equations']} / {r['native']['equations']}",
+            )
+        )
+    header = (
+        "model",
+        "batch",
+        "ours, ms",
+        *(f"to {o}" for o in others),
+        "trace and compile, to native",
+        "to peer",
+        "equations, ours / native",
+    )
+    return f"## {title}\n\n" + _table(header, rows)
+
+
+def _convert(records: Sequence[Record]) -> str:
+    text = "## Before the first result\n\n"
+    for record in records:
+        if "start" in record:
+            start = record["start"]
+            text += (
+                f"`import tf2jax_lite` takes {start['import']:.2f} s beyond `import jax`; `tf2jax-lite --help` "
+                f"{start['help']:.2f} s, of which Python's own start is {start['python']:.2f} s.\n\n"
+            )
+        if "growth" in record:
+            rows = [
+                (g["nodes"], *(f"{1e6 * g[w][k] / g['nodes']:.0f}" for w in ("ours", "peer") if w in g for k in g[w]))
+                for g in record["growth"]
+            ]
+            names = [f"{w}, {k}" for w in ("ours", "peer") if w in record["growth"][0] for k in ("convert", "trace")]
+            text += "Microseconds a node, as graphs grow:\n\n" + _table(("nodes", *names), rows) + "\n"
+    return text
+
+
+def _memory(records: Sequence[Record]) -> str:
+    rows = [
+        (
+            r["model"],
+            f"{r['weights'] / 2**20:.0f}",
+            f"{(r['peak'] - r['baseline']) / 2**20:.0f}",
+            f"{r['times_weights']:.2f}",
+        )
+        for r in records
+    ]
+    return "## Memory of building, converting and the first call\n\n" + _table(
+        ("model", "weights, MiB", "peak above both imports, MiB", "ratio"), rows
+    )
+
+
+def _artefacts(records: Sequence[Record]) -> str:
+    rows = [
+        (r["model"], f"{r['times']['tf2jax_lite']['median']:.3f}", _ratio(r["ratios"]["tensorflow"])) for r in records
+    ]
+    return "## Loading an artefact\n\n" + _table(("model", "ours, s", "to tf.saved_model.load"), rows)
+
+
+def _goal(
+    what: str, goal: float, found: Sequence[float], summary: Callable[[Iterable[float]], float], models: int = 13
+) -> tuple[str, str, str, str]:
+    if not found:
+        return what, f"{goal:.2f}", "not measured", ""
+    value = summary(found)
+    verdict = "met" if value <= goal else "not met"
+    few = len(found) < models and models > 1
+    return (
+        what,
+        f"{goal:.2f}",
+        f"{value:.2f} ({len(found)})",
+        verdict + (f" by {len(found)} of {models}" if few else ""),
+    )
+
+
+def _targets(suites: dict[str, list[Record]]) -> str:
+    run, train = suites.get("run", []), suites.get("train", [])
+
+    def against(records: Sequence[Record], other: str, group: str | None = None) -> list[float]:
+        chosen = [r for r in records if group is None or group in r["groups"]]
+        return [r["ratios"][other] for r in chosen if other in r["ratios"]]
+
+    def ready(other: str) -> list[float]:
+        return [
+            (r["ours"]["trace"] + r["ours"]["compile"]) / (r[other]["trace"] + r[other]["compile"])
+            for r in run
+            if "compile" in r.get(other, {})
+        ]
+
+    conversion = [r["ours"]["convert"] / r["peer"]["convert"] for r in run if "convert" in r.get("peer", {})]
+    memory = [r["times_weights"] for r in suites.get("memory", [])]
+    starts = [r["start"] for r in suites.get("convert", []) if "start" in r]
+    rows = [
+        _goal("run, to tf.function, median", 1.0, against(run, "tensorflow"), _median),
+        _goal("run, to tf.function, worst", 1.25, against(run, "tensorflow"), max),
+        _goal("run, to native, median", 0.8, against(run, "native"), _median),
+        _goal("run, to native, worst", 1.05, against(run, "native"), max),
+        _goal("run, mobile convolution networks, to native, worst", 0.4, against(run, "native", "mobile"), max, 3),
+        _goal("train step, to native, median", 0.7, against(train, "native"), _median, 12),
+        _goal("run, to the peer, median", 0.6, against(run, "tf2jax"), _median),
+        _goal("trace and compile, to native, median", 1.0, ready("native"), _median),
+        _goal("trace and compile, to the peer, median", 0.7, ready("peer"), _median),
+        _goal("conversion, to the peer, median", 0.33, conversion, _median),
+        _goal("peak memory, multiple of the weights, worst", 2.2, memory, max),
+        _goal("import beyond jax, s", 1.0, [s["import"] for s in starts], _median, 1),
+        _goal("tf2jax-lite --help, s", 0.5, [s["help"] for s in starts], _median, 1),
+    ]
+    return "## Targets\n\n" + _table(("target", "at most", "measured (of so many)", ""), rows) + EXPLANATION
+
+
+def page(records: Sequence[Record]) -> str:
+    """Returns the page's text.
+
+    Args:
+      records: what ``python -m benchmarks --json`` wrote; of several for the same thing the last one counts.
+    """
+    latest: dict[tuple[Any, ...], Record] = {}
+    for r in records:
+        named = tuple(r.get(k) for k in ("suite", "model", "size", "batch", "form", "what"))
+        latest[(*named, *(k for k in ("start", "growth") if k in r))] = r
+    suites: dict[str, list[Record]] = {}
+    for r in latest.values():
+        suites.setdefault(r["suite"], []).append(r)
+    loads = [r["load"] for r in latest.values() if "load" in r]
+    load = f"\nThe load average was between {min(loads):.0f} and {max(loads):.0f}." if loads else ""
+    parts = [INTRODUCTION.format(load=load), _targets(suites)]
+    if "run" in suites:
+        parts.append(_models("One call", suites["run"]))
+    if "train" in suites:
+        parts.append(_models("One training step (SGD with momentum)", suites["train"]))
+    parts.append(_spelling(suites.get("spelling", [])))
+    for name, render in (("convert", _convert), ("artefact", _artefacts), ("memory", _memory)):
+        if name in suites:
+            parts.append(render(suites[name]))
+    return "\n".join(parts)
+
+
+def main(paths: Sequence[str]) -> None:
+    """Writes the page from files of records."""
+    records = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
+    PAGE.write_text(page(records).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

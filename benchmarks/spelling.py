@@ -1,0 +1,118 @@
+"""The suite spelling: single operations as JAX has them, beside how `tf2jax_lite.ops` spells them on CPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.ops import spelling_conv, spelling_window
+
+from .timing import in_turns, ratios, seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """One operation: NHWC shapes, a square window."""
+
+    kind: str
+    batch: int
+    side: int
+    inputs: int
+    outputs: int
+    window: int
+    stride: int = 1
+
+    def __str__(self) -> str:
+        moves = f"{self.window}x{self.window}" + (f" stride {self.stride}" if self.stride > 1 else "")
+        channels = f"{self.inputs}" + (f" to {self.outputs}" if self.outputs else "")
+        return f"{self.kind} {moves}, {self.batch}x{self.side}x{self.side}x{channels}"
+
+    def plain(self, respelled: bool) -> Callable[..., Any]:
+        """Returns the operation in JAX or in our spelling."""
+        if self.kind in ("max", "sum"):
+            where = ((1, self.window, self.window, 1), (1, self.stride, self.stride, 1), "SAME")
+            pool = _max if self.kind == "max" else _sum
+            return (
+                (lambda x: spelling_window.call(pool, x, where=where)) if respelled else lambda x: pool(x, where=where)
+            )
+        keywords: dict[str, Any] = {
+            "window_strides": (self.stride, self.stride),
+            "padding": "VALID" if self.stride == self.window else "SAME",
+            "dimension_numbers": ("NHWC", "HWIO", "NHWC"),
+            "feature_group_count": self.inputs if self.kind == "depthwise" else 1,
+        }
+        if respelled:
+            return lambda x, w: spelling_conv.call(lax.conv_general_dilated, x, w, **keywords)
+        return lambda x, w: lax.conv_general_dilated(x, w, **keywords)
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Returns random operands."""
+        rng = np.random.default_rng(0)
+        x = jnp.asarray(rng.normal(size=(self.batch, self.side, self.side, self.inputs)).astype(np.float32))
+        if self.kind in ("max", "sum"):
+            return (x,)
+        depthwise = self.kind == "depthwise"
+        shape = (self.window, self.window, 1 if depthwise else self.inputs, self.inputs if depthwise else self.outputs)
+        return x, jnp.asarray(rng.normal(size=shape).astype(np.float32))
+
+
+def _max(x: Any, *, where: Any) -> Any:
+    return lax.reduce_window(x, np.array(-np.inf, x.dtype), lax.max, *where)
+
+
+def _sum(x: Any, *, where: Any) -> Any:
+    return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, *where)
+
+
+FORMS = (
+    Form("depthwise", 4, 112, 32, 0, 3),
+    Form("depthwise", 4, 56, 144, 0, 3, 2),
+    Form("depthwise", 4, 14, 384, 0, 3),
+    Form("depthwise", 4, 14, 672, 0, 5),
+    Form("depthwise", 4, 28, 192, 0, 7),
+    Form("convolution", 4, 56, 64, 256, 1),
+    Form("convolution", 4, 56, 256, 512, 1, 2),
+    Form("convolution", 4, 14, 1024, 256, 1),
+    Form("convolution", 4, 28, 128, 128, 3),
+    Form("convolution", 4, 7, 512, 512, 3),
+    Form("convolution", 4, 112, 3, 32, 3, 2),
+    Form("convolution", 4, 224, 3, 96, 4, 4),
+    Form("max", 4, 112, 64, 0, 3, 2),
+    Form("max", 4, 28, 512, 0, 2, 2),
+    Form("sum", 4, 28, 192, 0, 3),
+    Form("sum", 4, 28, 192, 0, 2, 2),
+)
+SMALL = (Form("depthwise", 2, 8, 16, 0, 3), Form("max", 2, 8, 8, 0, 2, 2))
+
+
+def _gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(*args: Any) -> Any:
+        out, pull = jax.vjp(fn, *args)
+        return pull(jnp.ones_like(out) + args[0].ravel()[0])
+
+    return gradient
+
+
+def _once(compiled: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], float]:
+    return lambda: seconds(lambda: jax.block_until_ready(compiled(*args)))
+
+
+def records(size: str) -> Iterator[dict[str, Any]]:
+    """Yields times of each operation and of its gradient by all operands."""
+    for form in FORMS if size == "full" else SMALL:
+        for what, change in (("forward", lambda fn: fn), ("gradient", _gradient)):
+            args, contestants, compiling = form.arguments(), {}, {}
+            for name, respelled in (("jax", False), ("tf2jax_lite", True)):
+                start = time.perf_counter()
+                compiled = jax.jit(change(form.plain(respelled))).lower(*args).compile()
+                compiling[name] = time.perf_counter() - start
+                contestants[name] = _once(compiled, args)
+            times = in_turns(contestants, rounds=7, budget=1)
+            yield {"form": str(form), "what": what, "times": times, "ratios": ratios(times), "compile": compiling}

@@ -1,0 +1,45 @@
+"""What both sides share: an optimizer's step, and how equations are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import optax
+
+
+def optimizer_step(forward: Callable[[Any, Any], Any], trainable: Any) -> tuple[Callable[..., Any], Any]:
+    """Returns a step of SGD with momentum on a smooth loss of all results, and the optimizer's state.
+
+    Args:
+      forward: weights and inputs to results.
+      trainable: the weights.
+    """
+    optimizer = optax.sgd(1e-3, momentum=0.9)
+
+    def step(trainable: Any, state: Any, x: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            return sum(jnp.mean(jnp.square(r)) for r in jax.tree.leaves(forward(weights, x)))
+
+        value, grads = jax.value_and_grad(loss)(trainable)
+        updates, state = optimizer.update(grads, state)
+        return optax.apply_updates(trainable, updates), state, value
+
+    return step, optimizer.init(trainable)
+
+
+def equations(closed: Any) -> int:
+    """Returns how many equations a jaxpr has; calls count for what they call."""
+    count = 0
+    for eqn in closed.jaxpr.eqns:
+        inner = [j for v in eqn.params.values() for j in (v if isinstance(v, (tuple, list)) else [v])]
+        closed_inner = [
+            j if isinstance(j, jex.ClosedJaxpr) else jex.ClosedJaxpr(j, ())
+            for j in inner
+            if isinstance(j, (jex.ClosedJaxpr, jex.Jaxpr))
+        ]
+        count += sum(map(equations, closed_inner)) if closed_inner else 1
+    return count

@@ -1,0 +1,61 @@
+"""The benchmarks run: small sizes, and their numbers hang together. No times are judged."""
+
+import json
+
+import pytest
+
+from benchmarks import render, timing
+from benchmarks.__main__ import main
+
+
+@pytest.mark.slow
+def test_run_and_spelling(tmp_path, monkeypatch):
+    out = tmp_path / "out.jsonl"
+    arguments = ["--models", "unet", "--size", "small", "--batch", "2", "--budget", "0.1", "--no-xla"]
+    found = main(["--suite", "run,spelling", "--json", str(out), *arguments])
+    assert [json.loads(line)["suite"] for line in out.read_text().splitlines()] == [r["suite"] for r in found]
+    model = found[0]
+    # The three runs have the same weights: their results agree, so the times are of the same thing.
+    assert model["error"] < 1e-4 and model["native_error"] < 1e-4
+    assert set(model["ratios"]) == {"tensorflow", "native"}
+    assert model["ours"]["equations"] <= 1.2 * model["native"]["equations"]
+    assert {r["what"] for r in found[1:]} == {"forward", "gradient"}
+
+
+def test_what_is_not_there_is_named():
+    with pytest.raises(SystemExit, match="no model 'vgg17'"):
+        main(["--models", "vgg17"])
+    with pytest.raises(SystemExit, match="no suite 'walk'"):
+        main(["--suite", "walk"])
+
+
+def test_turns_are_taken():
+    order = []
+    runs = {name: lambda name=name: order.append(name) or len(order) for name in "ab"}
+    found = timing.in_turns(runs, rounds=3)
+    assert order == ["a", "b"] * 4
+    assert found["a"] == {"median": 5, "best": 3, "rounds": 3}
+    assert timing.ratios(found, "a") == {"b": 5 / 6}
+
+
+def test_page_judges_targets():
+    """A median of 0.7 to native meets 0.8; a worst of 1.1 does not meet 1.05; what was not measured says so."""
+    ready = {"trace": 1.0, "compile": 1.0, "equations": 5}
+    records = [
+        {
+            "suite": "run",
+            "model": f"m{i}",
+            "size": "full",
+            "batch": 1,
+            "groups": [],
+            "ours": ready,
+            "native": ready,
+            "times": {"tf2jax_lite": {"median": 0.01}},
+            "ratios": {"native": ratio, "tensorflow": 0.5},
+        }
+        for i, ratio in enumerate((0.6, 0.7, 1.1))
+    ]
+    lines = render.page(records).splitlines()
+    assert "| run, to native, median | 0.80 | 0.70 (3) | met by 3 of 13 |" in lines
+    assert "| run, to native, worst | 1.05 | 1.10 (3) | not met by 3 of 13 |" in lines
+    assert "| train step, to native, median | 0.70 | not measured |  |" in lines
