@@ -14,7 +14,10 @@ ROOMS = [
     "demo",
     "coverage",
     "describe",
+    "training",
+    "federated",
     "verification",
+    "to_tf",
     "model_files",
     "export",
     "api",
@@ -29,6 +32,7 @@ ROOMS = [
     "ir",
     "config",
     "errors",
+    "units",
 ]
 
 
@@ -83,7 +87,15 @@ def test_only_loading_and_those_above_it_import_tensorflow():
 
 
 @pytest.mark.parametrize(
-    "module", ["tf2jax_lite", "tf2jax_lite.ops", "tf2jax_lite.lowering", "tf2jax_lite.function", "tf2jax_lite.coverage"]
+    "module",
+    [
+        "tf2jax_lite",
+        "tf2jax_lite.ops",
+        "tf2jax_lite.lowering",
+        "tf2jax_lite.function",
+        "tf2jax_lite.coverage",
+        "tf2jax_lite.training",
+    ],
 )
 def test_import_leaves_tensorflow_out(module):
     code = f"import sys, {module}; assert 'tensorflow' not in sys.modules; assert 'keras' not in sys.modules"
