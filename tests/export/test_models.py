@@ -1,4 +1,4 @@
-"""Whole models as artefacts: source, StableHLO and TensorFlow agree. Slow; a few run in tests/models/test_demo_set.py."""
+"""Whole models as artefacts: source, StableHLO and TensorFlow agree. Slow; tests/models/test_demo_set.py runs a few."""
 
 import functools
 
