@@ -1,9 +1,10 @@
 """Federated rounds against a plain JAX loop of jitted steps, written by hand: seconds a round and peak memory.
 
-    python benchmarks/federated.py            # logistic regression and a CNN, 100 of 200 clients a round
-    python benchmarks/federated.py --scaling  # 10, 100, 1,000 and 10,000 simulated clients a round
+    python -m benchmarks.federated --json out.jsonl        # rounds, ways and scaling; --only says which
+    python -m benchmarks.render_federated out.jsonl        # writes docs/federated-performance.md
 
-Each measurement is the best of several rounds, taken in turns: other work on the machine disturbs both alike.
+Rounds are taken in turns: other work on the machine disturbs both alike. Seconds of the processor say more than those
+of the clock where the machine is shared. Memory is measured in processes of their own.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +27,17 @@ import optax
 
 from tests.federated import workload
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
+from tf2jax_lite.federated.client_work import build_model_delta_client_work
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.model_sources import create_model_from_fn, create_model_from_tf
+from tf2jax_lite.federated.running.choice import choose_way
+from tf2jax_lite.federated.running.strategies import Context
 
 BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_remainder=False)
+PARTS = ("rounds", "memory", "ways", "scaling")
+SIZES = (10, 100, 1000, 10000)
+GOALS = {"logistic regression": 0.6, "CNN": 0.67, "CNN converted from Keras": 0.67}
+WAYS = ("scan", "vmap", "loop")
 
 
 def logistic(params, batch):
@@ -60,7 +69,48 @@ def cnn_params():
     return params
 
 
-MODELS = {"logistic": (logistic, logistic_params), "cnn": (cnn, cnn_params)}
+def keras_cnn():
+    """Returns the same network in Keras, converted, with the same weights."""
+    import keras
+
+    L = keras.layers
+    network = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            L.Conv2D(16, 3, activation="relu"),
+            L.MaxPooling2D(),
+            L.Conv2D(32, 3, activation="relu"),
+            L.MaxPooling2D(),
+            L.Flatten(),
+            L.Dense(64, activation="relu"),
+            L.Dense(workload.CLASSES),
+        ]
+    )
+    network.set_weights([np.asarray(value) for value in cnn_params().values()])
+    return create_model_from_tf(network, "sparse_categorical_crossentropy")
+
+
+def exported_cnn():
+    """Returns the network as StableHLO that cannot be rewritten, as an artefact holds it; for batches of 20."""
+    shapes = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), cnn_params())
+    x = {"x": jax.ShapeDtypeStruct((20, 28, 28, 1), jnp.float32)}
+    held = jax.export.deserialize(jax.export.export(jax.jit(cnn))(shapes, x).serialize(vjp_order=1))
+    return create_model_from_fn(
+        cnn_params(), lambda params, batch: held.call(params, {"x": batch["x"]}), "sparse_categorical_crossentropy"
+    )
+
+
+def native(apply, make):
+    return lambda: create_model_from_fn(make(), apply, "sparse_categorical_crossentropy")
+
+
+# Name to the model of this library, the network by hand, its params, and clients a round.
+MODELS = {
+    "logistic regression": (native(logistic, logistic_params), logistic, logistic_params, 100),
+    "CNN": (native(cnn, cnn_params), cnn, cnn_params, 10),
+    "CNN converted from Keras": (keras_cnn, cnn, cnn_params, 10),
+    "CNN in StableHLO": (exported_cnn, cnn, cnn_params, 10),
+}
 
 
 def by_hand(apply, params):
@@ -91,72 +141,136 @@ def by_hand(apply, params):
     return round_fn
 
 
-def compare(name, repeats):
-    apply, make = MODELS[name]
+def contestants(name, **options):
+    """Returns our round and the one by hand, as functions without arguments that give the new weights."""
+    build, apply, make, size = MODELS[name]
     clients = workload.make_clients()
-    chosen = [clients[i] for i in workload.cohort(0, 200, 100)]
-    model = create_model_from_fn(make(), apply, "sparse_categorical_crossentropy")
-    process = build_weighted_fed_avg(model, optax.sgd(0.1), client_batching=BATCHING)
+    chosen = [clients[i] for i in workload.cohort(0, 200, size)]
+    process = build_weighted_fed_avg(build(), optax.sgd(0.1), client_batching=BATCHING, **options)
     state = process.initialize()
     datasets = [ClientDataset(c) for c in chosen]
-    plain = by_hand(apply, make())
-
-    def ours():
-        return jax.block_until_ready(process.next(state, datasets).state.weights.trainable)
-
-    found, expected = ours(), plain(make(), chosen)
-    error = max(float(jnp.max(jnp.abs(a - b))) for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True))
-    times = {"ours": [], "by hand": []}
-    for _ in range(repeats):
-        for key, fn in (("ours", ours), ("by hand", lambda: plain(make(), chosen))):
-            begin = time.perf_counter()
-            fn()
-            times[key].append(time.perf_counter() - begin)
-    best = {key: min(values) for key, values in times.items()}
-    median = {key: sorted(values)[len(values) // 2] for key, values in times.items()}
-    print(
-        f"{name}: {best['ours']:.3f} s a round, by hand {best['by hand']:.3f} s; "
-        f"ratio {best['ours'] / best['by hand']:.2f} "
-        f"(medians {median['ours'] / median['by hand']:.2f}); largest difference of weights {error:.1e}",
-        flush=True,
+    plain, start = by_hand(apply, make()), make()
+    return (
+        lambda: jax.block_until_ready(process.next(state, datasets).state.weights.trainable),
+        lambda: plain(start, chosen),
     )
+
+
+def in_turns(functions, repeats):
+    """Returns for each function the medians of seconds of the clock and of the processor."""
+    found = {name: ([], []) for name in functions}
+    for _ in range(repeats):
+        for name, fn in functions.items():
+            clock, processor = time.perf_counter(), time.process_time()
+            fn()
+            found[name][0].append(time.perf_counter() - clock)
+            found[name][1].append(time.process_time() - processor)
+    return {n: {"clock": statistics.median(c), "processor": statistics.median(p)} for n, (c, p) in found.items()}
+
+
+def one_round(name, repeats):
+    """Returns a record of a model's rounds: ours beside the one by hand."""
+    ours, hand = contestants(name)
+    found, expected = ours(), hand()
+    if len(found) == len(expected) and set(found) != set(expected):  # Keras's names, in the order of the params
+        expected = dict(zip(found, cnn_order(expected), strict=True))
+    error = max(float(np.max(np.abs(found[k] - expected[k]))) for k in expected)
+    times = in_turns({"ours": ours, "by hand": hand}, repeats)
+    return {"what": "rounds", "model": name, "clients": MODELS[name][3], "times": times, "difference": error}
+
+
+def cnn_order(params):
+    return [params[name] for name in cnn_params()]
+
+
+def ways(name, repeats):
+    """Returns a record of the ways to run clients, in turns, and which one is chosen."""
+    found = {way: contestants(name, client_execution=way)[0] for way in WAYS}
+    for fn in found.values():
+        fn()
+    model, key = MODELS[name][0](), jax.random.key(0)
+    work = build_model_delta_client_work(model, optax.sgd(0.1))
+    batch = workload.batches(workload.make_clients(1, low=20, high=20)[0], 20)[0]
+    chosen = choose_way(work, Context(work.initialize(), (), model.init(key), key, key), batch, None)
+    return {"what": "ways", "model": name, "times": in_turns(found, repeats), "chosen": chosen}
+
+
+def peak(name, who):
+    """Prints the peak memory of one round in this process, and what it was when the data were made."""
+    ours, hand = contestants(name)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    {"ours": ours, "by hand": hand}[who]()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"peak": after // 1024, "more": (after - before) // 1024}))
 
 
 def scale(number):
-    """One round of logistic regression over ``number`` clients, of which 200 are different."""
+    """Prints one round of logistic regression over ``number`` clients, of which 200 are different."""
     clients = [ClientDataset(c) for c in workload.make_clients()]
-    cohort = [clients[i % 200] for i in range(number)]
     process = build_weighted_fed_avg(workload.jax_logistic(), optax.sgd(0.1), client_batching=BATCHING)
     state = process.initialize()
-    state, _ = process.next(state, cohort[:20])
+    state, _ = process.next(state, clients[:40])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    cohort = [clients[i % 200] for i in range(number)]
     begin = time.perf_counter()
     jax.block_until_ready(process.next(state, cohort).state.weights.trainable)
     seconds = time.perf_counter() - begin
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(
-        json.dumps(
-            {"clients": number, "seconds": round(seconds, 2), "peak MiB": peak // 1024, "more": (peak - before) // 1024}
-        )
-    )
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"clients": number, "seconds": seconds, "peak": after // 1024, "more": (after - before) // 1024}))
 
 
-def main():
+def _elsewhere(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.federated", *arguments]
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def records(only: str | None = None, repeats: int = 5) -> Iterator[dict[str, Any]]:
+    """Yields records: see `render_federated`."""
+    parts = PARTS if only is None else only.split(",")
+    if "rounds" in parts:
+        for name in GOALS:
+            yield one_round(name, repeats)
+    if "memory" in parts:
+        for name in ("logistic regression", "CNN"):
+            found = {who: _elsewhere("--peak", who, "--model", name) for who in ("ours", "by hand")}
+            yield {"what": "memory", "model": name, "clients": MODELS[name][3], **found}
+    if "ways" in parts:
+        for name in ("logistic regression", "CNN", "CNN in StableHLO"):
+            yield ways(name, repeats)
+    if "scaling" in parts:
+        for number in SIZES:
+            yield {"what": "scaling", **_elsewhere("--clients", str(number))}
+
+
+def main(options: Any = None) -> Iterator[dict[str, Any]]:
+    """Yields all records; the suite ``federated`` of ``python -m benchmarks``."""
+    del options
+    yield from records()
+
+
+def _command_line() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scaling", action="store_true")
-    parser.add_argument("--clients", type=int, help="measure one size, in this process")
-    parser.add_argument("--model", choices=MODELS)
+    parser.add_argument("--only", help=f"comma separated: {', '.join(PARTS)}")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", help="append the records to this file")
+    parser.add_argument("--clients", type=int, help="measure one size, in this process")
+    parser.add_argument("--peak", choices=("ours", "by hand"), help="measure memory, in this process")
+    parser.add_argument("--model", choices=MODELS, default="logistic regression")
     options = parser.parse_args()
     if options.clients:
         scale(options.clients)
-    elif options.scaling:
-        for number in (10, 100, 1000, 10000):
-            subprocess.run([sys.executable, __file__, "--clients", str(number)], check=True)
+    elif options.peak:
+        peak(options.model, options.peak)
     else:
-        for name in [options.model] if options.model else MODELS:
-            compare(name, options.repeats)
+        for record in records(options.only, options.repeats):
+            line = json.dumps({"suite": "federated", "load": os.getloadavg()[0], **record})
+            print(line, flush=True)
+            if options.json:
+                with open(options.json, "a") as file:
+                    file.write(line + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    _command_line()

@@ -15,7 +15,7 @@ from tf2jax_lite.errors import ExportError, InputError, InvalidModelError
 from tf2jax_lite.export.files import new_directory, write_file
 from tf2jax_lite.export.load import read_metadata, read_params
 
-__all__ = ["TfExportReport", "export_to_tf"]
+__all__ = ["TfExportReport", "export_to_tf", "match_names"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,17 +99,26 @@ def _variables(functions: Mapping[str, Any], params: Mapping[str, Any], source: 
     from tf2jax_lite.loading.write_back import function_variables
 
     variables = function_variables(functions)
-    names = {name: name for name in params if name in variables}
-    # Keras numbers what has no name of its own (a Dropout's seed_generator_1) by process: leftovers match in order.
-    ours = _by_bare_name(params.keys() - variables.keys())
-    theirs = _by_bare_name(variables.keys() - params.keys())
-    for bare, left in ours.items():
-        if len(left) == len(theirs.get(bare, ())):
-            names.update(zip(left, theirs[bare], strict=True))
+    names = match_names(params, variables)
     missing = sorted(params.keys() - names.keys())
     if missing:
         raise ExportError(f"{source} has no variables {missing}; the artefact is not of this model")
     return {name: variables[names[name]] for name in params}
+
+
+def match_names(params: Iterable[str], variables: Iterable[str]) -> dict[str, str]:
+    """Returns for each param of an artefact the variable of the model that it is, of those that can be told.
+
+    Keras numbers what has no name of its own (a Dropout's ``seed_generator_1``) by process: what does not agree by name
+    agrees in order.
+    """
+    ours, theirs = set(params), set(variables)
+    names = {name: name for name in ours & theirs}
+    left, free = _by_bare_name(ours - theirs), _by_bare_name(theirs - ours)
+    for bare, group in left.items():
+        if len(group) == len(free.get(bare, ())):
+            names.update(zip(group, free[bare], strict=True))
+    return names
 
 
 def _by_bare_name(names: Iterable[str]) -> dict[str, list[str]]:

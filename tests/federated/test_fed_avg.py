@@ -36,14 +36,15 @@ def test_all_executions_agree_with_numpy(execution):
     assert int(metrics["clients"]["participated"]) == 12
 
 
-def test_twenty_rounds_of_the_workload():
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_rounds_of_the_workload(count):
     """200 clients, 100 a round, batches of 20: weights agree to 1e-5 after 20 rounds."""
     clients = workload.make_clients()
     process = build_weighted_fed_avg(
         workload.jax_logistic(), optax.sgd(0.1), client_batching=IN_ORDER.replace(batch_size=20)
     )
     state = process.initialize()
-    rounds = [[clients[i] for i in workload.cohort(r, 200, 100)] for r in range(20)]
+    rounds = [[clients[i] for i in workload.cohort(r, 200, 100)] for r in range(count)]
     for chosen in rounds:
         state, _ = process.next(state, [ClientDataset(c) for c in chosen])
     expected = workload.fed_avg(workload.Logistic.zeros(), rounds)

@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 from tests.federated import workload
-from tf2jax_lite.errors import DataError
+from tf2jax_lite.errors import CheckpointError, DataError, InputError
 from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt
-from tf2jax_lite.federated.checkpoint import Checkpoints
+from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
+from tf2jax_lite.federated.checkpoint import CheckpointFile, Checkpoints
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.training import read_history, run_rounds
 
@@ -59,6 +60,43 @@ def test_resumed_training_has_the_same_bits(tmp_path, at):
         jax.tree.map(np.asarray, whole._replace(key=0)),
     )
     assert resumed == history == read_history(tmp_path / "m.jsonl")
+
+
+@pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
+def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
+    """Text and integers as ids, and clients that join later."""
+    process = build_scaffold(
+        workload.jax_logistic(6, 4), 8, 0.3, client_batching=ShuffleRepeatBatchHParams(batch_size=10)
+    )
+
+    def clients(number):
+        return [(str(i) if i % 2 else int(i), CLIENTS[i]) for i in workload.cohort(number, 8, 3)]
+
+    whole, history = run_rounds(process, clients, 4, key=jax.random.key(3))
+    first = store(tmp_path, identity={"algorithm": "scaffold"})
+    run_rounds(process, clients, 2, key=jax.random.key(3), checkpoint_dir=first)
+    first.close()
+    found, resumed = run_rounds(
+        process, clients, 4, key=jax.random.key(3), checkpoint_dir=store(tmp_path, identity={"algorithm": "scaffold"})
+    )
+    assert list(found.client_controls) == list(whole.client_controls) and len(whole.client_controls) > 3
+    same = [jax.tree.map(np.asarray, state._replace(key=0)) for state in (found, whole)]
+    jax.tree.map(np.testing.assert_array_equal, *same)
+    assert resumed == history
+    with pytest.raises(CheckpointError, match="algorithm: 'scaffold' then, 'mime' now"):
+        store(tmp_path, identity={"algorithm": "mime"}).restore(whole)
+    with pytest.raises(InputError, match="text or integers"):
+        store(tmp_path / "x").save(1, process.next(whole, [((1, 2), CLIENTS[0])]).state)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    CheckpointFile(tmp_path).save(1, {"w": np.zeros(3, np.float32)})
+    path = tmp_path / "training.safetensors"
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:20], whole[:-1], b"\xff" * 64):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="damaged"):
+            CheckpointFile(tmp_path).restore({"w": np.zeros(3, np.float32)})
 
 
 def test_checkpoint_of_another_model_is_refused(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.cli import main
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import CheckpointError, DataError, InputError
 from tf2jax_lite.federated.data import InMemoryFederatedData, SQLiteFederatedDataBuilder
@@ -54,7 +55,8 @@ def test_rounds_are_those_of_numpy():
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_learns(name):
     model = linear()
-    process = named_process(name, model, named_optimizer("sgd", 0.05), batch_size=3)
+    optimizer = named_optimizer("sgd", 0.05)
+    process = named_process(name, model, optimizer, batch_size=3, num_clients=10, learning_rates=(0.05, 1.0))
     data = {"x": X, "y": Y}
     _, history = federate(process, model, LINEAR, rounds=4, clients_per_round=5, eval_examples=data, eval_every=4)
     assert history.records[-1]["eval/loss"] < 0.6 * history.records[0]["eval/loss"]
@@ -132,6 +134,15 @@ def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         ({"aggregator": "dp"}, InputError, "needs a noise multiplier"),
         ({"noise_multiplier": 1.0}, InputError, "goes with the aggregator dp"),
         ({"algorithm": "mime", "server_optimizer": "adam"}, InputError, "no server optimizer"),
+        ({"algorithm": "scaffold", "client_optimizer": "adam"}, InputError, "step with sgd"),
+        ({"algorithm": "scaffold", "client_decay": 0.9}, InputError, "client_decay does not go with scaffold"),
+        ({"client_decay": 0.0}, InputError, "client_decay is above 0"),
+        ({"aggregator_options": {"bound": 1.0}}, InputError, "without an aggregator"),
+        ({"aggregator": "krum", "aggregator_options": {"f": 1}}, InputError, "krum has no option 'f'; it has"),
+        ({"aggregator": "krum", "aggregator_options": {"num_byzantine": "x"}}, InputError, "is like 0, not 'x'"),
+        ({"aggregator": "trimmed_mean", "aggregator_options": {"trim_fraction": 2.0}}, InputError, "trim_fraction"),
+        ({"aggregator": "secure", "aggregator_options": {"bound": -1.0}}, InputError, "bound"),
+        ({"zeroing_norm": -1.0}, InputError, "norm"),
         ({"clients_per_round": 7}, DataError, "7 clients cannot be drawn from 6"),
         ({"rounds": -1}, InputError, "rounds is 0 or more"),
         ({"label": "target"}, InputError, "no targets 'target'"),
@@ -143,6 +154,64 @@ def test_what_is_refused(artifact, tmp_path, change, error, says):
     with pytest.raises(error, match=says):
         federate_artifact(artifact, options.pop("clients"), tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_scaffold_and_krum_from_the_shell(files, artifact, tmp_path):
+    """What SCAFFOLD keeps by client goes on from a checkpoint; options of an aggregator reach it."""
+    common = ["--data", files / "clients.sqlite", "--clients-per-round", "4", "--batch-size", "8", "--json"]
+
+    def run(out, rounds, *more):
+        args = ["federate", artifact, *common, "--out", tmp_path / out, "--rounds", rounds, *more]
+        result = CliRunner().invoke(app, [str(a) for a in args])
+        assert result.exit_code == 0, (result.output, result.exception)
+        return json.loads(result.output)["history"]
+
+    scaffold = ["--algorithm", "scaffold", "--client-learning-rate", "0.05"]
+    run("whole", 3, *scaffold)
+    run("half", 2, *scaffold, "--checkpoint-dir", tmp_path / "state")
+    run("resumed", 3, *scaffold, "--checkpoint-dir", tmp_path / "state")
+    a, b, c = (tf2jax.load(tmp_path / n, "serving_default")[1] for n in ("whole", "resumed", "half"))
+    jax.tree.map(np.testing.assert_array_equal, dict(a), dict(b))
+    assert any(not np.array_equal(a[n], c[n]) for n in a)
+    krum = ["--aggregator", "krum", "--aggregator-option", "num-byzantine=1", "--clients-per-round", "5"]
+    history = run("krum", 1, *krum, "--client-decay", "0.5")
+    assert history[-1]["clients/participated"] == 5
+
+
+def test_the_rate_of_clients_decays():
+    """Whole batches and one step a round: numpy follows."""
+    model = linear()
+    process = named_process("fed_avg", model, named_optimizer("sgd", 0.05), batch_size=6, client_decay=0.5)
+    state, _ = federate(process, model, LINEAR, rounds=3, clients_per_round=10)
+    w = np.zeros((3, 1))
+    for number in range(3):
+        w = w - 0.05 * 0.5**number * 2 * X.T.astype(float) @ (X.astype(float) @ w - Y) / 60
+    np.testing.assert_allclose(state.weights.trainable["w"], w, rtol=1e-4, atol=1e-6)
+
+
+ODD_FILES = {
+    "missing": ("clients.sqlite", None),
+    "not sqlite": ("clients.sqlite", b"nonsense" * 100),
+    "not npz": ("clients.npz", b"PK nonsense"),
+    "empty": ("clients.npz", b""),
+    "not hdf5": ("clients.h5", b"nonsense" * 100),
+}
+
+
+@pytest.mark.parametrize("case", ODD_FILES)
+def test_odd_files_end_with_exit_code_2(artifact, tmp_path, case, monkeypatch, capsys):
+    name, content = ODD_FILES[case]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    args = ["tf2jax-lite", "federate", artifact, "--data", tmp_path / name, "--out", tmp_path / "out", "--rounds", "1"]
+    monkeypatch.setattr("sys.argv", [str(a) for a in args])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 2
+    shown = capsys.readouterr()
+    assert name in (shown.err + shown.out).replace("\n", "") and "Traceback" not in shown.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_from_the_shell(artifact, files, tmp_path):

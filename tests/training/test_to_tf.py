@@ -33,7 +33,7 @@ def changed(artefact, out, seed=0):
         for n, v in params.items()
         if v.dtype.kind == "f"
     }
-    write_trained(artefact, out, new)
+    write_trained(artefact, out, new, training={"by": "this test"})
     return new
 
 
@@ -66,6 +66,9 @@ def test_tensorflow_then_gives_what_jax_gives(saved):
         found, _ = fn(params, **arrays)
         for name in expected:
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
+    # Beside the model it came from, TensorFlow is given the artefact's weights.
+    result = CliRunner().invoke(app, ["verify", str(source), str(folder / "trained"), "--signature", "serving_default"])
+    assert result.exit_code == 0, result.output
     # The variables changed what TensorFlow says, and nothing else of the model did.
     before = tf.saved_model.load(str(source)).signatures["serving_default"]
     old = before(**{k: tf.constant(v) for k, v in arrays.items()})
@@ -95,6 +98,10 @@ def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
     assert result.exit_code == 0, result.output
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "new.keras")(X), expected, rtol=1e-5, atol=1e-5)
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    # Beside the model it came from, TensorFlow runs with the artefact's weights; beside the new one with its own.
+    for model in (keras_file, tmp_path / "new.keras"):
+        verified = tf2jax.verify(model, tmp_path / "trained", train=True, batch_sizes=(3,))
+        assert verified.ok and [s.signature for s in verified.signatures] == ["serving_default", "train"], verified
     # The original is as it was.
     assert not np.allclose(keras.models.load_model(keras_file)(X), expected)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tf2jax_lite.errors import InputError
 
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import Json, Tag, app, console, print_json
@@ -61,6 +64,20 @@ def _numbers(record: dict[str, Any]) -> str:
         if name.rsplit("/", 1)[-1] in ("loss", "accuracy", "mae") and isinstance(value, float):
             shown.append(f"{name} {value:.4f}")
     return "  ".join(shown)
+
+
+def _named_values(items: Sequence[str]) -> dict[str, Any]:
+    """Returns NAME=VALUE items as a dict; values are JSON, or else text."""
+    found: dict[str, Any] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals or not name:
+            raise InputError(f"{item!r}: expected NAME=VALUE")
+        try:
+            found[name.replace("-", "_")] = json.loads(text)
+        except ValueError:
+            found[name.replace("-", "_")] = text
+    return found
 
 
 def _finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
@@ -158,7 +175,7 @@ def federate(
     out: Out,
     loss: Loss = "sparse_categorical_crossentropy",
     algorithm: Annotated[
-        str, typer.Option(help="fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, mime or mime_lite.")
+        str, typer.Option(help="fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, mime, mime_lite or scaffold.")
     ] = "fed_avg",
     rounds: Annotated[int, typer.Option(min=0, help="How many rounds.")] = 100,
     clients_per_round: Annotated[int, typer.Option(min=1, help="Size of a cohort.")] = 10,
@@ -174,12 +191,23 @@ def federate(
     aggregator: Annotated[
         str | None,
         typer.Option(
-            help="mean, unweighted_mean, robust, compression, median, trimmed_mean, krum, geometric_median or dp."
+            help="mean, unweighted_mean, robust, median, trimmed_mean, krum, geometric_median, secure, dp, "
+            "compression, quantized, rotated, drive, tern_grad or top_k."
+        ),
+    ] = None,
+    aggregator_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--aggregator-option", metavar="NAME=VALUE", help="Of the aggregator: num_byzantine=2; repeat for several."
         ),
     ] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Of dp.")] = None,
     clip_norm: Annotated[float | None, typer.Option(help="Scale clients' updates down to this norm.")] = None,
+    zeroing_norm: Annotated[
+        float | None, typer.Option(help="Clients' updates with a number larger than this count as zeros.")
+    ] = None,
     proximal_strength: Annotated[float, typer.Option(help="Mu of fed_prox.")] = 0.01,
+    client_decay: Annotated[float, typer.Option(help="Factor on clients' rate from round to round.")] = 1.0,
     evaluation: Eval = None,
     eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after every so many rounds.")] = 1,
     seed: Seed = 0,
@@ -219,9 +247,12 @@ def federate(
             server_learning_rate=server_learning_rate,
             server_momentum=server_momentum,
             aggregator=aggregator,
+            aggregator_options=_named_values(aggregator_option or ()),
             noise_multiplier=noise_multiplier,
             clip_norm=clip_norm,
+            zeroing_norm=zeroing_norm,
             proximal_strength=proximal_strength,
+            client_decay=client_decay,
             seed=seed,
             eval_examples=held_out,
             eval_every=eval_every,

@@ -1,108 +1,198 @@
-"""Training states on disk, by Orbax: what is restored has the same bits."""
+"""Training states on disk: what is restored has the same bits. One mechanism, and two places to keep it.
+
+`Checkpoints` keeps the newest few in a directory, by Orbax; `CheckpointFile` keeps the newest in one file, and needs
+nothing beside this library. Each appears whole or not at all.
+"""
 
 from __future__ import annotations
 
+import abc
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+import safetensors
+import safetensors.numpy
 
-from tf2jax_lite.errors import DataError, InputError
+from tf2jax_lite.errors import CheckpointError, InputError, Tf2JaxError
+from tf2jax_lite.export.files import write_file
+from tf2jax_lite.federated.states import restored_state, state_arrays
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoint", "CheckpointFile", "CheckpointStore", "Checkpoints"]
 
-_SEPARATOR = "/"
-
-
-def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _flat(state: Any) -> dict[str, np.ndarray]:
-    """Returns a state's leaves by path; keys as their numbers."""
-    found: dict[str, np.ndarray] = {}
-    for path, leaf in jax.tree.leaves_with_path(state):
-        name = jax.tree_util.keystr(path, simple=True, separator=_SEPARATOR)
-        if name in found:
-            raise InputError(f"the state has two leaves named {name!r}; a checkpoint cannot tell them apart")
-        # At least one axis: Orbax gives scalars back as Python numbers.
-        found[name] = np.atleast_1d(np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf))
-    return found
+_RECORD = "__record__"
+Arrays = dict[str, np.ndarray]
 
 
-def _restored(template: Any, flat: Mapping[str, np.ndarray]) -> Any:
-    leaves, treedef = jax.tree.flatten_with_path(template)
-    found = []
-    for path, leaf in leaves:
-        name = jax.tree_util.keystr(path, simple=True, separator=_SEPARATOR)
-        if name not in flat:
-            raise DataError(f"the checkpoint lacks {name!r}: it is of another algorithm or model")
-        raw = jax.random.key_data(leaf) if _is_key(leaf) else jnp.asarray(leaf)
-        value = np.asarray(flat[name])
-        if value.size != raw.size or value.dtype != raw.dtype:
-            raise DataError(f"the checkpoint's {name!r} is {value.dtype}{value.shape}, not {raw.dtype}{raw.shape}")
-        array = jnp.asarray(value.reshape(raw.shape))
-        found.append(jax.random.wrap_key_data(array, impl=str(jax.random.key_impl(leaf))) if _is_key(leaf) else array)
-    known = {jax.tree_util.keystr(path, simple=True, separator=_SEPARATOR) for path, _ in leaves}
-    if more := sorted(set(flat) - known):
-        # Dropping them silently would make a resumed run another one (SCAFFOLD's controls by client).
-        raise DataError(f"the checkpoint has {more[0]!r}, which a new state of this training has not")
-    return jax.tree.unflatten(treedef, found)
+class Checkpoint(NamedTuple):
+    """What was saved.
+
+    Attributes:
+      number: rounds or epochs that were done.
+      state: the training's state.
+      record: what was saved beside it, as JSON gives it back.
+    """
+
+    number: int
+    state: Any
+    record: dict[str, Any]
 
 
-class Checkpoints:
-    """Checkpoints of a training, numbered by rounds. Each appears whole or not at all.
+class CheckpointStore(abc.ABC):
+    """Where a training keeps its state.
+
+    Args:
+      identity: what makes this training the one it is, JSON values by name; a checkpoint with another is refused.
+    """
+
+    def __init__(self, identity: Mapping[str, Any] | None = None):
+        self._identity = json.loads(json.dumps(dict(identity or {})))
+
+    @abc.abstractmethod
+    def latest(self) -> int | None:
+        """Returns the newest checkpoint's number, or None if there is none."""
+
+    @abc.abstractmethod
+    def _write(self, number: int, arrays: Arrays) -> None: ...
+
+    @abc.abstractmethod
+    def _read(self, number: int) -> Arrays: ...
+
+    @abc.abstractmethod
+    def _name(self) -> str: ...
+
+    def save(self, number: int, state: Any, record: Mapping[str, Any] | None = None) -> None:
+        """Writes a state.
+
+        Args:
+          number: rounds or epochs that are done.
+          state: pytree of arrays, JAX keys and `ByClient`.
+          record: JSON values to keep beside it.
+
+        Raises:
+          CheckpointError: it cannot be written.
+        """
+        text = json.dumps({"number": number, "identity": self._identity, "record": dict(record or {})})
+        try:
+            self._write(number, {**state_arrays(state), _RECORD: np.frombuffer(text.encode(), np.uint8)})
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise CheckpointError(f"cannot write a checkpoint in {self._name()}: {error}") from error
+
+    def restore(self, template: Any) -> Checkpoint:
+        """Returns the newest checkpoint.
+
+        Args:
+          template: a new state of the same training (``process.initialize()``).
+
+        Raises:
+          CheckpointError: there is none, it is damaged, or it is of another training; the message says what differs.
+        """
+        number = self.latest()
+        if number is None:
+            raise CheckpointError(f"{self._name()}: there is no checkpoint")
+        try:
+            arrays = self._read(number)
+            found = json.loads(np.asarray(arrays.pop(_RECORD)).tobytes())
+            number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
+        except Exception as error:  # Orbax, TensorStore and damaged headers fail in many ways
+            raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
+        now = self._identity
+        differ = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+        if differ:
+            why = ", ".join(f"{n}: {before.get(n)!r} then, {now.get(n)!r} now" for n in differ)
+            raise CheckpointError(
+                f"{self._name()} is of another training ({why}). Choose another directory, or the same options."
+            )
+        try:
+            return Checkpoint(number, restored_state(template, arrays), record)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._name()}: {error}") from error
+
+    def close(self) -> None:  # noqa: B027  (most have nothing to free)
+        """Frees what is held."""
+
+
+class Checkpoints(CheckpointStore):
+    """Checkpoints in a directory, by Orbax (extra: checkpoint).
 
     Args:
       directory: where they are; made if it is not there.
       max_to_keep: how many of the newest are kept.
+      identity: see `CheckpointStore`.
 
     Raises:
       InputError: Orbax is not installed.
     """
 
-    def __init__(self, directory: str | Path, max_to_keep: int = 2):
+    def __init__(self, directory: str | Path, max_to_keep: int = 2, identity: Mapping[str, Any] | None = None):
+        super().__init__(identity)
         try:
             import orbax.checkpoint as ocp
         except ImportError as error:
             raise InputError(f"checkpoints need Orbax: pip install 'tf2jax-lite[checkpoint]' ({error})") from error
         self._ocp = ocp
+        self._directory = Path(directory).absolute()
         options = ocp.CheckpointManagerOptions(max_to_keep=max_to_keep, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager(Path(directory).absolute(), options=options)
+        self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     def latest(self) -> int | None:
-        """Returns the newest checkpoint's round, or None."""
+        """Returns the newest checkpoint's number, or None if there is none."""
         return self._manager.latest_step()
 
-    def save(self, round_number: int, state: Any) -> None:
-        """Writes a state; a checkpoint of the same round is left as it is."""
-        if round_number not in self._manager.all_steps():
-            self._manager.save(round_number, args=self._ocp.args.StandardSave(_flat(state)))
-            self._manager.wait_until_finished()
+    def _name(self) -> str:
+        return f"the checkpoint in {self._directory}"
 
-    def restore(self, template: Any) -> tuple[int, Any]:
-        """Returns the newest checkpoint's round and state.
+    def _write(self, number: int, arrays: Arrays) -> None:
+        if number in self._manager.all_steps():  # it holds the same
+            return
+        # At least one axis: Orbax gives scalars back as Python numbers. It cannot write what has no elements.
+        kept = {name: np.atleast_1d(value) for name, value in arrays.items() if value.size}
+        empty = {n: [list(v.shape), str(v.dtype)] for n, v in arrays.items() if not v.size}
+        kept["__empty__"] = np.frombuffer(json.dumps(empty).encode(), np.uint8)
+        self._manager.save(number, args=self._ocp.args.StandardSave(kept))
+        self._manager.wait_until_finished()
 
-        Args:
-          template: a state of the same structure (``process.initialize()``).
-
-        Raises:
-          DataError: there is none, it is damaged, or it is of another algorithm or model.
-        """
-        number = self.latest()
-        if number is None:
-            raise DataError("there is no checkpoint")
-        try:
-            flat = self._manager.restore(number, args=self._ocp.args.StandardRestore())
-        except Exception as error:  # Orbax and TensorStore fail in many ways
-            raise DataError(
-                f"the checkpoint of round {number} cannot be read: {type(error).__name__}: {error}"
-            ) from error
-        return number, _restored(template, flat)
+    def _read(self, number: int) -> Arrays:
+        found = dict(self._manager.restore(number, args=self._ocp.args.StandardRestore()))
+        empty = json.loads(np.asarray(found.pop("__empty__")).tobytes())
+        arrays = {name: np.asarray(value) for name, value in found.items()}
+        return arrays | {name: np.zeros(shape, dtype) for name, (shape, dtype) in empty.items()}
 
     def close(self) -> None:
         """Frees what the manager holds."""
         self._manager.close()
+
+
+class CheckpointFile(CheckpointStore):
+    """The newest checkpoint in one file, ``training.safetensors``, in place of the one before.
+
+    Args:
+      directory: where it is; made if it is not there.
+      identity: see `CheckpointStore`.
+    """
+
+    def __init__(self, directory: str | Path, identity: Mapping[str, Any] | None = None):
+        super().__init__(identity)
+        self._path = Path(directory) / "training.safetensors"
+
+    def latest(self) -> int | None:
+        """Returns the checkpoint's number (0 where it cannot be read yet), or None if there is none."""
+        return 0 if self._path.exists() else None
+
+    def _name(self) -> str:
+        return str(self._path)
+
+    def _write(self, number: int, arrays: Arrays) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        whole = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in arrays.items()}
+        try:
+            write_file(self._path, safetensors.numpy.save(whole))
+        except Tf2JaxError as error:
+            raise OSError(str(error)) from error
+
+    def _read(self, number: int) -> Arrays:
+        return dict(safetensors.numpy.load(self._path.read_bytes()))

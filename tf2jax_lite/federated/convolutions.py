@@ -1,8 +1,9 @@
-"""Convolutions as matrix products, for CPUs.
+"""Convolutions as matrix products, and poolings spelled as they run fast, for CPUs.
 
 XLA's CPU backend runs a convolution by a library call outside loops and by a plain loop nest inside them, which is some
 25 times slower; and the gradients of small convolutions are slow everywhere. A convolution is a matrix product of
-patches, whose gradients are matrix products too: as fast inside a loop as outside it.
+patches, whose gradients are matrix products too: as fast inside a loop as outside it. Gradients of poolings are slow as
+well; `tf2jax_lite.ops.spelling` has the remedy, which converted models have already and models in plain JAX get here.
 """
 
 from __future__ import annotations
@@ -20,11 +21,22 @@ from jax import lax
 from jax.extend import core as jex_core
 
 from tf2jax_lite.federated.model import Model
+from tf2jax_lite.ops import spelling_conv as _conv  # noqa: F401  (these two register what `twin_of` finds)
+from tf2jax_lite.ops import spelling_window as _window  # noqa: F401
+from tf2jax_lite.ops.spelling import twin_of
 
-__all__ = ["contains_convolution", "convolutions_as_products", "patch_convolution", "with_products"]
+__all__ = [
+    "contains_convolution",
+    "convolutions_as_products",
+    "keeps_convolution_on_cpu",
+    "patch_convolution",
+    "with_products",
+]
 
 # Patches take as many times the memory of the input: beyond this a window is no longer a good bargain.
 _LARGEST_WINDOW = 64
+# What `ops.spelling` has twins of: all that a maximum over windows and its derivatives are made of.
+_SPELLED = ("conv_general_dilated", "reduce_window_max", "reduce_window_sum")
 _CALLS = ("jit", "pjit", "closed_call", "core_call")
 
 
@@ -94,14 +106,14 @@ def _inner(eqn: Any) -> list[Any]:
     return found
 
 
-def _any_convolution(jaxpr: Any) -> bool:
+def _any_convolution(jaxpr: Any, names: Sequence[str] = ("conv_general_dilated",)) -> bool:
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
-        if name == "conv_general_dilated":
+        if name in names:
             return True
         if name == "call_exported" and "convolution" in eqn.params["exported"].mlir_module():
             return True
-        if any(_any_convolution(inner) for inner in _inner(eqn)):
+        if any(_any_convolution(inner, names) for inner in _inner(eqn)):
             return True
     return False
 
@@ -114,6 +126,22 @@ def contains_convolution(fn: Callable[..., Any], *args: Any) -> bool:
       *args: pytrees of arrays, or of anything with shape and dtype.
     """
     return _any_convolution(jax.make_jaxpr(fn)(*args).jaxpr)
+
+
+def keeps_convolution_on_cpu(fn: Callable[..., Any], *args: Any) -> bool:
+    """Returns whether XLA's CPU backend is given a convolution to run for ``fn(*args)``.
+
+    Those of converted models may be spelled as other operations when they are lowered; those inside an artefact's
+    StableHLO are found, too.
+
+    Args:
+      fn: a function that can be traced.
+      *args: pytrees of arrays, or of anything with shape and dtype.
+    """
+    traced = jax.jit(fn).trace(*args)
+    if not _any_convolution(traced.jaxpr.jaxpr):
+        return False
+    return "stablehlo.convolution" in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], *args: Any) -> list[Any]:
@@ -130,20 +158,20 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], *args: Any) -> list[Any]:
         if name == "conv_general_dilated" and _suits(eqn):
             keep = ("window_strides", "padding", "rhs_dilation", "dimension_numbers")
             found: Any = patch_convolution(*values, **{k: eqn.params[k] for k in keep})
-        elif name in _CALLS and _any_convolution(eqn.params["jaxpr"].jaxpr):
+        elif name in _CALLS and _any_convolution(eqn.params["jaxpr"].jaxpr, _SPELLED):
             closed = eqn.params["jaxpr"]
             found = _evaluate(closed.jaxpr, closed.consts, *values)
         else:
             bound = eqn.primitive.get_bind_params(eqn.params)
             functions, params = bound if isinstance(bound, tuple) else ((), bound)  # JAX before 0.10: a pair
-            found = eqn.primitive.bind(*functions, *values, **params)
+            found = twin_of(eqn.primitive).bind(*functions, *values, **params)
         results = found if isinstance(found, (list, tuple)) else [found]
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(v) for v in jaxpr.outvars]
 
 
 def convolutions_as_products(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``fn`` with convolutions computed as products of patches, where that pays.
+    """Returns ``fn`` with convolutions computed as products of patches, where that pays, and poolings spelled for CPUs.
 
     Convolutions with groups, of dilated inputs, with large windows, in other precisions, or inside loops, branches and
     functions with derivatives of their own stay as they are.
@@ -152,7 +180,7 @@ def convolutions_as_products(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn)
     def replaced(*args: Any) -> Any:
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
-        if not _any_convolution(closed.jaxpr):
+        if not _any_convolution(closed.jaxpr, _SPELLED):
             return fn(*args)
         leaves = _evaluate(closed.jaxpr, closed.consts, *jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shape), leaves)

@@ -116,9 +116,11 @@ class LearningProcess(Generic[State]):
       next: ``(state, client_data) -> LearningProcessOutput(state, metrics)``: one round.
       get_model_weights: ``(state) -> ModelWeights``.
       set_model_weights: ``(state, ModelWeights) -> state``.
+      takes_client_ids: whether ``client_data`` is a list of pairs ``(client id, data)``: clients keep a state.
     """
 
     initialize: Callable[..., State]
     next: Callable[[State, Any], LearningProcessOutput]
     get_model_weights: Callable[[State], ModelWeights]
     set_model_weights: Callable[[State, ModelWeights], State]
+    takes_client_ids: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite.errors import DataError, InputError
-from tf2jax_lite.federated.checkpoint import Checkpoints
+from tf2jax_lite.federated.checkpoint import Checkpoints, CheckpointStore
 from tf2jax_lite.federated.events import EventWriter
 from tf2jax_lite.federated.plots import plot_history
 from tf2jax_lite.federated.process import LearningProcess
@@ -61,10 +62,10 @@ def read_history(path: str | Path) -> list[Record]:
     return records
 
 
-def _clients(source: Any, round_number: int) -> Any:
+def _clients(process: LearningProcess[Any], source: Any, round_number: int) -> Any:
     if hasattr(source, "set_round_num") and hasattr(source, "sample"):
         source.set_round_num(round_number)
-        return [item[1] for item in source.sample()]
+        return [(item[0], item[1]) if process.takes_client_ids else item[1] for item in source.sample()]
     return source(round_number)
 
 
@@ -77,70 +78,99 @@ def run_rounds(
     params: Any = None,
     evaluate: Callable[[Any], Mapping[str, Any]] | None = None,
     evaluate_every: int = 10,
-    checkpoint_dir: str | Path | None = None,
+    evaluate_first: bool = False,
+    checkpoint_dir: str | Path | CheckpointStore | None = None,
     checkpoint_every: int = 10,
     metrics_file: str | Path | None = None,
     tensorboard_dir: str | Path | None = None,
     plot_file: str | Path | None = None,
     progress: bool = False,
+    timed: bool = False,
+    summarize: Callable[[Mapping[str, Any]], Record] = flat_metrics,
+    report: Callable[[Record], None] = lambda record: None,
 ) -> tuple[Any, list[Record]]:
     """Trains for a number of rounds. Killed at any moment and called again, it ends with the same bits.
 
     Args:
       process: what trains.
-      clients: ``(round) -> client_data`` for ``process.next``, a function of the round alone; or a sampler.
+      clients: ``(round) -> client_data`` for ``process.next``, a function of the round alone; or a sampler, whose
+        client ids go along where the process takes them.
       num_rounds: rounds in all, those before a resumption included.
       key: for ``process.initialize``.
       params: for ``process.initialize``.
       evaluate: ``(ModelWeights) -> metrics``, recorded under ``eval/``.
       evaluate_every: every how many rounds, and after the last.
-      checkpoint_dir: where the state is saved (Orbax; extra: checkpoint); training goes on from the newest.
+      evaluate_first: evaluate before the first round, too, as round 0.
+      checkpoint_dir: where the state is saved (Orbax; extra: checkpoint), or a `CheckpointStore`; training goes on from
+        the newest.
       checkpoint_every: every how many rounds, and after the last.
       metrics_file: a JSONL file: a line a round with the metrics' scalars.
       tensorboard_dir: where scalars are written for TensorBoard.
       plot_file: a ``.png`` or ``.svg`` of loss and accuracy by round (matplotlib; extra: plot), written at the end.
       progress: show a progress bar.
+      timed: record each round's ``seconds``, too; they are not the same after a resumption.
+      summarize: turns nested metrics into what is recorded, JSON values by name; their scalars by default.
+      report: called with each record, when its round is saved; with those before a resumption, first.
 
     Returns:
       ``(state, history)``: the last state, and for each round a dict with ``round`` (from 1) and scalars by path.
-      Rounds before a resumption are read from ``metrics_file``.
+      Rounds before a resumption are read from ``metrics_file``, or else from the checkpoint.
 
     Raises:
       InputError: a number out of range, or an extra that is needed is not installed.
-      DataError: the metrics file or the checkpoint is damaged.
+      DataError: the metrics file is damaged.
+      CheckpointError: the checkpoint is damaged, or of another training.
     """
     if num_rounds < 0 or evaluate_every < 1 or checkpoint_every < 1:
         raise InputError("num_rounds is 0 or more; evaluate_every and checkpoint_every are 1 or more")
     state = process.initialize(key, params=params)
     done, history = 0, []
-    checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir)
+    own = not isinstance(checkpoint_dir, CheckpointStore)
+    checkpoints = Checkpoints(checkpoint_dir) if own and checkpoint_dir is not None else checkpoint_dir
+    assert checkpoints is None or isinstance(checkpoints, CheckpointStore)
     if checkpoints is not None and checkpoints.latest() is not None:
-        done, state = checkpoints.restore(state)
+        done, state, kept = checkpoints.restore(state)
+        history = list(kept.get("history", ()))
     if metrics_file is not None:
         history = _resume_file(Path(metrics_file), done)
     scalars = None if tensorboard_dir is None else EventWriter(tensorboard_dir)
     bar, advance = _progress_bar(num_rounds, done, progress)
+
+    def evaluated() -> Record:
+        assert evaluate is not None
+        return summarize({"eval": jax.device_get(dict(evaluate(process.get_model_weights(state))))})
+
+    def add(record: Record) -> None:
+        history.append(record)
+        # The line comes before the checkpoint: what is resumed from has its history, and later lines are dropped.
+        if metrics_file is not None:
+            _append(Path(metrics_file), record)
+        if scalars is not None:
+            scalars.add_scalars({n: v for n, v in flat_metrics(record).items() if n != "round"}, record["round"])
+
+    for record in history:
+        report(record)
     with bar:
-        for number in range(done, num_rounds):
-            output = process.next(state, _clients(clients, number))
+        if not history and evaluate_first:
+            add({"round": 0, **({} if evaluate is None else evaluated())})
+            report(history[-1])
+        for number in range(done + 1, num_rounds + 1):
+            begin = time.perf_counter()
+            output = process.next(state, _clients(process, clients, number - 1))
             state = output.state
-            record: Record = {"round": number + 1, **flat_metrics(jax.device_get(output.metrics))}
-            last = number + 1 == num_rounds
-            if evaluate is not None and (last or (number + 1) % evaluate_every == 0):
-                weights = process.get_model_weights(state)
-                record |= flat_metrics(jax.device_get(dict(evaluate(weights))), "eval")
-            history.append(record)
-            # The line comes before the checkpoint: what is resumed from has its history, and later lines are dropped.
-            if metrics_file is not None:
-                _append(Path(metrics_file), record)
-            if scalars is not None:
-                scalars.add_scalars({name: value for name, value in record.items() if name != "round"}, number + 1)
-            if checkpoints is not None and (last or (number + 1) % checkpoint_every == 0):
-                checkpoints.save(number + 1, state)
+            record: Record = {"round": number, **summarize(jax.device_get(output.metrics))}
+            if evaluate is not None and (number == num_rounds or number % evaluate_every == 0):
+                record |= evaluated()
+            if timed:
+                record["seconds"] = round(time.perf_counter() - begin, 3)
+            add(record)
+            if checkpoints is not None and (number == num_rounds or number % checkpoint_every == 0):
+                checkpoints.save(number, state, {} if metrics_file is not None else {"history": history})
             advance(record)
+            report(record)
     if scalars is not None:
         scalars.close()
-    if checkpoints is not None:
+    if own and checkpoints is not None:
         checkpoints.close()
     if plot_file is not None:
         plot_history(history, plot_file)

@@ -2,46 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import optax
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.algorithms import fed_avg, mime
+from tf2jax_lite.federated.algorithms import fed_avg, mime, scaffold
+from tf2jax_lite.federated.client_work import ClientOptimizer
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.model import Model
 from tf2jax_lite.federated.process import LearningProcess
 
 __all__ = ["AGGREGATORS", "ALGORITHMS", "named_aggregator", "named_process"]
 
-# Each takes (model, client optimizer, server optimizer, FedProx's mu, further options).
-_PROCESSES: dict[str, Callable[..., LearningProcess]] = {
-    "fed_avg": lambda m, c, s, mu, **k: fed_avg.build_weighted_fed_avg(m, c, s, **k),
-    "unweighted_fed_avg": lambda m, c, s, mu, **k: fed_avg.build_unweighted_fed_avg(m, c, s, **k),
-    "fed_prox": lambda m, c, s, mu, **k: fed_avg.build_fed_prox(m, mu, c, s, **k),
-    "fed_sgd": lambda m, c, s, mu, **k: fed_avg.build_fed_sgd(m, s, **k),
-    "mime": lambda m, c, s, mu, **k: mime.build_mime(m, c, **k),
-    "mime_lite": lambda m, c, s, mu, **k: mime.build_mime_lite(m, c, **k),
+
+@dataclasses.dataclass(frozen=True)
+class _Wanted:
+    """What was asked for, checked."""
+
+    model: Model
+    plain: optax.GradientTransformation
+    client: ClientOptimizer
+    server: optax.GradientTransformation | None
+    proximal_strength: float
+    num_clients: int
+    rates: tuple[float, float]
+    options: dict[str, Any]
+
+
+_PROCESSES: dict[str, Callable[[_Wanted], LearningProcess]] = {
+    "fed_avg": lambda w: fed_avg.build_weighted_fed_avg(w.model, w.client, w.server, **w.options),
+    "unweighted_fed_avg": lambda w: fed_avg.build_unweighted_fed_avg(w.model, w.client, w.server, **w.options),
+    "fed_prox": lambda w: fed_avg.build_fed_prox(w.model, w.proximal_strength, w.client, w.server, **w.options),
+    "fed_sgd": lambda w: fed_avg.build_fed_sgd(w.model, w.server, **w.options),
+    "mime": lambda w: mime.build_mime(w.model, w.plain, **w.options),
+    "mime_lite": lambda w: mime.build_mime_lite(w.model, w.plain, **w.options),
+    "scaffold": lambda w: scaffold.build_scaffold(
+        w.model, w.num_clients, w.rates[0], server_learning_rate=w.rates[1], **w.options
+    ),
 }
 ALGORITHMS = tuple(_PROCESSES)
-_WITHOUT_SERVER = ("mime", "mime_lite")
+_WITHOUT_SERVER = ("mime", "mime_lite", "scaffold")
+_WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd")
 
-_AGGREGATORS: dict[str, Callable[[], agg.Factory]] = {
-    "mean": agg.MeanFactory,
-    "unweighted_mean": agg.UnweightedMeanFactory,
+
+def _codec(make: Callable[..., agg.Codec]) -> Callable[..., agg.Factory]:
+    """Returns a maker of an aggregation over updates compressed so; its options are the codec's."""
+
+    def compressed(**options: Any) -> agg.Factory:
+        return agg.CompressionFactory(make(**options))
+
+    compressed.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+    return compressed
+
+
+def _secure(
+    bound: float = 1000.0,
+    weighted: bool = True,
+    modulus_bits: int = 32,
+    num_neighbors: int | None = None,
+    min_clients: int = 1,
+) -> agg.Factory:
+    value_sum = agg.SecureSumFactory(bound, modulus_bits, num_neighbors, min_clients)
+    return (agg.MeanFactory if weighted else agg.UnweightedMeanFactory)(value_sum)
+
+
+_AGGREGATORS: dict[str, Callable[..., agg.Factory]] = {
+    "mean": lambda: agg.MeanFactory(),
+    "unweighted_mean": lambda: agg.UnweightedMeanFactory(),
     "robust": agg.robust_aggregator,
-    "compression": agg.compression_aggregator,
+    "compression": lambda zeroing=True, clipping=True, weighted=True: agg.compression_aggregator(
+        zeroing=zeroing, clipping=clipping, weighted=weighted
+    ),
     "median": agg.CoordinateMedianFactory,
     "trimmed_mean": agg.TrimmedMeanFactory,
     "krum": agg.KrumFactory,
     "geometric_median": agg.GeometricMedianFactory,
+    "secure": _secure,
+    "quantized": _codec(agg.UniformQuantizer),
+    "rotated": _codec(agg.RotatedUniformQuantizer),
+    "drive": _codec(agg.Drive),
+    "tern_grad": _codec(agg.TernGrad),
+    "top_k": _codec(agg.TopK),
 }
 AGGREGATORS = (*_AGGREGATORS, "dp")
 
 
 def named_aggregator(
-    name: str | None, *, clients_per_round: int, noise_multiplier: float | None = None, clip_norm: float | None = None
+    name: str | None,
+    *,
+    clients_per_round: int,
+    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    zeroing_norm: float | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> agg.Factory | None:
     """Returns an aggregation; None for the algorithm's own.
 
@@ -49,23 +108,56 @@ def named_aggregator(
       name: one of `AGGREGATORS`, or None.
       clients_per_round: for differential privacy.
       noise_multiplier: of "dp"; must be given there.
-      clip_norm: of "dp", a fixed norm; adaptive clipping if None. Before other aggregations, a norm to clip to.
+      clip_norm: of "dp", a fixed norm; adaptive clipping if None. Around other aggregations, a norm to clip to.
+      zeroing_norm: around all, updates with a number larger than this count as zeros.
+      options: more of the aggregation's own, by the names of its factory: ``num_byzantine`` of "krum",
+        ``trim_fraction`` of "trimmed_mean", ``bound`` of "secure", ``num_levels`` of "quantized".
 
     Raises:
-      InputError: no such name, or an option is missing or does not go with it.
+      InputError: no such name, or an option is missing, out of range or does not go with it.
     """
     if name is not None and name not in AGGREGATORS:
         raise InputError(f"no aggregator {name!r}; there are {', '.join(AGGREGATORS)}")
     if name != "dp" and noise_multiplier is not None:
         raise InputError("noise_multiplier goes with the aggregator dp")
+    given = dict(options or {})
+    if name is None and given:
+        raise InputError(f"options {sorted(given)} without an aggregator; name one of {', '.join(AGGREGATORS)}")
+    found: agg.Factory | None = None
     if name == "dp":
         if noise_multiplier is None:
             raise InputError("the aggregator dp needs a noise multiplier")
+        private = agg.DifferentiallyPrivateFactory
         if clip_norm is None:
-            return agg.dp_aggregator(noise_multiplier, clients_per_round, zeroing=False)
-        return agg.DifferentiallyPrivateFactory.gaussian_fixed(noise_multiplier, clients_per_round, clip_norm)
-    found = None if name is None else _AGGREGATORS[name]()
-    return found if clip_norm is None else agg.ClippingFactory(clip_norm, found or agg.MeanFactory())
+            found = _made(
+                name, functools.partial(private.gaussian_adaptive, noise_multiplier, clients_per_round), given
+            )
+        else:
+            fixed = functools.partial(private.gaussian_fixed, noise_multiplier, clients_per_round, clip_norm)
+            found = _made(name, fixed, given)
+    elif name is not None:
+        found = _made(name, _AGGREGATORS[name], given)
+    if clip_norm is not None and name != "dp":
+        found = agg.ClippingFactory(clip_norm, found or agg.MeanFactory())
+    return found if zeroing_norm is None else agg.ZeroingFactory(zeroing_norm, found or agg.MeanFactory())
+
+
+def _made(name: str, make: Callable[..., agg.Factory], options: Mapping[str, Any]) -> agg.Factory:
+    known = inspect.signature(make).parameters
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise InputError(f"the aggregator {name} has no option {unknown[0]!r}; it has {sorted(known) or 'none'}")
+    for option, value in options.items():
+        default = known[option].default
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if (isinstance(default, bool) and not isinstance(value, bool)) or (
+            isinstance(default, (int, float)) and not isinstance(default, bool) and not number
+        ):
+            raise InputError(f"the aggregator {name}: {option} is like {default!r}, not {value!r}")
+    try:
+        return make(**options)
+    except TypeError as error:
+        raise InputError(f"the aggregator {name} does not take {dict(options)}: {error}") from error
 
 
 def named_process(
@@ -78,6 +170,9 @@ def named_process(
     client_epochs: int = 1,
     aggregator: agg.Factory | None = None,
     proximal_strength: float = 0.01,
+    client_decay: float = 1.0,
+    num_clients: int | None = None,
+    learning_rates: tuple[float, float] | None = None,
 ) -> LearningProcess:
     """Returns a training process.
 
@@ -90,6 +185,9 @@ def named_process(
       client_epochs: how often a client goes through its examples in a round.
       aggregator: how updates become one; the algorithm's own if None.
       proximal_strength: mu of fed_prox.
+      client_decay: clients' steps are scaled by this to the power of the round's number; above 0.
+      num_clients: how many clients there are in all; for scaffold.
+      learning_rates: of clients and the server; for scaffold, whose clients step with plain SGD.
 
     Raises:
       InputError: no such algorithm, or an option that does not go with it.
@@ -98,6 +196,26 @@ def named_process(
         raise InputError(f"no algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
     if name in _WITHOUT_SERVER and server_optimizer is not None:
         raise InputError(f"{name} has no server optimizer")
+    if not client_decay > 0:
+        raise InputError(f"client_decay is above 0, not {client_decay}")
+    if client_decay != 1 and name in _WITHOUT_SCHEDULE:
+        raise InputError(f"client_decay does not go with {name}")
+    if name == "scaffold" and (num_clients is None or learning_rates is None):
+        raise InputError("scaffold needs num_clients and learning_rates")
     batching = ShuffleRepeatBatchHParams(batch_size=batch_size, num_epochs=client_epochs, fill_remainder=False)
     options = {"client_batching": batching, **({} if aggregator is None else {"aggregator": aggregator})}
-    return _PROCESSES[name](model, client_optimizer, server_optimizer, proximal_strength, **options)
+
+    def decaying(round_number: Any) -> optax.GradientTransformation:
+        return optax.chain(client_optimizer, optax.scale(client_decay**round_number))
+
+    wanted = _Wanted(
+        model=model,
+        plain=client_optimizer,
+        client=client_optimizer if client_decay == 1 else decaying,
+        server=server_optimizer,
+        proximal_strength=proximal_strength,
+        num_clients=num_clients or 1,
+        rates=learning_rates or (0.1, 1.0),
+        options=options,
+    )
+    return _PROCESSES[name](wanted)

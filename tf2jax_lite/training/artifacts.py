@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.errors import ExportError
+from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.load import read_metadata
 from tf2jax_lite.export.rewrite import write_trained
@@ -160,9 +160,12 @@ def federate_artifact(
     server_learning_rate: float = 1.0,
     server_momentum: float | None = None,
     aggregator: str | None = None,
+    aggregator_options: Mapping[str, Any] | None = None,
     noise_multiplier: float | None = None,
     clip_norm: float | None = None,
+    zeroing_norm: float | None = None,
     proximal_strength: float = 0.01,
+    client_decay: float = 1.0,
     seed: int = 0,
     eval_examples: Mapping[str, Any] | None = None,
     eval_every: int = 1,
@@ -189,10 +192,13 @@ def federate_artifact(
       server_optimizer: a name, see `named_optimizer`; SGD with rate 1, that is averaging, by default.
       server_learning_rate: its rate.
       server_momentum: its momentum.
-      aggregator: see `named_aggregator`, as for noise_multiplier and clip_norm.
+      aggregator: see `named_aggregator`, as for noise_multiplier, clip_norm and zeroing_norm.
+      aggregator_options: its ``options``; see `named_aggregator`.
       noise_multiplier: see `named_aggregator`.
       clip_norm: see `named_aggregator`.
+      zeroing_norm: see `named_aggregator`.
       proximal_strength: mu of fed_prox.
+      client_decay: see `named_process`.
       seed: of cohorts, orders and what the model draws.
       eval_examples: evaluated on the server.
       eval_every: evaluate after every so many rounds.
@@ -209,7 +215,11 @@ def federate_artifact(
     refuse_existing(out, overwrite)
     subject = artifact_subject(artifact, loss, sample=first_examples(clients), **subject_options)
     server = None
-    if server_optimizer is not None or server_momentum is not None or server_learning_rate != 1.0:
+    scaffold = algorithm == "scaffold"
+    if scaffold and client_optimizer != "sgd":
+        raise InputError(f"scaffold's clients step with sgd, not {client_optimizer}")
+    rated = server_learning_rate != 1.0 and not scaffold  # scaffold's server has a rate, and no optimizer
+    if server_optimizer is not None or server_momentum is not None or rated:
         server = named_optimizer(server_optimizer or "sgd", server_learning_rate, momentum=server_momentum)
     process = named_process(
         algorithm,
@@ -219,9 +229,17 @@ def federate_artifact(
         batch_size=batch_size,
         client_epochs=client_epochs,
         aggregator=named_aggregator(
-            aggregator, clients_per_round=clients_per_round, noise_multiplier=noise_multiplier, clip_norm=clip_norm
+            aggregator,
+            clients_per_round=clients_per_round,
+            noise_multiplier=noise_multiplier,
+            clip_norm=clip_norm,
+            zeroing_norm=zeroing_norm,
+            options=aggregator_options,
         ),
         proximal_strength=proximal_strength,
+        client_decay=client_decay,
+        num_clients=clients.num_clients(),
+        learning_rates=(client_learning_rate, server_learning_rate),
     )
     options = {
         "algorithm": algorithm,
@@ -233,9 +251,12 @@ def federate_artifact(
         "server_learning_rate": server_learning_rate,
         "server_momentum": server_momentum,
         "aggregator": aggregator,
+        "aggregator_options": dict(aggregator_options or {}),
         "noise_multiplier": noise_multiplier,
         "clip_norm": clip_norm,
+        "zeroing_norm": zeroing_norm,
         "proximal_strength": proximal_strength,
+        "client_decay": client_decay,
         "clients": clients.num_clients(),
     }
     identity = _identity(artifact, loss, subject, subject_options, options)

@@ -46,7 +46,11 @@ def open_clients(path: str | Path, client_key: str = "client_id") -> FederatedDa
       DataError: it is none of these, or damaged.
     """
     path = Path(path)
-    if path.is_dir():
+    try:
+        folder = path.is_dir()
+    except OSError as error:  # a folder on the way there may not be entered
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+    if folder:
         return NpzFolderFederatedData(path)
     if path.suffix in (".h5", ".hdf5"):
         return TFFHDF5FederatedData(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import jax
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.checkpoint import CheckpointFile
 from tf2jax_lite.federated.data import ClientDataset, FederatedData, UniformGetClientSampler
 from tf2jax_lite.federated.model import Model, evaluate_model
 from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.federated.training import run_rounds
 
-from .checkpoints import read_checkpoint, write_checkpoint
-from .history import History
+from .history import History, plain
 
 __all__ = ["federate"]
 
@@ -68,38 +68,27 @@ def federate(
             "rounds is 0 or more, and clients_per_round, eval_every and checkpoint_every are at least 1; "
             f"not {rounds}, {clients_per_round}, {eval_every}, {checkpoint_every}."
         )
-    sampler = UniformGetClientSampler(clients, clients_per_round, seed)
-    state = process.initialize(jax.random.key(seed))
-    history, done = History("round"), 0
-    folder = None if checkpoint_dir is None else Path(checkpoint_dir)
-    known = {"clients_per_round": clients_per_round, "seed": seed, **(identity or {})}
-    found = None if folder is None else read_checkpoint(folder, state, "round", known)
-    if found is not None:
-        state, done, _, history = found
-        sampler.set_round_num(done)
-        for record in history.records:
-            report(record)
+    known = {"unit": "round", "clients_per_round": clients_per_round, "seed": seed, **(identity or {})}
 
-    def evaluated(number: int) -> dict[str, Any]:
-        if eval_examples is None or (number % eval_every and number != rounds):
-            return {}
-        batches = ClientDataset(dict(eval_examples)).padded_batch(batch_size=128)
-        return {"eval": evaluate_model(model, process.get_model_weights(state), batches)}
+    def evaluate(weights: Any) -> Mapping[str, Any]:
+        assert eval_examples is not None
+        return evaluate_model(model, weights, ClientDataset(dict(eval_examples)).padded_batch(batch_size=128))
 
-    if not history.records:
-        report(history.add(0, evaluated(0)))
-    for number in range(done + 1, rounds + 1):
-        begin = time.perf_counter()
-        output = process.next(state, [dataset for _, dataset, _ in sampler.sample()])
-        state = output.state
-        record = history.add(
-            number,
-            {**_short(output.metrics), **evaluated(number), "seconds": round(time.perf_counter() - begin, 3)},
-        )
-        if folder is not None and (number % checkpoint_every == 0 or number == rounds):
-            write_checkpoint(folder, state, number, history, known, progress=number)
-        report(record)
-    return state, history
+    state, records = run_rounds(
+        process,
+        UniformGetClientSampler(clients, clients_per_round, seed),
+        rounds,
+        key=jax.random.key(seed),
+        evaluate=None if eval_examples is None else evaluate,
+        evaluate_every=eval_every,
+        evaluate_first=True,
+        checkpoint_dir=None if checkpoint_dir is None else CheckpointFile(checkpoint_dir, known),
+        checkpoint_every=checkpoint_every,
+        timed=True,
+        summarize=lambda metrics: plain(_short(metrics)),
+        report=report,
+    )
+    return state, History("round", records)
 
 
 def _short(metrics: Mapping[str, Any]) -> dict[str, Any]:

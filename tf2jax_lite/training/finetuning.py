@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import optax
 
 from tf2jax_lite.errors import InputError, TrainingError
+from tf2jax_lite.federated.checkpoint import CheckpointFile
 from tf2jax_lite.federated.data import ClientDataset
 from tf2jax_lite.federated.model import Model, evaluate_model, model_value_and_grad
 from tf2jax_lite.federated.process import ModelWeights
 
-from .checkpoints import read_checkpoint, write_checkpoint
 from .history import History
 
 __all__ = ["FinetuneState", "finetune"]
@@ -87,11 +87,11 @@ def finetune(
     step = make_step(model, optimizer)
     key = jax.random.key(seed)
     history, done, steps = History("epoch"), 0, 0
-    folder = None if checkpoint_dir is None else Path(checkpoint_dir)
-    known = {"batch_size": batch_size, "seed": seed, "examples": len(dataset), **(identity or {})}
-    found = None if folder is None else read_checkpoint(folder, state, "epoch", known)
-    if found is not None:
-        state, done, steps, history = found
+    known = {"unit": "epoch", "batch_size": batch_size, "seed": seed, "examples": len(dataset), **(identity or {})}
+    checkpoints = None if checkpoint_dir is None else CheckpointFile(checkpoint_dir, known)
+    if checkpoints is not None and checkpoints.latest() is not None:
+        done, state, kept = checkpoints.restore(state)
+        steps, history = int(kept["steps"]), History("epoch", list(kept["history"]))
         for record in history.records:
             report(record)
 
@@ -118,8 +118,8 @@ def finetune(
                 f"the loss of epoch {epoch + 1} is {loss}: lower the learning rate, or clip gradients (clip_norm)."
             )
         record = history.add(epoch + 1, {"loss": loss, "steps": steps, **evaluated(), "seconds": _since(begin)})
-        if folder is not None:
-            write_checkpoint(folder, state, epoch + 1, history, known, progress=steps)
+        if checkpoints is not None:
+            checkpoints.save(epoch + 1, state, {"steps": steps, "history": history.records})
         report(record)
     return state.weights, history
 

@@ -104,7 +104,11 @@ def build_hyp_cluster(
     )
     nothing = SumFactory().create(())
     chooser = CohortRunner(
-        _choosing_work(model), nothing, options.get("client_execution", "auto"), options.get("clients_per_chunk")
+        _choosing_work(model),
+        nothing,
+        options.get("client_execution", "auto"),
+        options.get("clients_per_chunk"),
+        options.get("mesh"),
     )
     evaluation = None if client_batching is None else BatchHParams(client_batching.batch_size)
 

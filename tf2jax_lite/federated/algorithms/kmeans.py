@@ -69,6 +69,7 @@ def build_fed_kmeans(
     client_batching: Batching | None = None,
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[KMeansState]:
     """Builds federated k-means: clients send the sum and the number of the points nearest to each centroid.
 
@@ -82,6 +83,7 @@ def build_fed_kmeans(
       client_batching: see `compose_learning_process`.
       client_execution: see `compose_learning_process`.
       clients_per_chunk: see `compose_learning_process`.
+      mesh: see `compose_learning_process`.
 
     Returns:
       The process. ``initialize(key, params=centroids)``; without params centroids are drawn uniformly from [0, 1).
@@ -95,7 +97,7 @@ def build_fed_kmeans(
     sums = jax.ShapeDtypeStruct(shape, jnp.float32)
     template = {"sums": sums, "counts": jax.ShapeDtypeStruct((num_clusters,), jnp.float32)}
     aggregation = (aggregator or SumFactory()).create(template)
-    runner = CohortRunner(_work(data_key), aggregation, client_execution, clients_per_chunk)
+    runner = CohortRunner(_work(data_key), aggregation, client_execution, clients_per_chunk, mesh)
 
     def initialize(key: Any = None, *, params: Any = None) -> KMeansState:
         key = jax.random.key(0) if key is None else key

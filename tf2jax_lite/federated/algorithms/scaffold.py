@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from tf2jax_lite.errors import InputError
@@ -25,6 +26,7 @@ from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
 from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.states import ByClient
 
 __all__ = ["ScaffoldState", "build_scaffold"]
 
@@ -39,7 +41,7 @@ class ScaffoldState(NamedTuple):
       key: the training's JAX key.
       weights: the model's weights, x.
       control: the server's control variate c, in the form of the trainable weights.
-      client_controls: client id to its control variate; a client that never took part has zeros.
+      client_controls: client id to its control variate, on the host; a client that never took part has zeros.
       aggregator: the aggregator's state.
     """
 
@@ -47,7 +49,7 @@ class ScaffoldState(NamedTuple):
     key: Any
     weights: ModelWeights
     control: PyTree
-    client_controls: dict[Hashable, PyTree]
+    client_controls: ByClient
     aggregator: PyTree
 
 
@@ -104,6 +106,7 @@ def build_scaffold(
     client_batching: Batching | None = None,
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[ScaffoldState]:
     """Builds SCAFFOLD, with the paper's option II for control variates.
 
@@ -120,6 +123,7 @@ def build_scaffold(
       client_batching: see `compose_learning_process`.
       client_execution: see `compose_learning_process`.
       clients_per_chunk: see `compose_learning_process`.
+      mesh: see `compose_learning_process`.
 
     Returns:
       The process. ``client_data`` is a list of pairs ``(client id, data)``: a client's control variate is kept under
@@ -133,13 +137,15 @@ def build_scaffold(
     template = jax.eval_shape(model.init, jax.random.key(0)).trainable
     work = _client_work(model, client_learning_rate, train_metrics)
     aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": template})
-    runner = CohortRunner(work, aggregation, client_execution, clients_per_chunk)
+    runner = CohortRunner(work, aggregation, client_execution, clients_per_chunk, mesh)
+    none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), template)
+    controls_of_none = ByClient(none)
 
     def initialize(key: Any = None, *, params: Any = None) -> ScaffoldState:
         key = jax.random.key(0) if key is None else key
         weights = initial_weights(model, key, params)
         zeros = jax.tree.map(jnp.zeros_like, weights.trainable)
-        return ScaffoldState(jnp.int32(0), key, weights, zeros, {}, aggregation.initialize())
+        return ScaffoldState(jnp.int32(0), key, weights, zeros, controls_of_none, aggregation.initialize())
 
     @jax.jit
     def end(state: ScaffoldState, total: Any, aggregator_key: Any) -> Any:
@@ -159,18 +165,19 @@ def build_scaffold(
     def next_fn(state: ScaffoldState, client_data: Sequence[Any]) -> LearningProcessOutput:
         ids, clients = _with_ids(as_clients(client_data))
         keys = round_keys(state.key, state.round)
-        none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
-        inputs = [state.client_controls.get(i, none) for i in ids]
+        inputs = [state.client_controls.of(i) for i in ids]
         message = _Message(state.weights, state.control)
         context = Context(state.round, state.aggregator, message, keys.clients, keys.aggregator)
         cohort = Cohort(clients, client_batching, state.key, int(state.round), inputs)
         result = runner.run(context, cohort)
-        bare = state._replace(client_controls={})
+        bare = state._replace(client_controls=controls_of_none)
         weights, control, aggregator_state, measured, train = end(bare, result.total, keys.aggregator)
-        controls = dict(state.client_controls)
-        for index, output in result.outputs.items():
-            if all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(output)):
-                controls[ids[index]] = output
+        changed = {
+            ids[index]: output
+            for index, output in result.outputs.items()
+            if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(output))
+        }
+        controls = state.client_controls.updated(changed)
         new = ScaffoldState(state.round + 1, state.key, weights, control, controls, aggregator_state)
         metrics = {"client_work": {"train": train}, "aggregator": measured, "clients": dict(result.counts)}
         return LearningProcessOutput(new, metrics)
@@ -180,6 +187,7 @@ def build_scaffold(
         next_fn,
         lambda state: state.weights,
         lambda state, weights: state._replace(weights=initial_weights(model, state.key, weights)),
+        takes_client_ids=True,
     )
 
 

@@ -21,6 +21,8 @@ from tf2jax_lite.federated.data import (
 from tf2jax_lite.federated.data.client_dataset import shuffled_indices
 from tf2jax_lite.federated.data.seeds import seed_words
 
+from .buffers import Arena
+
 __all__ = ["Batching", "Chunk", "Client", "Cohort", "client_seed"]
 
 Batching = ShuffleRepeatBatchHParams | BatchHParams | PaddedBatchHParams
@@ -223,7 +225,7 @@ def round_up(steps: int) -> int:
     return size
 
 
-def stack(clients: Sequence[Client], rows: int, steps: int, nobody: int) -> Chunk:
+def stack(clients: Sequence[Client], rows: int, steps: int, nobody: int, arena: Arena | None = None) -> Chunk:
     """Stacks clients of one form to a chunk.
 
     Args:
@@ -231,13 +233,16 @@ def stack(clients: Sequence[Client], rows: int, steps: int, nobody: int) -> Chun
       rows: the leading size of the result; rows without a client repeat nothing and have 0 steps.
       steps: the steps of the result.
       nobody: the index of rows without a client.
+      arena: where the batches lie; memory of their own if None.
     """
+    arena = arena or Arena()
     batch = max(client.rows.shape[1] for client in clients)
     arrays = {
-        name: np.zeros((rows, steps, batch, *value.shape[1:]), value.dtype)
+        name: arena.empty(name, (rows, steps, batch, *value.shape[1:]), value.dtype)
         for name, value in clients[0].examples.items()
     }
-    mask = np.zeros((rows, steps, batch), bool)
+    mask = arena.empty(EXAMPLE_MASK_KEY, (rows, steps, batch), bool)
+    mask[:] = False
     counts = np.zeros(rows, np.int32)
     index = np.full(rows, nobody, np.int32)
     for c, client in enumerate(clients):
@@ -251,6 +256,9 @@ def stack(clients: Sequence[Client], rows: int, steps: int, nobody: int) -> Chun
         take[:, :width] = np.where(real, client.rows, client.rows[:, :1])
         for name, value in client.examples.items():
             np.take(value, take, axis=0, out=arrays[name][c, :count], mode="clip")
+            arrays[name][c, count:] = 0
+    for value in arrays.values():
+        value[len(clients) :] = 0
     within = np.arange(steps)[None, :] < counts[:, None]
     if not mask[within].all():
         arrays[EXAMPLE_MASK_KEY] = mask

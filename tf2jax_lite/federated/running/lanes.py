@@ -42,13 +42,19 @@ class Lanes:
     def fold(self, run: Callable[[Accumulator], tuple[Accumulator, PyTree]]) -> PyTree:
         """Folds one chunk into the next lane and returns its outputs; waits only for that lane's last chunk.
 
-        The wait bounds memory: not more chunks are in flight than there are lanes.
+        The wait bounds memory: not more chunks are in flight than there are lanes, and the memory of the chunk before
+        that lane's last one may be written to again.
         """
         lane = self._turn % len(self._totals)
         self._turn += 1
         jax.block_until_ready(self._totals[lane].participated)
         self._totals[lane], output = run(self._totals[lane])
         return output
+
+    def wait(self) -> None:
+        """Waits until all chunks are folded."""
+        for total in self._totals:
+            jax.block_until_ready(total.participated)
 
     def merged(self, merge: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
         """Returns the accumulator of all."""

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -15,10 +15,13 @@ from jax.sharding import Mesh
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
 from tf2jax_lite.federated.process import AggregationProcess
 
 from . import accumulate
 from .accumulate import Accumulator
+from .buffers import Arena, ArenaPool
+from .choice import choose_way
 from .cohort import Client, Cohort, round_up, stack
 from .lanes import Lanes, MeshFold
 from .strategies import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
@@ -29,6 +32,8 @@ PyTree = Any
 Execution = Literal["auto", "vmap", "scan", "unrolled", "loop"]
 # Beyond this many steps one program for all of them takes longer to compile than it saves.
 _MOST_UNROLLED = 12
+# In a chunk of clients that run one after another, bytes of batches of one step of all.
+_BATCHES_BYTES = 1 << 21
 
 
 class CohortResult(NamedTuple):
@@ -53,9 +58,10 @@ class CohortRunner:
       work: the client work.
       aggregator: what its updates are folded with.
       execution: ``"vmap"`` (clients side by side), ``"scan"`` (one after another in one program), ``"unrolled"`` (a
-        program for each client), ``"loop"`` (a program for each batch), or ``"auto"``: what suits the backend. With
+        program for each client), ``"loop"`` (a program for each batch), or ``"auto"``: see `choose_way`. With
         vmap and scan, a client with a short batch that must not be padded runs as a loop.
-      clients_per_chunk: how many clients make a chunk; 16 for each device if None. A few chunks are in memory at once.
+      clients_per_chunk: how many clients make a chunk; 16 to 128 for each device if None, by the size of a batch. A few
+        chunks are in memory at once.
       mesh: devices that share each chunk's clients (vmap and scan), of all processes of `jax.distributed`.
     """
 
@@ -64,12 +70,17 @@ class CohortRunner:
     execution: Execution = "auto"
     clients_per_chunk: int | None = None
     mesh: Mesh | None = None
+    _chosen: str | None = dataclasses.field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.execution not in get_args(Execution):
             raise InputError(f"client_execution is one of {', '.join(get_args(Execution))}; not {self.execution!r}")
         if self.clients_per_chunk is not None and self.clients_per_chunk < 1:
             raise InputError(f"clients_per_chunk is at least 1, not {self.clients_per_chunk}")
+        if self.mesh is not None and self.execution in ("unrolled", "loop"):
+            raise InputError(
+                f"a mesh shares chunks of clients: client_execution is 'auto', 'vmap' or 'scan', not {self.execution!r}"
+            )
 
     def run(self, context: Context, cohort: Cohort) -> CohortResult:
         """Runs a round's clients.
@@ -94,6 +105,7 @@ class CohortRunner:
                 seen += len(index)
                 outputs |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], output) for r, i in enumerate(index)}
             total = found.total()
+            found.close()
         dropped = cohort.count_dropped()
         counts = {
             "participated": total.participated,
@@ -103,10 +115,18 @@ class CohortRunner:
         }
         return CohortResult(total, counts, jax.device_get(outputs) if jax.tree.leaves(outputs) else {})
 
-    def _way(self) -> str:
+    def _way(self, context: Context, batch: Any, client_input: PyTree) -> str:
         if self.execution != "auto":
             return self.execution
-        return "scan" if jax.default_backend() == "cpu" else "vmap"
+        if self._chosen is None:  # once: another batch would have to be another kind of model to change it
+            way = choose_way(self.work, context, batch, client_input, alone=self.mesh is None)
+            object.__setattr__(self, "_chosen", way)
+        assert self._chosen is not None
+        return self._chosen
+
+    @functools.cached_property
+    def _arenas(self) -> ArenaPool:
+        return ArenaPool()
 
     @functools.cached_property
     def _whole(self) -> Any:
@@ -141,8 +161,20 @@ class CohortRunner:
     def _mesh_fold(self) -> MeshFold | None:
         if self.mesh is None:
             return None
-        make = make_vmap if self._way() == "vmap" else make_scan
+        way = self._chosen if self.execution == "auto" else self.execution
+        make = make_vmap if way == "vmap" else make_scan
         return MeshFold(self.mesh, make(self.work, self.aggregator), self._merge)
+
+
+def _chunk_size(clients: int, batch: Mapping[str, Any]) -> int:
+    """Returns how many clients make a chunk: few where batches are large, so that a chunk is some megabytes.
+
+    Each chunk costs a hand-over between threads. What it returns depends on the cohort's size and a batch's alone: the
+    same from round to round, or each would be compiled anew.
+    """
+    size = sum(np.asarray(value).nbytes for name, value in batch.items() if name != EXAMPLE_MASK_KEY)
+    most = 16 if not size else max(16, min(128, _BATCHES_BYTES // size))
+    return -(-clients // -(-clients // most))
 
 
 class _Round:
@@ -150,15 +182,20 @@ class _Round:
 
     def __init__(self, runner: CohortRunner, context: Context, first: Client, nobody: int):
         self._runner, self._context, self._nobody = runner, context, nobody
-        self._way = runner._way()
-        result = runner._whole.eval_shape(context, self._batches(first)[0], first.client_input)
+        batch = self._batches(first, None)[0]
+        self._way = runner._way(context, batch, first.client_input)
+        result = runner._whole.eval_shape(context, batch, first.client_input)
         self._zero = lambda: accumulate.zero(runner.aggregator, context.aggregator, nobody, result)
-        self._mesh = runner._mesh_fold if self._way in ("vmap", "scan") else None
+        self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
-        wanted = runner.clients_per_chunk or 16 * devices
+        wanted = runner.clients_per_chunk or _chunk_size(nobody, batch if self._way == "scan" else {}) * devices
         self._size = max(1, -(-min(wanted, nobody) // devices)) * devices
-        lanes = min(os.cpu_count() or 1, 4, -(-nobody // self._size)) if self._way == "scan" else 1
+        together = 1 if self._way in ("unrolled", "loop") else self._size
+        lanes = min(os.cpu_count() or 1, 4, -(-nobody // together)) if self._way != "vmap" else 1
         self._lanes = Lanes(self._zero, 1 if self._mesh is not None else lanes)
+        # One more than lanes: a chunk is stacked while each lane still reads its last one. See `Lanes.fold`.
+        self._arenas = runner._arenas.borrow(0 if self._mesh is not None else lanes + 1)
+        self._turn = 0
         if self._mesh is not None:
             self._shared = self._mesh.context(context)
             self._total = self._mesh.start(self._zero())
@@ -188,19 +225,32 @@ class _Round:
         total = self._lanes.merged(self._runner._merge)
         return total if self._mesh is None else self._runner._merge(self._mesh.merged(self._total), total)
 
+    def close(self) -> None:
+        """Gives memory back; waits until all is computed."""
+        if self._mesh is None:
+            self._lanes.wait()
+            self._runner._arenas.give_back(self._arenas)
+
     def _together(self, group: list[Client]) -> PyTree:
         steps = max(client.steps for client in group)
         exact = self._way == "vmap" and len(group) == self._size and all(client.steps == steps for client in group)
         exact = exact and self._mesh is None
-        chunk = stack(group, self._size, steps if exact else round_up(steps), self._nobody)
+        chunk = stack(group, self._size, steps if exact else round_up(steps), self._nobody, self._arena())
         if self._mesh is not None:
             self._total, output = self._mesh.fold(self._shared, self._total, chunk)
             return self._mesh.gathered(output)
         run = self._runner._vmap if self._way == "vmap" else self._runner._scan
         return self._lanes.fold(lambda total: run(self._context, total, chunk, exact))
 
+    def _arena(self) -> Arena | None:
+        """Returns the memory for what is folded next; a mesh gets copies and needs none."""
+        if not self._arenas:
+            return None
+        self._turn += 1
+        return self._arenas[self._turn % len(self._arenas)]
+
     def _alone(self, client: Client) -> PyTree:
-        batches = self._batches(client)
+        batches = self._batches(client, self._arena())
         index = np.int32(client.index)
         runner, context = self._runner, self._context
 
@@ -214,8 +264,8 @@ class _Round:
 
         return jax.tree.map(lambda leaf: leaf[None], self._lanes.fold(run))
 
-    def _batches(self, client: Client) -> list[dict[str, Any]]:
+    def _batches(self, client: Client, arena: Arena | None) -> list[dict[str, Any]]:
         if not self._runner.work.pads_batches:
             return list(client.batches())
-        chunk = stack([client], 1, client.steps, 0)
+        chunk = stack([client], 1, client.steps, 0, arena)
         return [{name: value[0, step] for name, value in chunk.batches.items()} for step in range(client.steps)]

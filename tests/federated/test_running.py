@@ -1,0 +1,169 @@
+"""How rounds are run: the choice of the way, memory that is used again, and what a CPU is given to run."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax
+
+from tests.federated import workload
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators import SumFactory
+from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
+from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
+from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
+from tf2jax_lite.federated.client_work import build_model_delta_client_work
+from tf2jax_lite.federated.convolutions import convolutions_as_products, keeps_convolution_on_cpu
+from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.running import CohortRunner
+from tf2jax_lite.federated.running.buffers import Arena, ArenaPool
+from tf2jax_lite.federated.running.choice import choose_way
+from tf2jax_lite.federated.running.strategies import Context
+
+DIMENSIONS = ("NHWC", "HWIO", "NHWC")
+
+
+def convolution(params, batch, groups=1):
+    x = lax.conv_general_dilated(
+        batch["x"], params["k"], (1, 1), "SAME", dimension_numbers=DIMENSIONS, feature_group_count=groups
+    )
+    return jnp.sum(x, axis=(1, 2))
+
+
+def grouped(params, batch):
+    return convolution(params, batch, groups=2)
+
+
+def exported(params, batch):
+    """As an artefact's StableHLO is called."""
+    shapes = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), (params, batch))
+    return jax.export.deserialize(jax.export.export(jax.jit(convolution))(*shapes).serialize(vjp_order=1)).call(
+        params, batch
+    )
+
+
+@pytest.mark.parametrize(
+    ("apply", "channels", "way"), [(convolution, 4, "scan"), (grouped, 2, "loop"), (exported, 4, "loop")]
+)
+def test_what_cannot_be_rewritten_runs_as_a_loop(apply, channels, way):
+    """XLA's CPU backend is slow at convolutions inside its loops, wherever they come from."""
+    params = {"k": np.ones((3, 3, channels, 4), np.float32)}
+    model = create_model_from_fn(params, apply, "sparse_categorical_crossentropy")
+    work = build_model_delta_client_work(model, optax.sgd(0.1))
+    context = Context(work.initialize(), (), model.init(jax.random.key(0)), jax.random.key(1), jax.random.key(2))
+    batch = {"x": np.ones((2, 5, 5, 4), np.float32), "y": np.zeros(2, np.int32)}
+    assert choose_way(work, context, batch, None) == way
+    assert choose_way(work, context, batch, None, alone=False) == "scan"
+
+
+def test_depthwise_convolutions_of_converted_models_are_no_convolutions_there():
+    """`ops.spelling` writes them as sums of shifted slices when they are lowered for a CPU."""
+    from tf2jax_lite.ops import spelling
+
+    x, kernel = np.ones((2, 5, 5, 4), np.float32), np.ones((3, 3, 1, 4), np.float32)
+
+    def plain(x, kernel):
+        return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=DIMENSIONS, feature_group_count=4)
+
+    closed = jax.make_jaxpr(plain)(x, kernel)
+    assert keeps_convolution_on_cpu(plain, x, kernel)
+    assert not keeps_convolution_on_cpu(lambda *args: spelling.emit(closed, args)[0], x, kernel)
+
+
+def test_poolings_have_the_same_gradients():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 4, (2, 7, 6, 3)).astype(np.float32)  # with ties
+
+    def pooled(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 2, 1), (1, 2, 2, 1), "SAME")
+
+    other = convolutions_as_products(pooled)
+    np.testing.assert_array_equal(other(x), pooled(x))
+    found, expected = (jax.grad(lambda x, f=f: jnp.sum(jnp.sin(f(x))))(x) for f in (other, pooled))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    text = jax.jit(jax.grad(lambda x: jnp.sum(other(x)))).lower(x).as_text()
+    assert "select_and_scatter" not in text
+
+
+def test_memory_is_used_again_and_aligned():
+    arena = Arena()
+    first = arena.empty("x", (3, 5), np.float32)
+    assert first.ctypes.data % 64 == 0
+    again = arena.empty("x", (2, 2), np.int16)
+    assert np.shares_memory(first, again) and not np.shares_memory(first, arena.empty("y", (3,), np.int8))
+    assert not np.shares_memory(first, arena.empty("x", (100,), np.float64))
+    pool = ArenaPool()
+    a, b = pool.borrow(2), pool.borrow(2)
+    assert not set(map(id, a)) & set(map(id, b))
+    pool.give_back(a)
+    assert pool.borrow(3)[:2] == a
+
+
+@pytest.mark.parametrize("way", ["scan", "vmap", "loop"])
+def test_rounds_in_threads_do_not_disturb_each_other(way):
+    """They share a runner, and more chunks than there are buffers."""
+    process = build_weighted_fed_avg(
+        workload.jax_logistic(6, 4),
+        optax.sgd(0.5),
+        client_batching=ShuffleRepeatBatchHParams(batch_size=7, fill_remainder=False),
+        client_execution=way,
+        clients_per_chunk=2,
+    )
+    cohorts = [
+        [ClientDataset(c) for c in workload.make_clients(14, seed=s, low=10, high=14, shape=(6,), classes=4)]
+        for s in range(3)
+    ]
+    state = process.initialize()
+    expected = [process.next(state, c).state.weights.trainable for c in cohorts]
+    before = jax.tree.map(np.array, expected)
+    found = [None] * len(cohorts)
+
+    def run(i):
+        for _ in range(3):
+            found[i] = process.next(state, cohorts[i]).state.weights.trainable
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(cohorts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    # What a round has returned does not change when its memory is used again.
+    jax.tree.map(np.testing.assert_array_equal, before, expected)
+
+
+def test_a_mesh_needs_chunks():
+    mesh = jax.make_mesh((1,), ("clients",))
+    work = build_model_delta_client_work(workload.jax_logistic(6, 4), optax.sgd(0.1))
+    with pytest.raises(InputError, match="a mesh shares chunks"):
+        CohortRunner(work, SumFactory().create(np.zeros(2)), "loop", mesh=mesh)
+
+
+MESH_CLIENTS = [ClientDataset(c) for c in workload.make_clients(5, seed=1, low=10, high=14, shape=(6,), classes=4)]
+MESH_OPTIONS = {"client_batching": ShuffleRepeatBatchHParams(batch_size=7, fill_remainder=False)}
+ON_A_MESH = {
+    "scaffold": (
+        lambda **k: build_scaffold(workload.jax_logistic(6, 4), 9, 0.3, **MESH_OPTIONS, **k),
+        lambda clients: list(enumerate(clients)),
+    ),
+    "kmeans": (lambda **k: build_fed_kmeans(3, (6,), **MESH_OPTIONS, **k), list),
+}
+
+
+@pytest.mark.parametrize("name", ON_A_MESH)
+def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
+    """What clients get and send one by one goes through the devices, too. test_mesh.py has more devices."""
+    build, data = ON_A_MESH[name]
+    found = []
+    for options in ({}, {"mesh": jax.make_mesh((1,), ("clients",))}):
+        process = build(**options)
+        state = process.initialize()
+        for _ in range(2):
+            state, metrics = process.next(state, [*data(MESH_CLIENTS)])
+        assert int(metrics["clients"]["participated"]) == 5
+        found.append(process.get_model_weights(state))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *found)

@@ -1,0 +1,46 @@
+"""Which way a cohort runs where the user does not say: by backend, and by what the clients' steps are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tf2jax_lite.federated.client_work import ClientWork
+from tf2jax_lite.federated.convolutions import keeps_convolution_on_cpu
+
+from .strategies import Context, client_key
+
+__all__ = ["choose_way"]
+
+
+def choose_way(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:
+    """Returns ``"vmap"``, ``"scan"`` or ``"loop"``; `benchmarks/federated.py` measures that it is the fastest.
+
+    - On accelerators clients run side by side.
+    - On a CPU they run one after another in one program: side by side, their weights would not stay in the cache, and a
+      product of stacked matrices is slower there than a product.
+    - A step that still holds a convolution (in an artefact's StableHLO, which cannot be rewritten) must not run inside
+      a loop of XLA's on a CPU: each step is a program of its own.
+
+    Args:
+      work: the client work.
+      context: of the round.
+      batch: a client's batch, for its shapes.
+      client_input: what the algorithm passes for the client, or None.
+      alone: whether clients may run one by one; a mesh needs chunks.
+    """
+    if jax.default_backend() != "cpu":
+        return "vmap"
+    if not alone:
+        return "scan"
+
+    def start(context: Context, client_input: Any) -> Any:
+        return work.client_init(context.work, context.message, client_key(context, jnp.int32(0)), client_input)
+
+    def step(context: Context, carry: Any, batch: Any) -> Any:
+        return work.client_step(context.work, context.message, carry, batch)
+
+    carry = jax.eval_shape(start, context, client_input)
+    return "loop" if keeps_convolution_on_cpu(step, context, carry, batch) else "scan"

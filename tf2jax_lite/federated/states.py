@@ -1,0 +1,164 @@
+"""Training states as named arrays, and back with the same bits: what checkpoints hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import CheckpointError, InputError
+
+__all__ = ["ByClient", "restored_state", "state_arrays"]
+
+PyTree = Any
+_SEPARATOR = "/"
+_IDS = "ids"
+
+
+@jax.tree_util.register_pytree_node_class
+class ByClient(Mapping[Hashable, PyTree]):
+    """What a server keeps for each client: an immutable mapping from client ids, in the order in which they came.
+
+    Args:
+      like: what a client without an entry has; entries have its structure, shapes and dtypes.
+      entries: id to entry.
+    """
+
+    def __init__(self, like: PyTree, entries: Mapping[Hashable, PyTree] | None = None):
+        self.like = like
+        self._entries = dict(entries or {})
+
+    def __getitem__(self, client_id: Hashable) -> PyTree:
+        return self._entries[client_id]
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"ByClient({len(self)} clients)"
+
+    def of(self, client_id: Hashable) -> PyTree:
+        """Returns a client's entry, or what those without one have."""
+        return self._entries.get(client_id, self.like)
+
+    def updated(self, entries: Mapping[Hashable, PyTree]) -> ByClient:
+        """Returns a mapping with these entries added or replaced."""
+        return ByClient(self.like, {**self._entries, **entries})
+
+    def tree_flatten(self) -> tuple[Any, tuple[Hashable, ...]]:
+        """Returns children and ids, for JAX."""
+        return (self.like, *self._entries.values()), tuple(self._entries)
+
+    @classmethod
+    def tree_unflatten(cls, ids: tuple[Hashable, ...], children: Any) -> ByClient:
+        """Puts children and ids together again, for JAX."""
+        like, *entries = children
+        return cls(like, dict(zip(ids, entries, strict=True)))
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _numbers(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _named_leaves(state: PyTree) -> list[tuple[str, Any]]:
+    """Returns leaves by path; a `ByClient` counts as one."""
+    found = jax.tree.leaves_with_path(state, is_leaf=lambda leaf: isinstance(leaf, ByClient))
+    named = [(jax.tree_util.keystr(path, simple=True, separator=_SEPARATOR), leaf) for path, leaf in found]
+    names = [name for name, _ in named]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"the state has two leaves named {twice!r}; a checkpoint cannot tell them apart")
+    return named
+
+
+def state_arrays(state: PyTree) -> dict[str, np.ndarray]:
+    """Returns a state's arrays by path. JAX keys become their numbers, a `ByClient` stacked arrays and its ids.
+
+    Raises:
+      InputError: two leaves have one path, or a client's id is neither text nor an integer.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, leaf in _named_leaves(state):
+        if not isinstance(leaf, ByClient):
+            found[name] = _numbers(leaf)
+            continue
+        found[f"{name}/{_IDS}"] = np.frombuffer(json.dumps([_plain_id(i) for i in leaf]).encode(), np.uint8)
+        entries = [state_arrays(entry) for entry in leaf.values()]
+        for part in entries[0] if entries else ():
+            found[f"{name}/of/{part}"] = np.stack([entry[part] for entry in entries])
+    return found
+
+
+def _plain_id(client_id: Hashable) -> str | int:
+    if isinstance(client_id, str):
+        return client_id
+    if isinstance(client_id, (int, np.integer)) and not isinstance(client_id, bool):
+        return int(client_id)
+    raise InputError(f"a checkpoint keeps client ids that are text or integers, not {client_id!r}")
+
+
+def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
+    """Puts a state together again.
+
+    Args:
+      template: a new state of the same training; its structure, shapes, dtypes and kinds of keys.
+      arrays: what `state_arrays` gave.
+
+    Raises:
+      CheckpointError: an array is missing, has another shape or dtype, or is not of such a state.
+    """
+    rest = dict(arrays)
+    leaves = []
+    for name, leaf in _named_leaves(template):
+        if isinstance(leaf, ByClient):
+            leaves.append(_restored_clients(name, leaf, rest))
+        else:
+            leaves.append(_restored_leaf(name, leaf, rest.pop(name, None)))
+    if rest:
+        # Dropping them silently would make a resumed run another one.
+        raise CheckpointError(f"the checkpoint has {min(rest)!r}, which a new state of this training has not")
+    form = jax.tree.structure(template, is_leaf=lambda leaf: isinstance(leaf, ByClient))
+    return jax.tree.unflatten(form, leaves)
+
+
+def _restored_leaf(name: str, leaf: Any, value: np.ndarray | None) -> Any:
+    if value is None:
+        raise CheckpointError(f"the checkpoint lacks {name!r}: it is of another algorithm or model")
+    raw = _numbers(leaf)
+    # A scalar may come back with one axis: Orbax gives scalars as Python numbers.
+    if value.dtype != raw.dtype or (value.shape != raw.shape and not value.size == raw.size == 1):
+        raise CheckpointError(f"the checkpoint's {name!r} is {value.dtype}{value.shape}, not {raw.dtype}{raw.shape}")
+    array = jnp.asarray(value.reshape(raw.shape))
+    return jax.random.wrap_key_data(array, impl=str(jax.random.key_impl(leaf))) if _is_key(leaf) else array
+
+
+def _restored_clients(name: str, leaf: ByClient, arrays: dict[str, np.ndarray]) -> ByClient:
+    ids = arrays.pop(f"{name}/{_IDS}", None)
+    if ids is None:
+        raise CheckpointError(f"the checkpoint lacks {name + '/' + _IDS!r}: it is of another algorithm")
+    try:
+        known = json.loads(ids.tobytes())
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's {name!r} is damaged: {error}") from error
+    prefix = f"{name}/of/"
+    stacked = {key.removeprefix(prefix): arrays.pop(key) for key in list(arrays) if key.startswith(prefix)}
+    if any(len(value) != len(known) for value in stacked.values()):
+        raise CheckpointError(
+            f"the checkpoint's {name!r} is damaged: it has {len(known)} ids and other numbers of entries"
+        )
+    entries = {
+        client_id: jax.device_get(restored_state(leaf.like, {part: value[row] for part, value in stacked.items()}))
+        for row, client_id in enumerate(known)
+    }
+    return ByClient(leaf.like, entries)
