@@ -84,7 +84,10 @@ def check(case):
     def run(f):
         def total(*inexact):
             full = _merged(args, inexact)
-            return sum(jnp.sum(jnp.real(v) * jnp.cos(jnp.arange(v.size).reshape(v.shape))) for v in _inexact(f(*full)))
+            return sum(
+                jnp.sum((jnp.real(v) + jnp.imag(v)) * jnp.cos(jnp.arange(v.size).reshape(v.shape)))
+                for v in _inexact(f(*full))
+            )
 
         def everything(*full):
             out = {"value": jax.tree.leaves(f(*full))}
@@ -93,14 +96,14 @@ def check(case):
                 out["vmap"] = jax.tree.leaves(jax.vmap(f)(*(jnp.stack([v, v[::-1] if v.ndim else v]) for v in full)))
             if case.grad:
                 which = tuple(range(len(inexact)))
-                out["grad"] = jax.grad(total, which)(*inexact)
+                grad = jax.grad(total, which) if not _complex(inexact) else _pulled(total)
+                out["grad"] = grad(*inexact)
                 tangents = [jnp.ones_like(v) for v in inexact]
                 out["jvp"] = jax.jvp(total, inexact, tangents)[1]
                 if not case.second:
                     return out
-                out["second"] = jax.grad(lambda *x: sum(jnp.sum(jnp.sin(g)) for g in jax.grad(total, which)(*x)))(
-                    *inexact
-                )
+                second = lambda *x: sum(jnp.sum(jnp.sin(jnp.real(g) + jnp.imag(g))) for g in grad(*x))  # noqa: E731
+                out["second"] = (_pulled(second) if _complex(inexact) else jax.grad(second))(*inexact)
             return out
 
         return everything(*args)
@@ -109,6 +112,15 @@ def check(case):
     got, want = jax.jit(lambda: (run(fn), run(case.fn)))() if case.jit else (run(fn), run(case.fn))
     for key in want:
         same(got[key], want[key], case.tol if key == "value" else 20 * case.tol)
+
+
+def _complex(arrays):
+    return any(jnp.iscomplexobj(v) for v in arrays)
+
+
+def _pulled(fn):
+    """The gradient of a real function of complex numbers."""
+    return lambda *x: jax.vjp(fn, *x)[1](jnp.float32(1))
 
 
 def _inexact(tree):

@@ -26,11 +26,12 @@ from . import (  # noqa: F401
     shapes,
     sort,
 )
+from .idioms import parse
 from .interpreter import Run, forced, is_static
-from .mlir import parse
+from .isolation import check_payload
 from .module import TOKEN, Function, Module, TensorType, TokenType
 
-__all__ = ["evaluate", "from_stablehlo", "main_function", "parse"]
+__all__ = ["check_payload", "evaluate", "from_stablehlo", "main_function", "parse"]
 
 
 def main_function(module: Module) -> Function:

@@ -5,7 +5,6 @@ Used: ``jax.extend.mlir`` (a documented part of JAX) and its ``ir``, ``stablehlo
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Mapping
@@ -15,11 +14,13 @@ import ml_dtypes
 import numpy as np
 
 from tf2jax_lite.errors import InvalidModelError, Tf2JaxError, UnsupportedError
+from tf2jax_lite.limits import check_bytes
 
+from .isolation import check_payload
 from .module import TOKEN, Function, Module, Op, Region, TensorType, finish
 from .patterns import restore
 
-__all__ = ["parse"]
+__all__ = ["read"]
 
 # Regions within regions: what compilers write has a handful of levels; a crafted file could exhaust the stack.
 _MAX_DEPTH = 100
@@ -129,9 +130,12 @@ _ENUM = re.compile(r"#(?:stablehlo|chlo)<\w+ (\w+)>")
 _STRUCTURE = re.compile(r"#stablehlo\.(\w+)<")
 
 
-@functools.lru_cache(maxsize=16)
-def parse(payload: bytes | str) -> Module:
+def read(payload: bytes | str, *, own: bool = False) -> Module:
     """Reads a module: the portable artifact that jax.export and XlaCallModule hold, MLIR bytecode, or text.
+
+    Args:
+      payload: the module.
+      own: whether this process wrote it; one from elsewhere is read in another process first (`isolation`).
 
     Raises:
       InvalidModelError: the payload is damaged, or no StableHLO.
@@ -143,6 +147,8 @@ def parse(payload: bytes | str) -> Module:
 
     if not payload:
         raise InvalidModelError("the StableHLO payload is empty.")
+    if not own:
+        check_payload(payload)
     try:
         if isinstance(payload, str) or not payload.startswith(b"ML\xefR"):
             text = payload if isinstance(payload, str) else payload.decode()
@@ -223,6 +229,8 @@ class _Reader:
 
     def op(self, op: Any, operands: tuple[int, ...], numbers: dict[Any, int], made: Mapping[int, Op], depth: int) -> Op:
         types = tuple(self.type(v.type) for v in op.results)
+        if op.name == "stablehlo.iota" and isinstance(types[0], TensorType) and types[0].is_static:
+            check_bytes((d or 0 for d in types[0].shape), types[0].dtype.itemsize, "an iota of the StableHLO module")
         if op.name == "stablehlo.constant":
             attrs = {"value": self.constant(op, types[0])}
         else:
@@ -343,6 +351,7 @@ def _dense(attr: Any, text: str | None, type_: TensorType) -> np.ndarray:
     if len(shape) != len(type_.shape):
         raise InvalidModelError("a constant with dynamic dimensions")
     dtype = type_.dtype
+    check_bytes(shape, dtype.itemsize, "a constant of the StableHLO module")
     if math.prod(shape) == 0:
         return np.zeros(shape, dtype)
     if attr is not None and getattr(attr, "is_splat", False):

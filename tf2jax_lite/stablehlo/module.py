@@ -17,6 +17,7 @@ __all__ = [
     "Region",
     "TensorType",
     "TokenType",
+    "effects_of",
     "finish",
     "free_values",
     "numbers",
@@ -123,6 +124,20 @@ def _has_effect(op: Op, effectful: Callable[[str], bool]) -> bool:
     if op.name in ("func.call", "stablehlo.composite"):
         return effectful(str(op.attrs.get("callee", op.attrs.get("decomposition", ""))))
     return any(_has_effect(inner, effectful) for region in op.regions for inner in region.ops)
+
+
+def effects_of(functions: Mapping[str, Function]) -> Callable[[str], bool]:
+    """Returns a function that says whether calling a function, by its name, does more than make results."""
+    found: dict[str, bool] = {}
+
+    def effectful(name: str) -> bool:
+        if name not in found:
+            found[name] = True  # of functions that call themselves, and of what is not in the module
+            if name in functions:
+                found[name] = any(_has_effect(op, effectful) for op in functions[name].body.ops)
+        return found[name]
+
+    return effectful
 
 
 def free_values(region: Region) -> set[int]:

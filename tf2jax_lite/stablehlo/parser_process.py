@@ -1,0 +1,97 @@
+"""Parses StableHLO in a process of its own, which may crash: run as a script, with jaxlib alone.
+
+Reads ``<length: 8 bytes><payload>`` from standard input, over and over, and answers each with one byte: ``y`` if MLIR
+reads the payload, ``n`` if it says that it cannot, ``m`` if that takes too much memory. A payload that makes MLIR crash
+gives no answer at all.
+"""
+
+import sys
+
+
+def _look(ir, root):
+    """Reads what the reader will read: text that is not UTF-8 ends the process, as of jaxlib 0.10."""
+    stack = [root]
+    while stack:
+        op = stack.pop()
+        location = op.location
+        if getattr(location, "is_a_name", lambda: True)():
+            str(getattr(location, "name_str", ""))
+        for entry in op.attributes:
+            name = entry if isinstance(entry, str) else entry.name
+            try:
+                _look_at_attribute(ir, op.attributes[name])
+            except TypeError:  # complex constants have no bindings
+                op.get_asm(use_local_scope=True)
+        for value in op.results:
+            str(value.type)
+        for region in op.regions:
+            for block in region.blocks:
+                for argument in block.arguments:
+                    str(argument.type)
+                stack.extend(inner.operation for inner in block.operations)
+
+
+def _look_at_attribute(ir, attribute):
+    stack = [attribute]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, ir.StringAttr):
+            raw = getattr(item, "value_bytes", None)
+            str(item.value if raw is None else raw)
+        elif isinstance(item, ir.FlatSymbolRefAttr):
+            str(item.value)
+        elif isinstance(item, ir.ArrayAttr):
+            stack.extend(item)
+        elif isinstance(item, ir.DictAttr):
+            for entry in item:
+                str(entry.name)
+                stack.append(entry.attr)
+        else:
+            str(item)
+
+
+def _limit_memory(size):
+    """Counts in damaged bytecode can ask for gigabytes; what is read well takes some dozen times its own size."""
+    try:
+        import resource
+
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29) + 200 * size, hard))
+    except (ImportError, OSError, ValueError):
+        pass  # there are no such limits here
+
+
+def _serve() -> None:
+    sys.path[:] = sys.argv[1:]
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+
+    source, answers = sys.stdin.buffer, sys.stdout.buffer
+    answers.write(b"r")
+    answers.flush()
+    while head := source.read(8):
+        payload = source.read(int.from_bytes(head, "little"))
+        _limit_memory(len(payload))
+        try:
+            with ir.Context() as context:
+                context.enable_multithreading(False)  # a thread for each core would count against the limit
+                for dialect in (stablehlo, chlo, sdy):
+                    dialect.register_dialect(context)
+                if payload.startswith(b"ML\xefR"):
+                    module = stablehlo.deserialize_portable_artifact(context, payload)
+                else:
+                    module = ir.Module.parse(payload.decode(), context)
+                _look(ir, module.operation)
+            answer = b"y"
+        except MemoryError:
+            answer = b"m"
+        except Exception:
+            answer = b"n"
+        answers.write(answer)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()
