@@ -1,0 +1,76 @@
+"""Checkpoints and initializers that ask for more memory than their files hold."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+import tf2jax_lite
+from tf2jax_lite.errors import InvalidModelError, LimitError
+from tf2jax_lite.loading import checkpoints
+from tf2jax_lite.loading.checkpoints import Checkpoint
+from tf2jax_lite.loading.initial_values import initial_values
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    checkpoint = tf.train.Checkpoint(v=tf.Variable(np.arange(6.0).reshape(2, 3)))
+    return checkpoint.write(str(tmp_path / "point"))
+
+
+def test_a_checkpoint_is_read(prefix):
+    found = Checkpoint(prefix)
+    np.testing.assert_array_equal(found.read(("v/.ATTRIBUTES/VARIABLE_VALUE", "")), np.arange(6.0).reshape(2, 3))
+
+
+def test_tensors_larger_than_their_files(prefix, monkeypatch):
+    """The index is protected by checksums, so the reader itself is made to say what a crafted one would."""
+    load = tf.train.load_checkpoint
+
+    class Reader:
+        def __init__(self, path):
+            self._reader = load(path)
+
+        def get_variable_to_shape_map(self):
+            return {"v/.ATTRIBUTES/VARIABLE_VALUE": [1 << 20, 1 << 20]}
+
+        def get_variable_to_dtype_map(self):
+            return self._reader.get_variable_to_dtype_map()
+
+    monkeypatch.setattr(checkpoints.tf.train, "load_checkpoint", Reader)
+    with pytest.raises(InvalidModelError, match="more than the"):
+        Checkpoint(prefix)
+
+
+@pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
+def test_damaged_checkpoints(prefix, part):
+    data = Path(f"{prefix}.{part}").read_bytes()
+    for at in range(0, len(data), max(1, len(data) // 16)):
+        broken = bytearray(data)
+        broken[at] ^= 0x55
+        Path(f"{prefix}.{part}").write_bytes(broken)
+        try:
+            found = Checkpoint(prefix)
+            found.read(("v/.ATTRIBUTES/VARIABLE_VALUE", ""))
+        except InvalidModelError:
+            pass
+
+
+def test_initializers_that_would_make_much():
+    """Nothing but the initializer says how large the value is; the sum of it alone would be one number."""
+    with tf.Graph().as_default() as graph:
+        big = tf.random.uniform(tf.constant([1 << 20, 1 << 18]), name="big")
+        v = tf.compat.v1.get_variable("v", initializer=tf.constant(0.0), use_resource=True)
+        tf.compat.v1.assign(v, tf.reduce_sum(big), name="set")
+    proto = graph_pb2.GraphDef()
+    for node in graph.as_graph_def().node:
+        if node.op != "AssignVariableOp" or node.name.startswith("set"):
+            proto.node.add().CopyFrom(node)
+    with pytest.raises(LimitError, match="initializer of 'v'"):
+        initial_values(proto, ["v"])
+    small = graph_pb2.GraphDef()
+    small.CopyFrom(graph.as_graph_def())
+    assert initial_values(small, ["v"])["v"] == 0
+    assert tf2jax_lite.get_config("max_constant_bytes") == 1 << 31

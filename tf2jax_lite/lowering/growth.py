@@ -1,0 +1,54 @@
+"""Constants that would grow too large while they are computed: refused before memory is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.limits import check_bytes
+from tf2jax_lite.ops.growth import broadcast_elements
+
+from .plan import Step
+
+__all__ = ["check_forms", "check_growth"]
+
+# Results of inputs this small are not worth a look, unless the op makes much from little.
+_SMALL = 1024
+
+
+def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: int) -> None:
+    """Looks at what a node would make of values that are all known while tracing.
+
+    Args:
+      step: the node.
+      inputs: its inputs, flat.
+      args: its inputs as its op takes them.
+      limit: ``config.max_constant_bytes``.
+
+    Raises:
+      LimitError: a result would take more.
+    """
+    if step.op.elements is not None:
+        found = step.op.elements(*args, **step.kwargs)
+    else:
+        sizes = [int(np.size(v)) if isinstance(v, np.ndarray) else 1 for v in inputs]
+        if not sizes or math.prod(sorted(sizes)[-2:]) <= _SMALL or len(sizes) > _SMALL:
+            found = sum(sizes)
+        else:
+            found = broadcast_elements([v for v in inputs if isinstance(v, np.ndarray)])
+    if found is not None:
+        dtype = step.dtypes[0] if step.dtypes else None
+        check_bytes((found,), 8 if dtype is None else dtype.itemsize, "a constant that this node computes", limit=limit)
+
+
+def check_forms(forms: Sequence[Any], limit: int) -> None:
+    """Looks at the shapes of results before they are computed from constants.
+
+    Raises:
+      LimitError: one of them would take more than ``limit`` bytes.
+    """
+    for form in forms:
+        check_bytes(form.shape, np.dtype(form.dtype).itemsize, "a constant that this node computes", limit=limit)
