@@ -1,0 +1,187 @@
+"""``python -m tests.random_graphs --count N --seed S --json OUT``: many random graphs, and what came of them.
+
+The answer, OUT, is written again after every few graphs. ``--resume`` goes on where OUT ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import gc
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# Half the time is compiling.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
+    " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def main() -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.random_graphs", description=__doc__)
+    parser.add_argument("--count", type=int, default=1000, help="how many graphs")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, required=True, help="where the figures go")
+    parser.add_argument("--findings", type=Path, help="a folder for what differs: each as text, made small")
+    parser.add_argument("--cache", type=Path, help="a folder that keeps compiled programs for the next run")
+    parser.add_argument("--resume", action="store_true", help="go on with the figures that are there")
+    parser.add_argument("--merge", type=Path, nargs="*", help="only add up the figures of other runs")
+    parser.add_argument("--minutes", type=float, help="stop after so long")
+    options = parser.parse_args()
+    if options.merge:
+        figures = Figures(options)
+        pages = [json.loads(path.read_text()) for path in options.merge]
+        for page in pages:
+            figures.add(page["state"])
+        ran = [f"{page['command']} (stopped after {page['state']['done']})" for page in pages]
+        figures.write("; ".join(ran), keep_state=False)
+        return
+    import jax
+
+    if options.cache is not None:
+        jax.config.update("jax_compilation_cache_dir", str(options.cache))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    figures = Figures(options)
+    figures.run()
+    sys.exit(1 if figures.different else 0)
+
+
+class Figures:
+    """What the page needs to know, kept up to date in a file."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.done = self.nodes = self.jitted = self.values = self.seconds = 0
+        self.refused = 0
+        self.seen: set[int] = set()
+        self.forget = 150
+        self.different: list[list[Any]] = []
+        self.explained: collections.Counter[str] = collections.Counter()
+        self.ops: collections.Counter[str] = collections.Counter()
+        if options.resume and options.json.exists():
+            self.add(json.loads(options.json.read_text())["state"])
+
+    def add(self, state: dict[str, Any]) -> None:
+        """Adds what another run found."""
+        for name, value in state.items():
+            setattr(
+                self, name, getattr(self, name) + (collections.Counter(value) if isinstance(value, dict) else value)
+            )
+
+    def run(self) -> None:
+        """Draws and checks programs, by hypothesis, in rounds of which each has a seed of its own."""
+        import hypothesis
+        import jax
+
+        from .generate import programs
+        from .programs import Program
+
+        end = time.time() + 60 * (self.options.minutes or 1e9)
+        strategy = programs()
+        while self.done < self.options.count and time.time() < end:
+            begin = time.time()
+
+            @hypothesis.seed(hash((self.options.seed, self.done)))
+            @hypothesis.settings(
+                max_examples=20,
+                phases=[hypothesis.Phase.generate],
+                database=None,
+                deadline=None,
+                suppress_health_check=list(hypothesis.HealthCheck),
+            )
+            @hypothesis.given(strategy)
+            def one_round(program: Program) -> None:
+                if self.done < self.options.count and time.time() < end:
+                    self.one(program)
+
+            one_round()
+            if len(self.seen) >= self.forget:  # thousands of compiled programs take gigabytes
+                self.forget = len(self.seen) + 150
+                jax.clear_caches()
+                gc.collect()
+            self.seconds += time.time() - begin
+            self.write()
+
+    def one(self, program: Any) -> None:
+        """Checks one program."""
+        from .oracle import check
+        from .programs import Refused, show
+        from .shrink import shrink
+
+        text = hash(show(program))  # hypothesis begins each round with the simplest
+        if text in self.seen or not program.nodes:
+            return
+        self.seen.add(text)
+        try:
+            outcome = check(program)
+        except Refused:
+            self.refused += 1
+            return
+        self.done += 1
+        self.nodes += program.size()
+        self.values += outcome.values
+        self.jitted += outcome.jitted
+        self.explained.update(outcome.explained)
+        self.ops.update(set().union(*(node.ops() for node in program.nodes)))
+        if outcome.finding is None:
+            return
+        small, finding = shrink(program, outcome.finding)
+        number = len(self.different)
+        self.different.append([finding.op, finding.kind, finding.how, small.size(), finding.message.strip()[:300]])
+        if self.options.findings is not None:
+            self.options.findings.mkdir(parents=True, exist_ok=True)
+            path = self.options.findings / f"{finding.op or finding.kind}-{self.options.seed}-{number}.txt"
+            path.write_text(f"{finding.kind} {finding.how} node {finding.number}\n{finding.message}\n\n{show(small)}\n")
+
+    def write(self, command: str = "", keep_state: bool = True) -> None:
+        """Writes the figures; with the state from which another run can go on."""
+        from tf2jax_lite.lowering import known_ops
+
+        seen = len(set(self.ops) & set(known_ops()))
+        state = {
+            name: getattr(self, name)
+            for name in ("done", "nodes", "jitted", "values", "seconds", "refused", "different", "explained", "ops")
+        }
+        page = {
+            "title": "Random graphs",
+            "command": command
+            or f"python -m tests.random_graphs --count {self.options.count} --seed {self.options.seed}",
+            "columns": ["what", "number"],
+            "rows": [
+                ["graphs that TensorFlow and the converted program ran", self.done],
+                ["of these also compiled (jax.jit)", self.jitted],
+                ["nodes, inner ones included", self.nodes],
+                ["values compared", self.values],
+                ["registered ops met", seen],
+                ["graphs that differed when they ran", len(self.different)],
+                *(
+                    [f"{kind} of {op}, {how}, made small: {size} node(s)", 1]
+                    for op, kind, how, size, _ in self.different
+                ),
+                *([f"values that differ, explained: {why}", n] for why, n in sorted(self.explained.items())),
+            ],
+            "notes": [
+                "Explained, each value by running its node alone in TensorFlow: 'inputs', the node agrees on the "
+                "converted program's own inputs; 'rounding', it lies within what the rounding of its inputs makes; "
+                "'float64', it is as near to TensorFlow's float64 result as TensorFlow's own; 'bound', a result whose "
+                "size depends on data is refused under jit, as documented; 'refused', TensorFlow refuses the converted "
+                "program's inputs.",
+            ],
+        }
+        if keep_state:
+            page["state"] = state
+        self.options.json.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.options.json.with_suffix(".partial")
+        temporary.write_text(json.dumps(page, indent=1))
+        temporary.replace(self.options.json)
+
+
+if __name__ == "__main__":
+    main()

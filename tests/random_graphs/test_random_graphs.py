@@ -1,0 +1,127 @@
+"""A fixed slice of random graphs, and what would be missed if the oracle were blind."""
+
+import random
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+
+from . import generate, oracle
+from .programs import PARAM, Node, Program, Ref, Refused, show
+from .shrink import shrink
+
+X = np.float32([0.5, -1.0, 2.0])
+
+
+def report(program, finding):
+    small, finding = shrink(program, finding)
+    return f"{finding.kind} {finding.how} {finding.op}: {finding.message}\n{show(small)}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_few(seed):
+    rng = random.Random(seed)
+    program = generate.write([rng.randrange(2**32) for _ in range(20)], 4 + 4 * seed)
+    try:
+        outcome = oracle.check(program)
+    except Refused:
+        pytest.skip("TensorFlow's shape functions refuse it")
+    assert outcome.values
+    assert outcome.finding is None, report(program, outcome.finding)
+
+
+@pytest.mark.slow
+def test_many():
+    """Here hypothesis makes what differs small; ``python -m tests.random_graphs`` has a shrinker of its own."""
+
+    @hypothesis.settings(
+        max_examples=200, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    )
+    @hypothesis.given(generate.programs())
+    def run(program):
+        try:
+            outcome = oracle.check(program)
+        except Refused:
+            hypothesis.reject()
+        assert outcome.finding is None, report(program, outcome.finding)
+
+    run()
+
+
+def chain():
+    """Twelve nodes, of which one is a Softplus."""
+    nodes = [Node(0, "op", "Sin", (Ref(PARAM, 0),))]
+    for i in range(1, 12):
+        nodes.append(Node(i, "op", "Softplus" if i == 6 else "Cos" if i % 2 else "Tanh", (Ref(i - 1, 0),)))
+    return Program((X,), tuple(nodes))
+
+
+def test_a_right_chain_has_no_finding():
+    assert oracle.check(chain()).finding is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        (lambda features: jax.nn.softplus(features) * 1.0001, "value"),
+        # The lowering itself refuses what is not of the recorded dtype.
+        (lambda features: jax.nn.softplus(features).astype(jnp.float64), "LoweringError"),
+        (lambda features: jax.nn.softplus(features)[:2], "shape"),
+    ],
+)
+def test_a_wrong_op_is_found_and_made_small(wrong, kind):
+    with tf2jax.override_op("Softplus", wrong):
+        finding = oracle.check(chain()).finding
+        assert finding is not None and (finding.kind, finding.op) == (kind, "Softplus")
+        small, finding = shrink(chain(), finding)
+    assert [node.op for node in small.nodes] == ["Softplus"]
+    assert finding.kind == kind
+
+
+def test_a_wrong_op_within_a_loop_is_found():
+    body = Program((X,), (Node(0, "op", "Sin", (Ref(PARAM, 0),)), Node(1, "op", "Tanh", (Ref(0, 0),))), (Ref(1, 0),))
+    settings = {"count": 3, "limit": None, "stack": True}
+    loop = Program((X,), (Node(0, "while", "", (Ref(PARAM, 0),), settings, (body,)),))
+    assert oracle.check(loop).finding is None
+    with tf2jax.override_op("Sin", lambda x: jnp.sin(x) * 1.001):
+        finding = oracle.check(loop).finding
+    assert finding is not None and finding.op == "while"
+
+
+def test_round_off_is_no_finding():
+    """A sum that cancels: any order of summation is right."""
+    rng = np.random.default_rng(0)
+    x = np.float32(rng.normal(size=3000) * 1e3)
+    x[-1] = -x[:-1].astype(np.float64).sum()
+    program = Program((x,), (Node(0, "op", "Sum", (Ref(PARAM, 0), np.array([0], np.int32))),))
+    assert oracle.check(program).finding is None
+
+
+def test_variables_that_inner_nodes_write_are_judged_by_what_they_then_hold():
+    # The branch computes in float32, so what the variable holds afterwards is known to that precision only.
+    inside = Program(
+        params=(X,),
+        nodes=(
+            Node(0, "op", "Tanh", (Ref(PARAM, 0),)),
+            Node(1, "op", "Cast", (Ref(0, 0),), {"DstT": tf.float64}),
+            Node(2, "op", "Sum", (Ref(1, 0), np.int32([0]))),
+            Node(3, "add", "w", (Ref(2, 0),)),
+        ),
+        results=(Ref(3, 0),),
+    )
+    other = Program(params=(X,), nodes=(Node(0, "read", "w"),), results=(Ref(0, 0),))
+    program = Program(
+        params=(X, np.bool_(True)),
+        nodes=(
+            Node(0, "cond", inputs=(Ref(PARAM, 1), Ref(PARAM, 0)), bodies=(inside, other)),
+            Node(1, "read", "w"),
+            Node(2, "add", "w", (np.float64(1.0),)),
+        ),
+        variables={"w": np.float64(2.0)},
+    )
+    assert oracle.check(program).finding is None

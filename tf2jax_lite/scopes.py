@@ -1,0 +1,53 @@
+"""What holds for a ``with`` block in the current thread or task."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+__all__ = ["Scoped"]
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(eq=False)
+class _Entry(Generic[T]):
+    value: T
+    ended: bool = False
+
+
+class Scoped(Generic[T]):
+    """Values in force, innermost last. Each thread starts with none; a task starts with those of who started it.
+
+    Blocks may end in any order, and in another thread than they began in: generators do that to those in them. (While
+    a generator is suspended inside of a block, its value is in force for its caller, as with ``numpy.errstate``.)
+
+    Args:
+      name: for debugging.
+    """
+
+    def __init__(self, name: str):
+        self._entries: contextvars.ContextVar[tuple[_Entry[T], ...]] = contextvars.ContextVar(name, default=())
+
+    def values(self) -> tuple[T, ...]:
+        """Returns what is in force here."""
+        return tuple([entry.value for entry in self._entries.get() if not entry.ended])
+
+    @contextlib.contextmanager
+    def holding(self, value: T) -> Iterator[None]:
+        """Puts a value in force for a ``with`` block."""
+        entry = _Entry(value)
+        self._entries.set((*self._entries.get(), entry))
+        try:
+            yield
+        finally:
+            # A token of the ContextVar would bring back what was there before the block: too much, if another block
+            # that began before it has ended since.
+            here = self._entries.get()
+            if any(e is entry for e in here):
+                self._entries.set(tuple([e for e in here if e is not entry]))
+            else:
+                entry.ended = True  # ends elsewhere: whoever still has it must not use it
