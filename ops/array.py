@@ -16,6 +16,7 @@ from tf2jax_lite.errors import OpError
 
 # Families of their own that are loaded with this one.
 from . import blocks as _blocks  # noqa: F401
+from . import growth
 from . import matrix_diag as _matrix_diag  # noqa: F401
 from . import pad as _pad  # noqa: F401
 from . import slicing as _slicing  # noqa: F401
@@ -360,7 +361,7 @@ def _host_tile(input: Any, multiples: Any) -> Any:
     return tile(as_array(input), multiples)
 
 
-@op("Tile", host=_host_tile)
+@op("Tile", host=_host_tile, elements=growth.repeated)
 def tile(input: Any, multiples: Static) -> Any:
     """Repeats. See tf.raw_ops.Tile."""
     x = jnp.asarray(input)
@@ -479,7 +480,7 @@ def _roll(x: Any, shift: Any, axis: int) -> Any:
     return lax.dynamic_slice_in_dim(lax.concatenate([x, x], axis), start, size, axis)
 
 
-@op("OneHot")
+@op("OneHot", elements=growth.count(1))
 def one_hot(indices: Any, depth: Static, on_value: Any, off_value: Any, *, axis: int = -1) -> Any:
     """Returns ``on_value`` where the position is the index, ``off_value`` elsewhere. See tf.raw_ops.OneHot."""
     indices = jnp.asarray(indices)

@@ -48,7 +48,8 @@ def _in_rows(indices: Any, values: Any, batch: int) -> tuple[Any, Any]:
         rows[owner, np.arange(count) - np.searchsorted(owner, owner)] = labels
         return rows, lengths
     indices, values = jnp.asarray(indices), jnp.asarray(values)
-    owner = indices[:, 0]
+    # Entries that only pad to a bound have index -1, which JAX would take for the last row.
+    owner = jnp.where(indices[:, 0] < 0, batch, indices[:, 0])
     order = jnp.arange(count, dtype=np.int32)
     first = jnp.full(batch, count, np.int32).at[owner].min(order, mode="drop")
     place = order - first.at[owner].get(mode="clip")

@@ -103,7 +103,21 @@ def _float_power_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _power(x: Any, y: Any) -> Any:
-    return _float_power(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.power(x, y)
+    return _float_power(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else _integer_power(x, y)
+
+
+def _integer_power(x: Any, y: Any) -> Any:
+    """Squares and multiplies.
+
+    ``jnp.power`` looks at six bits of the exponent: ``0 ** 64`` is 1 there.
+    """
+
+    def step(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        out, base, left = state
+        return jnp.where(left & 1, out * base, out), base * base, left >> 1
+
+    # TensorFlow refuses negative exponents; here they end the loop at once.
+    return lax.while_loop(lambda state: jnp.any(state[2] > 0), step, (jnp.ones_like(x), x, y))[0]
 
 
 def _floor_div(x: Any, y: Any) -> Any:
@@ -269,7 +283,15 @@ def accumulate_n(inputs: list[Any], *, shape: Any) -> Any:
 
 
 def _host_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    if not incompatible_shape_error and not _broadcasts(x, y):
+        return np.bool_(False)
     return np.asarray(np.equal(x, y), bool)
+
+
+def _host_not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    if not incompatible_shape_error and not _broadcasts(x, y):
+        return np.bool_(True)
+    return np.asarray(np.not_equal(x, y), bool)
 
 
 @op("Equal", host=_host_equal)
@@ -280,7 +302,7 @@ def equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
     return lax.eq(*_pair(x, y))
 
 
-@op("NotEqual", host=lambda x, y, *, incompatible_shape_error=True: np.asarray(np.not_equal(x, y), bool))
+@op("NotEqual", host=_host_not_equal)
 def not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
     """Compares; shapes that do not broadcast are unequal if asked. See tf.raw_ops.NotEqual."""
     if not incompatible_shape_error and not _broadcasts(x, y):

@@ -11,6 +11,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from . import growth
 from .registry import Static, op
 from .values import as_array, canonical, dims, is_string
 
@@ -56,13 +57,13 @@ def _host_pad(input: Any, paddings: Any) -> Any:
     return _host_pad_v2(input, paddings, np.zeros((), np.int32 if input.dtype == object else input.dtype))
 
 
-@op("Pad", host=_host_pad)
+@op("Pad", host=_host_pad, elements=growth.padded)
 def pad(input: Any, paddings: Static) -> Any:
     """Pads with zeros. See tf.raw_ops.Pad."""
     return pad_v2(input, paddings, np.zeros((), input.dtype))
 
 
-@op("PadV2", host=_host_pad_v2)
+@op("PadV2", host=_host_pad_v2, elements=growth.padded)
 def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
     """Pads with a value, which takes no gradient. See tf.raw_ops.PadV2."""
     input = jnp.asarray(input)
@@ -87,7 +88,7 @@ def _is_zero(value: Any) -> bool:
     return isinstance(value, int) and value == 0
 
 
-@op("MirrorPad")
+@op("MirrorPad", elements=growth.padded)
 def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
     """Pads with mirrored values. See tf.raw_ops.MirrorPad."""
     x = jnp.asarray(input)

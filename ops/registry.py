@@ -14,7 +14,6 @@ as a numpy array. What an op does beyond its value is declared beside it, never 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import inspect
 import threading
@@ -22,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from tf2jax_lite.errors import RegistrationError
+from tf2jax_lite.scopes import Scoped
 
 __all__ = ["Op", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]
 
@@ -69,6 +69,8 @@ class Op:
         their low words; ``"each"``, ``fn`` only moves elements and is applied to each word; ``"whole"``, ``fn``
         takes them as they are, and 64-bit numpy values too.
       wide: variable inputs that hold 64-bit state, such as that of a random generator.
+      elements: for ops whose results grow with the values of inputs (sizes, repeats): takes what ``fn`` takes, and
+        returns the number of elements of the largest result, before anything is made; None if it cannot tell.
       source: where it was registered, as ``file:line``.
     """
 
@@ -92,6 +94,7 @@ class Op:
     shape_only: bool
     words: Literal["narrow", "each", "whole"]
     wide: tuple[str, ...]
+    elements: Callable[..., int | None] | None
     source: str
 
     @property
@@ -106,7 +109,7 @@ class Op:
 
 _registry: dict[str, Op] = {}
 _lock = threading.Lock()
-_overrides: contextvars.ContextVar[Mapping[str, Op]] = contextvars.ContextVar("op_overrides", default={})  # noqa: B039
+_overrides: Scoped[Op] = Scoped("op_overrides")
 
 
 def _is_static(annotation: Any) -> bool:
@@ -130,6 +133,7 @@ def _describe(
     shape_only: bool,
     words: Literal["narrow", "each", "whole"],
     wide: tuple[str, ...],
+    elements: Callable[..., int | None] | None,
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -187,6 +191,7 @@ def _describe(
         shape_only=shape_only,
         words=words,
         wide=wide,
+        elements=elements,
         source=source,
     )
 
@@ -206,6 +211,7 @@ def op(
     shape_only: bool = False,
     words: Literal["narrow", "each", "whole"] = "narrow",
     wide: tuple[str, ...] = (),
+    elements: Callable[..., int | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
@@ -224,6 +230,7 @@ def op(
       shape_only: see `Op.shape_only`.
       words: see `Op.words`.
       wide: see `Op.wide`.
+      elements: see `Op.elements`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -252,6 +259,7 @@ def op(
                 shape_only=shape_only,
                 words=words,
                 wide=wide,
+                elements=elements,
             )
             with _lock:
                 if name in _registry:
@@ -295,23 +303,24 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "shape_only": False,
         "words": "narrow",
         "wide": (),
+        "elements": None,
     }
     unknown = set(options) - set(defaults)
     if unknown:
         raise RegistrationError(f"op {name!r}: unknown option {sorted(unknown)}; options are {sorted(defaults)}.")
     entry = _describe(name, fn, **{**defaults, **options})
-    token = _overrides.set({**_overrides.get(), name: entry})
-    try:
+    with _overrides.holding(entry):
         yield
-    finally:
-        _overrides.reset(token)
 
 
 def lookup(name: str) -> Op | None:
     """Returns the op registered under ``name`` (an override in force first), or None."""
-    return _overrides.get().get(name) or _registry.get(name)
+    for entry in reversed(_overrides.values()):
+        if entry.name == name:
+            return entry
+    return _registry.get(name)
 
 
 def known_ops() -> dict[str, Op]:
     """Returns every registered op by name, sorted, overrides in force included."""
-    return dict(sorted({**_registry, **_overrides.get()}.items()))
+    return dict(sorted({**_registry, **{entry.name: entry for entry in _overrides.values()}}.items()))

@@ -13,6 +13,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from . import growth
 from .gather import _check_policy, nd_in_range, take
 from .registry import Static, op
 from .values import as_array, dims, is_static, known
@@ -201,7 +202,7 @@ def _host_scatter_nd(indices: Any, updates: Any, shape: Any, *, bad_indices_poli
     return _host_scatter("add", zeros, indices, updates, bad_indices_policy)
 
 
-@op("ScatterNd")
+@op("ScatterNd", elements=growth.from_sizes(2))
 def scatter_nd(indices: Any, updates: Any, shape: Static, *, bad_indices_policy: str = "") -> Any:
     """Adds updates into zeros. See tf.raw_ops.ScatterNd, and `scatter` for indices out of range."""
     updates = jnp.asarray(as_array(updates))
@@ -309,7 +310,7 @@ def _host_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.nda
     return out
 
 
-@op("DynamicStitch", "ParallelDynamicStitch", host=_host_stitch, dynamic_shape=True)
+@op("DynamicStitch", "ParallelDynamicStitch", host=_host_stitch, dynamic_shape=True, elements=growth.stitched)
 def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | None) -> Any:
     """Interleaves rows; a later one replaces an earlier one. See tf.raw_ops.DynamicStitch.
 

@@ -11,6 +11,7 @@ from jax import core, lax
 
 from tf2jax_lite.errors import OpError
 
+from . import growth
 from .registry import Static, op
 from .values import as_array, canonical, dims, dims_array, is_symbolic, normalize_axis
 
@@ -164,7 +165,7 @@ def _host_broadcast_to(input: Any, shape: Any) -> Any:
     return broadcast_to(as_array(np.asarray(input)), shape)
 
 
-@op("BroadcastTo", host=_host_broadcast_to)
+@op("BroadcastTo", host=_host_broadcast_to, elements=growth.from_sizes(1))
 def broadcast_to(input: Any, shape: Static) -> Any:
     """Broadcasts to a shape. See tf.raw_ops.BroadcastTo."""
     wanted = _sizes(shape)
@@ -184,7 +185,7 @@ def _host_fill(dims: Any, value: Any) -> Any:
     return jnp.full(wanted, as_array(value))
 
 
-@op("Fill", host=_host_fill)
+@op("Fill", host=_host_fill, elements=growth.from_sizes(0))
 def fill(dims: Static, value: Any) -> Any:
     """Returns a tensor of one value. See tf.raw_ops.Fill."""
     if np.ndim(value):
@@ -192,7 +193,11 @@ def fill(dims: Static, value: Any) -> Any:
     return jnp.broadcast_to(value, _sizes(dims))
 
 
-@op("Empty", host=lambda shape, *, dtype, init=False: _host_fill(shape, np.zeros((), dtype)))
+@op(
+    "Empty",
+    host=lambda shape, *, dtype, init=False: _host_fill(shape, np.zeros((), dtype)),
+    elements=growth.from_sizes(0),
+)
 def empty(shape: Static, *, dtype: Any, init: bool = False) -> Any:
     """Returns zeros, also where TensorFlow leaves the contents open. See tf.raw_ops.Empty."""
     return jnp.zeros(_sizes(shape), canonical(dtype))
@@ -226,7 +231,7 @@ def _arange(count: Any, first: Any, step: Any, dtype: Any) -> Any:
     return out
 
 
-@op("Range", host=_host_range)
+@op("Range", host=_host_range, elements=growth.range_elements)
 def range_(start: Static, limit: Static, delta: Static) -> Any:
     """Returns numbers from ``start`` below ``limit``, which may be dimension expressions. See tf.raw_ops.Range."""
     if not any(is_symbolic(v) for v in (start, limit, delta)):
@@ -244,7 +249,7 @@ def range_(start: Static, limit: Static, delta: Static) -> Any:
     return _arange(count, first, step, dtype)
 
 
-@op("LinSpace")
+@op("LinSpace", elements=growth.count(2))
 def lin_space(start: Any, stop: Any, num: Static) -> Any:
     """Returns evenly spaced numbers, both ends included. See tf.raw_ops.LinSpace."""
     (count,) = dims(num)

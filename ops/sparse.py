@@ -17,6 +17,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from . import growth
 from .gather import take
 from .registry import Static, op
 from .values import as_array, canonical, dims, dims_array, known, normalize_axis
@@ -201,7 +202,7 @@ def _host_sparse_to_dense(
     return out
 
 
-@op("SparseToDense", host=_host_sparse_to_dense)
+@op("SparseToDense", host=_host_sparse_to_dense, elements=growth.from_sizes(1))
 def sparse_to_dense(
     sparse_indices: Any, output_shape: Static, sparse_values: Any, default_value: Any, *, validate_indices: bool = True
 ) -> Any:

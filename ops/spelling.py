@@ -20,7 +20,7 @@ import jax
 import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir
 
-__all__ = ["CpuRule", "call", "emit", "twin"]
+__all__ = ["CpuRule", "call", "emit", "twin", "twin_of"]
 
 CpuRule = Callable[..., Any]
 """Takes a primitive's operands and parameters; returns the result, or None for the primitive itself."""
@@ -54,6 +54,11 @@ def twin(primitive: Any, rule: CpuRule | None = None) -> Any:
         mlir.register_lowering(made, mlir.lower_fun(spelled, multiple_results=False), platform="cpu")
     _TWINS[primitive] = made
     return made
+
+
+def twin_of(primitive: Any) -> Any:
+    """Returns a primitive's twin, or the primitive itself where it has none."""
+    return _TWINS.get(primitive, primitive)
 
 
 def call(fn: Callable[..., Any], *args: Any, **params: Any) -> Any:

@@ -126,7 +126,7 @@ def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> An
         place = np.asarray(np.minimum(place, max(len(static) - 1, 0)))
         hit = np.asarray(static[place] == found) if len(static) else np.zeros(found.shape, bool)
     else:
-        place = jnp.searchsorted(jnp.asarray(table.keys), jnp.asarray(query, table.keys.dtype))
+        place = jnp.searchsorted(jnp.asarray(table.keys), jnp.asarray(query, canonical(table.keys.dtype)))
         place = jnp.minimum(place, max(table.size - 1, 0))
         hit = take(table.keys, place, 0) == query if table.size else jnp.zeros(query.shape, bool)
     wide: Any = hit.reshape(hit.shape + (1,) * len(element)) if element else hit

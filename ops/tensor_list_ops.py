@@ -16,7 +16,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
-from . import forms
+from . import forms, growth
 from .registry import Static, op
 from .tensor_list import ElementShape, TensorList, is_full, resized, zeros
 from .values import UNKNOWN, as_array, canonical, dims, dims_array, known
@@ -193,7 +193,7 @@ def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, elemen
     return TensorList(None, 0, plain_dtype(element_dtype), _element_shape(element_shape), limit, items=())
 
 
-@op("TensorListReserve", host=_host_reserve)
+@op("TensorListReserve", host=_host_reserve, elements=growth.count(1))
 def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype: Any) -> TensorList:
     """Makes a list of ``num_elements`` unset elements, read as zeros. See tf.raw_ops.TensorListReserve."""
     (count,) = dims(num_elements)
@@ -392,7 +392,7 @@ def resize_list(lst: TensorList, size: Any) -> TensorList:
     return lst.with_buffer(None if lst.buffer is None else resized(lst, size), size)
 
 
-@op("TensorListResize", host=_host_resize, lazy=True)
+@op("TensorListResize", host=_host_resize, lazy=True, elements=growth.count(1))
 def tensor_list_resize(input_handle: Any, size: Static) -> TensorList:
     """Cuts the list, or extends it with unset elements. See tf.raw_ops.TensorListResize."""
     return resize_list(as_list(input_handle), int(size))

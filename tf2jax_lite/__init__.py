@@ -1,6 +1,7 @@
 """Convert TensorFlow functions and SavedModels to JAX.
 
-Importing this package does not import TensorFlow; the converter does, when it is first used.
+Importing this package imports neither TensorFlow nor JAX: each name loads what it needs when it is first used, so that
+``tf2jax-lite --help`` answers at once.
 """
 
 import importlib
@@ -8,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from .config import get_config, override_config, update_config
 from .errors import MissingInputError, Tf2JaxError
-from .ops.registry import override_op, register_op
-from .params import Variable, VariableName, merge_params, split_params
 
 if TYPE_CHECKING:
     from .api import (
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     )
     from .export import export_functions, load
     from .function import AnnotatedFunction
+    from .ops.registry import override_op, register_op
+    from .params import Variable, VariableName, merge_params, split_params
     from .stablehlo import from_stablehlo
     from .to_tf import export_to_tf
     from .verification import verify
@@ -37,6 +38,12 @@ _LAZY = {
     "export_functions": ".export",
     "export_to_tf": ".to_tf",
     "load": ".export",
+    "Variable": ".params",
+    "VariableName": ".params",
+    "merge_params": ".params",
+    "split_params": ".params",
+    "override_op": ".ops.registry",
+    "register_op": ".ops.registry",
     "from_stablehlo": ".stablehlo",
     "verify": ".verification",
 }

@@ -12,11 +12,13 @@ from . import ir
 from .config import current_config
 from .errors import InputError, UnsupportedError
 from .function import AnnotatedFunction, ConvertedFunction
+from .limits import reading
 from .loading import concrete as concrete_loading
 from .loading import fallback, frozen, host, saved_model, tf1, tracing
 from .loading.host import HostFunction
 from .lowering import Program
-from .passes import constants, control_flow_v1, jax2tf, stacks
+from .passes import constants, control_flow_v1, implementations, jax2tf, stacks
+from .passes.call_tree import check_calls
 
 __all__ = [
     "convert",
@@ -128,17 +130,20 @@ def convert_saved_model(
 
     Raises:
       InvalidModelError: the directory holds no readable SavedModel, or not that signature or those tags.
+      LimitError: it is larger than the options allow.
+      UntrustedError: TensorFlow would have to run code or touch files that ``config.trusted`` does not name.
       UnsupportedError: as for `convert`; or the model cannot be split, since trained variables stand before strings.
     """
-    meta_graph = saved_model.meta_graph(path, tags)
-    if split_host:
-        return split_concrete(saved_model.signature(saved_model.load(path, tags), signature, path), signature)
-    if tf1.is_tf1(meta_graph):
-        loaded = tf1.load_signature(path, meta_graph, signature)
-    else:
-        function = saved_model.signature(saved_model.load(path, tags), signature, path)
-        loaded = concrete_loading.load_concrete(function, name=signature)
-    converted = _converted(loaded)
+    with reading(os.fspath(path)):
+        meta_graph = saved_model.meta_graph(path, tags)
+        if split_host:
+            return split_concrete(saved_model.signature(saved_model.load(path, tags), signature, path), signature)
+        if tf1.is_tf1(meta_graph):
+            loaded = tf1.load_signature(path, meta_graph, signature)
+        else:
+            function = saved_model.signature(saved_model.load(path, tags), signature, path)
+            loaded = concrete_loading.load_concrete(function, name=signature)
+        converted = _converted(loaded)
     return _with_params(converted, loaded), converted.params()
 
 
@@ -172,16 +177,20 @@ def convert_graph_def(
     Raises:
       InvalidModelError: the proto is damaged, or names a node that is not there.
     """
-    loaded = frozen.load_frozen(
-        graph_def, inputs, outputs, constants_as_params=constants_as_params, checkpoint=checkpoint
-    )
-    converted = _converted(loaded)
+    where = os.fspath(graph_def) if isinstance(graph_def, (str, os.PathLike)) else "GraphDef"
+    with reading(where):
+        loaded = frozen.load_frozen(
+            graph_def, inputs, outputs, constants_as_params=constants_as_params, checkpoint=checkpoint
+        )
+        converted = _converted(loaded)
     return _with_params(converted, loaded), converted.params()
 
 
 def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     config = current_config()
-    graph = stacks.stacks_as_lists(control_flow_v1.functionalize(loaded.graph))
+    check_calls(loaded.graph)
+    graph = implementations.prefer_cpu(loaded.graph)
+    graph = stacks.stacks_as_lists(control_flow_v1.functionalize(graph))
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
     program = Program(graph, config, fallback.BridgeCompiler() if config.xla_fallback else None)
     if program.fallback_nodes:

@@ -8,13 +8,13 @@ changes its behaviour behind its cache. ``update_config`` sets the default of th
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from .errors import ConfigError
+from .scopes import Scoped
 
 __all__ = ["Config", "current_config", "get_config", "override_config", "update_config"]
 
@@ -49,6 +49,12 @@ class Config:
         which gradients go backwards.
       loop_checkpoint: what ``lax.scan`` keeps for gradients: "none" keeps all that the body computes, "body" what the
         loop carries (the body runs again), "segments" about the square root of that (it runs twice again).
+      max_nodes: how many nodes a graph may have, its functions' included; a larger one is refused before it is read.
+      max_constant_bytes: how many bytes the constants of a graph may take together as they declare it, and one that is
+        computed from them while converting; also one constant of a StableHLO module. A small file can declare much.
+      trusted: what a model may do besides computing, by name, separated by commas: ops that run code or touch files
+        (``"PyFunc,ReadFile"``), paths of files outside of the model that its tables are read from, Keras' "Lambda", and
+        "StableHLO" (payloads are then not read in another process first).
     """
 
     strict_shape_check: bool = True
@@ -69,6 +75,9 @@ class Config:
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"
     loop_checkpoint: str = "none"
+    max_nodes: int = 500_000
+    max_constant_bytes: int = 1 << 31
+    trusted: str = ""
 
 
 _TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
@@ -79,7 +88,7 @@ _CHOICES = {
 }
 _lock = threading.Lock()
 _defaults = Config()
-_overrides: contextvars.ContextVar[tuple[tuple[str, Any], ...]] = contextvars.ContextVar("config", default=())
+_overrides: Scoped[tuple[str, Any]] = Scoped("config")
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -97,7 +106,7 @@ def _checked(name: str, value: Any) -> Any:
 
 def current_config() -> Config:
     """Returns the options in force here, as one frozen value."""
-    overrides = dict(_overrides.get())
+    overrides = dict(_overrides.values())
     return dataclasses.replace(_defaults, **overrides) if overrides else _defaults
 
 
@@ -131,8 +140,5 @@ def override_config(name: str, value: Any) -> Iterator[None]:
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.
     """
-    token = _overrides.set((*_overrides.get(), (name, _checked(name, value))))
-    try:
+    with _overrides.holding((name, _checked(name, value))):
         yield
-    finally:
-        _overrides.reset(token)

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from . import ir, lowering
-from .errors import InvalidModelError, UnsupportedError
-from .loading import attributes, dtypes, graph_def, ref_variables, saved_model, tf1
+from .errors import InvalidModelError, UnsupportedError, UntrustedError
+from .limits import reading
+from .loading import attributes, dtypes, graph_def, ref_variables, saved_model, tf1, unsafe
+from .loading.graph_size import check_graph_size
 from .loading.tables import TABLE_OPS
 from .passes import control_flow_v1
-from .passes.effects import Summaries, function_refs
+from .passes.call_tree import check_calls
+from .passes.effects import Summaries
 from .passes.prune import live_nodes
 
 __all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_saved_model"]
@@ -83,6 +86,11 @@ def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | Non
     Raises:
       InvalidModelError: it cannot be read, or has no MetaGraph with these tags.
     """
+    with reading(os.fspath(path)):
+        return _describe(path, tags)
+
+
+def _describe(path: str | os.PathLike[str], tags: Iterable[str] | None) -> ModelDescription:
     proto = saved_model.read_proto(path)
     sets = saved_model.tag_sets(proto)
     wanted = None if tags is None else list(tags)
@@ -98,12 +106,19 @@ def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | Non
         raise InvalidModelError(
             f"{os.fspath(path)}: has {len(variables)} variables, but the folder 'variables' is missing."
         )
+    check_graph_size(meta.graph_def, os.fspath(path))
     library = graph_def.load_library(meta.graph_def.library)
     signatures = [
         _signature(name, signature, meta.graph_def, library)
         for name, signature in sorted(meta.signature_def.items())
         if not name.startswith("__saved_model")
     ]
+    if not tf1.is_tf1(meta):  # nothing of a TF1 model runs in TensorFlow
+        try:
+            unsafe.refuse_unsafe_model(meta, path)
+        except UntrustedError as error:
+            for signature in signatures:
+                signature.unsupported["untrusted ops"] = [line.strip() for line in str(error).splitlines()]
     size = sum(v.elements * (np.dtype(v.dtype).itemsize if v.dtype != "string" else 0) for v in variables)
     return ModelDescription(
         path=os.fspath(path),
@@ -163,6 +178,7 @@ def _signature(name: str, proto: Any, graph: Any, library: dict[str, ir.Function
     main = ref_variables.without_references(graph_def.reached(main))
     problems: dict[str, list[str]] = {}
     graph = ir.Graph(main, library)
+    check_calls(graph)
     try:
         graph = control_flow_v1.functionalize(graph)
     except UnsupportedError as error:
@@ -180,7 +196,7 @@ def _signature(name: str, proto: Any, graph: Any, library: dict[str, ir.Function
             # Tables are read when a model is loaded; a graph that was refused has been explained.
             if node.op not in ops and node.op not in TABLE_OPS and not (problems and node.op in control_flow_v1.OPS):
                 unsupported.setdefault(node.op, []).append(f"{node.name} in {function.name}")
-            for ref in function_refs(node):
+            for ref in node.functions:
                 if ref.name in library and ref.name not in seen:
                     seen.add(ref.name)
                     pending.append(library[ref.name])

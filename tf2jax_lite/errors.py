@@ -15,8 +15,10 @@ __all__ = [
     "DtypeMismatchError",
     "ExportError",
     "FederatedTypeError",
+    "ForwardModeError",
     "InputError",
     "InvalidModelError",
+    "LimitError",
     "LoweringError",
     "MissingGradientError",
     "MissingInputError",
@@ -34,6 +36,7 @@ __all__ = [
     "UnsupportedAttributeError",
     "UnsupportedError",
     "UnsupportedOpsError",
+    "UntrustedError",
 ]
 
 
@@ -55,6 +58,10 @@ class ConfigError(Tf2JaxError, ValueError):
 
 class InvalidModelError(Tf2JaxError, ValueError):
     """A file or proto that is missing, damaged, or not what it says it is."""
+
+
+class LimitError(InvalidModelError, OpError):
+    """A model is larger, or would make more, than an option allows; the message names the option."""
 
 
 class InputError(Tf2JaxError, ValueError):
@@ -103,6 +110,10 @@ class UnsupportedOpsError(UnsupportedError):
         self.nodes = tuple(nodes)
 
 
+class UntrustedError(UnsupportedError):
+    """A model would run code or touch files, and nobody asked for that by name (``config.trusted``)."""
+
+
 class MissingGradientError(UnsupportedError):
     """A gradient that TensorFlow overrides is not available, and that of the forward code would be another."""
 
@@ -125,6 +136,10 @@ class LoweringError(Tf2JaxError, ValueError):
 
 class StaticInputError(LoweringError):
     """An input that must be known while tracing was a traced value."""
+
+
+class ForwardModeError(LoweringError, TypeError):
+    """A derivative is taken forwards through a custom gradient, which has a reverse rule only."""
 
 
 class ReverseModeError(LoweringError):
@@ -158,5 +173,5 @@ class TrainingError(Tf2JaxError, ValueError):
     """Training cannot go on: the loss is no longer finite."""
 
 
-class CheckpointError(Tf2JaxError, ValueError):
+class CheckpointError(DataError):
     """A training checkpoint that is damaged, belongs to another training, or cannot be written."""

@@ -8,8 +8,9 @@ None for unknown dimensions (a shape of unknown rank is None), numpy arrays, `Fu
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,8 +50,7 @@ STRING = OpaqueType("string")
 DType = np.dtype | OpaqueType
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TensorRef:
+class TensorRef(NamedTuple):
     """Output number ``index`` of the node (or argument) called ``node``."""
 
     node: str
@@ -100,6 +100,19 @@ class Node:
     output_dtypes: tuple[DType, ...] = ()
     output_shapes: tuple[Shape, ...] | None = None
     location: str | None = None
+
+    @functools.cached_property
+    def functions(self) -> tuple[FunctionRef, ...]:
+        """The functions that the attributes name, but for those that only describe the node (``_...``)."""
+        found: list[FunctionRef] = []
+        for name, value in self.attrs.items():
+            if name[:1] != "_":
+                kind = type(value)
+                if kind is FunctionRef:
+                    found.append(value)
+                elif kind is list:
+                    found.extend(item for item in value if isinstance(item, FunctionRef))
+        return tuple(found)
 
     def __str__(self) -> str:
         shown = {k: v for k, v in self.attrs.items() if k not in self.implied and not k.startswith("_")}

@@ -9,6 +9,7 @@ from typing import Any
 from tf2jax_lite import api
 from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.function import AnnotatedFunction
+from tf2jax_lite.keras_code import refuse_code
 from tf2jax_lite.units import size_text
 
 __all__ = ["convert_file", "convert_keras_model", "keras_functions", "load_keras"]
@@ -205,7 +206,9 @@ def load_keras(path: Path) -> Any:
 
     Raises:
       InvalidModelError: neither can.
+      UntrustedError: a layer holds code, and ``config.trusted`` does not name it.
     """
+    refuse_code(path)
     problems = []
     for module in ("keras", "tf_keras"):
         try:

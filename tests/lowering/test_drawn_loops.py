@@ -136,7 +136,7 @@ def _check(program, kind):
         np.testing.assert_allclose(gradient, tape.gradient(value, x), rtol=1e-3, atol=1e-4)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(PROGRAMS, st.sampled_from(["while", "scan"]))
 def test_a_few(program, kind):
     _check(program, kind)

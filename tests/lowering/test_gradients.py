@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function as tf_function
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import LoweringError, MissingGradientError
+from tf2jax_lite.errors import ForwardModeError, LoweringError, MissingGradientError, ReverseModeError
 
 X = np.array([0.3, -0.2, 1.7], np.float32)
 
@@ -129,9 +129,54 @@ def test_forward_mode_is_refused_with_a_reason(loop):
     jax_fn = tf2jax.convert_functional(function, tf.TensorSpec([3]))
     with pytest.raises(LoweringError, match="reverse rule only"):
         jax.jvp(jax_fn, (X,), (X,))
+    # Inside jit JAX itself would say so when it compiles, in words of its own.
+    with pytest.raises(ForwardModeError, match=r"IdentityN.*reverse rule only"):
+        jax.jit(lambda x: jax.jvp(jax_fn, (x,), (x,)))(X)
+    with pytest.raises(ForwardModeError, match=r"IdentityN.*reverse rule only"):
+        jax.jvp(jax.jit(jax_fn), (X,), (X,))
     with tf2jax.override_config("convert_custom_gradient", False):
         jax_fn = tf2jax.convert_functional(function, tf.TensorSpec([3]))
     jax.jvp(jax_fn, (X,), (X,))
+
+
+def test_captured_values_of_a_loop_that_has_no_derivative():
+    """Zeros sent backwards through the loop that makes what the gradient captures would come out as NaN."""
+
+    @tf.custom_gradient
+    def fn(x):
+        _, y = tf.while_loop(
+            lambda i, y: i < 3,
+            lambda i, y: (i + 1, tf.sqrt(tf.abs(y) - tf.stop_gradient(tf.abs(y))) + x * x),
+            (tf.constant(0), x),
+        )
+        return tf.reduce_sum(y), lambda dy: dy * y * x
+
+    function = tf.function(fn)
+    jax_fn = tf2jax.convert_functional(function, tf.TensorSpec([3]))
+    np.testing.assert_allclose(jax.jit(jax.grad(jax_fn))(X), X**3, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(jax_fn)(X), X**3, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(jax_fn)))(X[None])[0], X**3, rtol=1e-6)
+
+
+def test_orders_beyond_those_converted_are_refused():
+    """A cube by a rule that uses itself: derivatives exist to any order, and three of them are converted."""
+
+    @tf.custom_gradient
+    def power(x):
+        return tf.exp(x) * 1.0, lambda dy: dy * (power(x) + 1.0)
+
+    def fn(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return tf.reduce_sum(power(x))
+
+    jax_fn = tf2jax.convert_functional(tf.function(fn), tf.TensorSpec([]))
+    derivative, x = jax_fn, np.float32(0.3)
+    for order in range(1, 4):
+        derivative = jax.grad(derivative)
+        np.testing.assert_allclose(derivative(x), np.exp(x) + 1, rtol=1e-6, err_msg=str(order))
+    with pytest.raises(ReverseModeError, match="order 4"):
+        jax.grad(derivative)(x)
 
 
 def _saved(directory, *, gradients):

@@ -149,16 +149,58 @@ def test_decoders(name):
     check_gradients(lambda x: tf.reduce_mean(block(x) ** 3), model.trainable_variables, x)
 
 
-def test_ctc_loss():
-    """The loss alone: in float32, its log(1e-307) must stay finite."""
-    logits = np.random.default_rng(0).normal(size=(7, 2, 5)).astype(np.float32)
-    labels, lengths = np.array([[1, 2, 2], [3, 0, 0]], np.int32), np.array([3, 1], np.int32)
+CTC_LOGITS = np.random.default_rng(0).normal(size=(9, 4, 5)).astype(np.float32)
+# Padded with zeros; two equal labels in a row; sequences and labels of different lengths.
+CTC_LABELS = np.array([[1, 2, 3, 0], [2, 2, 0, 0], [3, 0, 0, 0], [1, 1, 2, 3]], np.int32)
+CTC_LENGTHS, CTC_TIMES = np.array([3, 2, 1, 4], np.int32), np.array([9, 7, 5, 9], np.int32)
 
-    def dense(x):
-        return tf.nn.ctc_loss(labels, x, lengths, tf.constant([7, 5]), logits_time_major=True, blank_index=4)
 
-    jax_fn = tf2jax.convert_functional(tf.function(dense), tf.TensorSpec(logits.shape))
-    np.testing.assert_allclose(jax.jit(jax_fn)(logits), dense(logits), rtol=1e-5)
+def _dense(blank, **options):
+    return lambda x, labels, lengths, times: tf.nn.ctc_loss(labels, x, lengths, times, blank_index=blank, **options)
+
+
+def _sparse(blank):
+    def fn(x, labels, lengths, times):
+        return tf.nn.ctc_loss(tf.sparse.from_dense(labels), x, None, times, blank_index=blank)
+
+    return fn
+
+
+CTC = {
+    "dense": _dense(0),
+    "dense, last class": _dense(-1),
+    "dense, a class between": _dense(4),
+    "batch first": lambda x, *a: _dense(0, logits_time_major=False)(tf.transpose(x, [1, 0, 2]), *a),
+    "sparse, last class": _sparse(-1),
+    "sparse, first class": _sparse(0),
+    "TF1": lambda x, labels, lengths, times: tf.compat.v1.nn.ctc_loss(
+        tf.sparse.from_dense(labels), x, times, preprocess_collapse_repeated=True
+    ),
+}
+
+
+def _slow_but(names, *quick):
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", _slow_but(CTC, "dense"))
+def test_ctc_loss(name):
+    """In the dense form, the loop that the gradient captures has log(0) in it: zeros sent through it would be NaN."""
+    scales = tf.constant([1.0, 2.0, 3.0, 4.0])
+    function = tf.function(lambda *args: tf.reduce_sum(CTC[name](*args) * scales))
+    arrays = CTC_LOGITS, CTC_LABELS, CTC_LENGTHS, CTC_TIMES
+    x = tf.constant(CTC_LOGITS)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        expected = function(x, *arrays[1:])
+    gradient = tape.gradient(expected, x)
+    with tf2jax.override_config("dynamic_shape_bound", 12):  # more than there are: sparse labels are padded
+        jax_fn = tf2jax.convert_functional(function, *(tf.TensorSpec(a.shape, a.dtype) for a in arrays))
+    both = [np.stack([a, a]) for a in arrays]
+    loss, actual = jax.jit(jax.vmap(jax.value_and_grad(jax_fn)))(*both)
+    np.testing.assert_allclose(loss, [expected] * 2, rtol=1e-5)
+    np.testing.assert_allclose(actual, [gradient] * 2, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jax.grad(jax_fn)(*arrays), gradient, rtol=1e-4, atol=1e-5)
 
 
 def _tfp():
@@ -177,3 +219,24 @@ def test_gaussian_process():
         return process.log_prob(observed)
 
     check_gradients(fn, [], np.float32(1.3), np.float32(0.6), rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", _slow_but(["gamma", "beta", "dirichlet", "student"], "gamma"))
+def test_reparameterized_sampling(name):
+    """The graph calls the sampler for accelerators; TensorFlow runs the one for CPU, whose numbers are others."""
+    made = _tfp().distributions
+    sample = {
+        "gamma": lambda a, b: made.Gamma(a, b),
+        "beta": lambda a, b: made.Beta(a, b),
+        "dirichlet": lambda a, b: made.Dirichlet(a * b),
+        "student": lambda a, b: made.StudentT(2 + a, b, b),
+    }[name]
+    weights = tf.constant([[1.0, 2.0, -1.0]] * 5, tf.float64)
+    with jax.enable_x64(True):
+        check_gradients(
+            lambda a, b: tf.reduce_sum(sample(a, b).sample(5, seed=[1, 2]) * weights),
+            [],
+            np.array([0.5, 2.0, 7.0]),
+            np.array([1.0, 2.0, 3.0]),
+            rtol=1e-8,
+        )

@@ -56,17 +56,11 @@ def test_small_model(library, name):
     check_vmap(jax_fn, params, x)
 
 
-@pytest.mark.parametrize("library", KERAS)
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "mobilenet_v2" else pytest.mark.slow) for n in BIG])
-def test_big_model(library, name):
-    if library == "tf_keras" and name == "mobilenet_v2":
-        pytest.skip("one of the two is enough outside the slow run")
-    _check_big(library, name)
-
-
 @pytest.mark.slow
-def test_big_model_in_the_other_keras():
-    _check_big("tf_keras", "mobilenet_v2")
+@pytest.mark.parametrize("library", KERAS)
+@pytest.mark.parametrize("name", BIG)
+def test_big_model(library, name):
+    _check_big(library, name)
 
 
 def _check_big(library, name):

@@ -4,9 +4,9 @@ import collections
 
 import pytest
 
-# Of an op with many cases the first ones always run, and of the others every sixth: a fixed slice. The rest is slow.
-ALWAYS = 8
-EVERY = 6
+# Of an op with many cases the first ones always run, and of the others every twelfth: a fixed slice. The rest is slow.
+ALWAYS = 4
+EVERY = 12
 
 
 @pytest.hookimpl(tryfirst=True)

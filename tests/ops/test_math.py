@@ -141,6 +141,15 @@ CASES = [
     ),
     case("Pow", np.array([-2.0, -3.0]), np.array([3.0, 2.0])).using(name="negative base"),
     *(case("Pow", np.array([2, -3, 5]).astype(d), np.array([3, 2, 0]).astype(d)) for d in [np.int32, np.int64]),
+    # Large exponents: what wraps around is that of modular arithmetic.
+    *(
+        case(
+            "Pow",
+            np.array([0, 1, -1, 2, 256, 3, -3, 3]).astype(d),
+            np.array([64, 64, 65, 64, 127, 100, 65, 0]).astype(d),
+        )
+        for d in [np.int32, np.int64]
+    ),
     *(case("Atan2", RNG.normal(size=4).astype(d), RNG.normal(size=4).astype(d)) for d in FLOATS[:2]),
     *(
         case(name, np.array([0.0, 1.0, 2.0, 0.0]).astype(d), np.array([0.0, 2.0, 0.0, 3.0]).astype(d))
@@ -174,6 +183,10 @@ CASES = [
     case("AccumulateNV2", [SAFE, SAFE * 2], shape=[7]).using(grad=False),
     case("Equal", np.ones(2), np.ones(3), incompatible_shape_error=False).using(vmap=False),
     case("NotEqual", np.ones(2), np.ones(3), incompatible_shape_error=False).using(vmap=False),
+    *(
+        case(name, np.ones(2), np.ones(3), incompatible_shape_error=False).using(baked=("x", "y"), name="unlike-baked")
+        for name in ("Equal", "NotEqual")
+    ),
     case("Equal", COMPLEX, COMPLEX.conj()),
     case("SelectV2", np.array([[True], [False]]), np.array([1.0, 2.0]), np.array([[3.0], [4.0]])),
     case("SelectV2", np.array(True), np.float32(1), np.array([2, 3], np.float32)),

@@ -48,7 +48,13 @@ def _holds(claim, actual, expected):
         assert _ulps(actual, expected) <= claim.ulps
 
 
-@pytest.mark.parametrize("name", random_claims.STATELESS)
+# Rejection samplers compile for long.
+LONG = ("StatelessRandomGammaV2", "StatelessRandomPoisson", "StatelessRandomBinomial", "StatelessTruncatedNormal")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in random_claims.STATELESS]
+)
 def test_stateless(name):
     claim = random_claims.STATELESS[name]
 

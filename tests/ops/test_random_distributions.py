@@ -133,6 +133,7 @@ def test_bad_bounds_are_nan(bad):
     assert np.isnan(tf2jax.convert_functional(fn)()).all()
 
 
+@pytest.mark.slow
 def test_without_64_bits():
     """Numbers of 32 bits where TensorFlow computes with 64: the same distributions, nearly the same numbers."""
     fn = tf.function(

@@ -24,6 +24,10 @@ def main() -> None:
     except Tf2JaxError as error:
         typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
         sys.exit(2)
+    except (RecursionError, MemoryError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else "takes more memory than there is"
+        typer.secho(f"Error: what was given is {what} ({str(error)[:200]})", fg=typer.colors.RED, err=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

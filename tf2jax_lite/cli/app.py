@@ -11,18 +11,36 @@ from . import convert as _convert  # noqa: F401  (registers its commands)
 from . import train as _train  # noqa: F401  (registers its commands)
 from . import verify as _verify  # noqa: F401  (registers its command)
 from .quiet import import_tensorflow, quiet_stderr
-from .shared import Json, Model, Tag, app, console, print_json, shape_text, size_text
+from .shared import (
+    Json,
+    MaxConstantBytes,
+    MaxNodes,
+    Model,
+    Tag,
+    app,
+    console,
+    limits,
+    print_json,
+    shape_text,
+    size_text,
+)
 
 __all__ = ["app"]
 
 
 @app.command()
-def inspect(model: Model, tag: Tag = None, as_json: Json = False) -> None:
+def inspect(
+    model: Model,
+    tag: Tag = None,
+    max_nodes: MaxNodes = None,
+    max_constant_bytes: MaxConstantBytes = None,
+    as_json: Json = False,
+) -> None:
     """Show a SavedModel's signatures, variables and ops, and whether it converts."""
     import_tensorflow()
     from tf2jax_lite.describe import describe_saved_model
 
-    with quiet_stderr():
+    with quiet_stderr(), limits(max_nodes, max_constant_bytes):
         found = describe_saved_model(model, tag)
     if as_json:
         print_json(found.as_json())

@@ -14,7 +14,21 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from .quiet import import_tensorflow, quiet_stderr
-from .shared import Json, SplitHost, Tag, app, console, print_json, read_npz, shape_text, size_text
+from .shared import (
+    Json,
+    MaxConstantBytes,
+    MaxNodes,
+    SplitHost,
+    Tag,
+    Trust,
+    app,
+    console,
+    limits,
+    print_json,
+    read_npz,
+    shape_text,
+    size_text,
+)
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
@@ -74,6 +88,9 @@ def convert(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A config option; repeat for several.")
     ] = None,
+    max_nodes: MaxNodes = None,
+    max_constant_bytes: MaxConstantBytes = None,
+    trust: Trust = None,
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Add params as an Orbax checkpoint (extra: checkpoint).")
     ] = False,
@@ -100,6 +117,7 @@ def convert(
         stack.enter_context(quiet_stderr())
         for name, value in chosen.items():
             stack.enter_context(override_config(name, value))
+        stack.enter_context(limits(max_nodes, max_constant_bytes, trust))
         functions = convert_file(
             model,
             signatures=signature,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,22 @@ from rich.console import Console
 
 from tf2jax_lite.units import size_text
 
-__all__ = ["Json", "Model", "SplitHost", "Tag", "app", "console", "print_json", "read_npz", "shape_text", "size_text"]
+__all__ = [
+    "Json",
+    "MaxConstantBytes",
+    "MaxNodes",
+    "Model",
+    "SplitHost",
+    "Tag",
+    "Trust",
+    "app",
+    "console",
+    "limits",
+    "print_json",
+    "read_npz",
+    "shape_text",
+    "size_text",
+]
 
 app = typer.Typer(
     name="tf2jax-lite",
@@ -29,6 +46,30 @@ SplitHost = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="Tag of the MetaGraph; repeat for several.")]
+
+MaxNodes = Annotated[int | None, typer.Option("--max-nodes", min=1, help="The most nodes that a graph may have.")]
+MaxConstantBytes = Annotated[
+    int | None, typer.Option("--max-constant-bytes", min=1, help="The most bytes that a graph's constants may take.")
+]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option("--trust", metavar="NAME", help="An op or file that the model may use although it is unsafe; repeat."),
+]
+
+
+@contextlib.contextmanager
+def limits(max_nodes: int | None, max_constant_bytes: int | None, trust: list[str] | None = None) -> Iterator[None]:
+    """Holds the options that say how much a model may take, and do."""
+    from tf2jax_lite.config import override_config
+
+    with contextlib.ExitStack() as stack:
+        if max_nodes is not None:
+            stack.enter_context(override_config("max_nodes", max_nodes))
+        if max_constant_bytes is not None:
+            stack.enter_context(override_config("max_constant_bytes", max_constant_bytes))
+        if trust:
+            stack.enter_context(override_config("trusted", ",".join(trust)))
+        yield
 
 
 def print_json(data: Any) -> None:

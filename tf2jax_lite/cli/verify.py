@@ -10,7 +10,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from .quiet import import_tensorflow, quiet_stderr
-from .shared import Json, SplitHost, Tag, app, console, print_json, read_npz, shape_text
+from .shared import (
+    Json,
+    MaxConstantBytes,
+    MaxNodes,
+    SplitHost,
+    Tag,
+    Trust,
+    app,
+    console,
+    limits,
+    print_json,
+    read_npz,
+    shape_text,
+)
 
 __all__: list[str] = []
 
@@ -59,6 +72,9 @@ def verify(
     source: Annotated[
         bool, typer.Option("--source", help="Of OUT, run model.py as well: for artefacts that you trust.")
     ] = False,
+    max_nodes: MaxNodes = None,
+    max_constant_bytes: MaxConstantBytes = None,
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
@@ -66,7 +82,8 @@ def verify(
     from tf2jax_lite.verification import verify as verify_model
 
     arrays = None if inputs is None else read_npz(inputs)
-    with console.status("loading", spinner="dots") as status, quiet_stderr():
+    held = limits(max_nodes, max_constant_bytes, trust)
+    with held, console.status("loading", spinner="dots") as status, quiet_stderr():
         result = verify_model(
             model,
             artefact,

@@ -13,8 +13,10 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite import stablehlo
 from tf2jax_lite.config import Config, current_config
-from tf2jax_lite.errors import ExportError, InputError, MissingKeyError, MissingParamError
+from tf2jax_lite.errors import ExportError, InputError, MissingKeyError, MissingParamError, Tf2JaxError
+from tf2jax_lite.limits import reading
 from tf2jax_lite.params import VariableName
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, map_structure
 
@@ -47,6 +49,13 @@ def load(
       ExportError: the artefact is damaged or incomplete, or has no such function or backend.
     """
     folder = Path(path)
+    with reading(str(folder), ExportError):
+        return _load(folder, signature, backend, verify_hashes)
+
+
+def _load(
+    folder: Path, signature: str | None, backend: str, verify_hashes: bool
+) -> tuple[Callable[..., Any], dict[str, Any]]:
     metadata = read_metadata(folder)
     if verify_hashes:
         _check_hashes(folder, metadata)
@@ -160,7 +169,11 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
         raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
     content = _inside(folder, file).read_bytes()
     try:
-        return jax.export.deserialize(bytearray(content)).call
+        exported = jax.export.deserialize(bytearray(content))
+        stablehlo.check_payload(exported.mlir_module_serialized)
+        return exported.call
+    except Tf2JaxError as error:
+        raise ExportError(f"{folder / file}: {error}") from error
     except Exception as error:  # flatbuffers and MLIR fail in many ways
         raise ExportError(f"{folder / file} cannot be read: {type(error).__name__}: {error}") from error
 

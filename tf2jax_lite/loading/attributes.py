@@ -13,6 +13,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError, UnsupportedError
 
 from . import dtypes
+from .graph_size import tensor_bytes
 
 
 def shape_of(proto: Any) -> ir.Shape:
@@ -27,70 +28,82 @@ def text_of(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
+# Types whose bytes numpy can take as they stand.
+_PLAIN = {
+    dtype.as_datatype_enum: np.dtype(dtype.as_numpy_dtype).newbyteorder("<")
+    for dtype in (tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8, tf.int8, tf.int16, tf.uint16, tf.float16)
+}
+
+
 def tensor_of(proto: Any) -> np.ndarray:
     """Returns a TensorProto as a numpy array (strings as an object array of bytes).
 
     Raises:
       InvalidModelError: the proto's contents do not fit its declared dtype and shape.
     """
+    tensor_bytes(proto, "a constant")
+    plain = _PLAIN.get(proto.dtype)
+    content = proto.tensor_content if plain is not None else b""
     try:
+        if content:
+            return np.frombuffer(content, plain).reshape([dim.size for dim in proto.tensor_shape.dim])
         value = tf.make_ndarray(proto)
-    except (ValueError, TypeError, IndexError, OverflowError) as error:
+    except (ValueError, TypeError, IndexError, OverflowError, KeyError, AttributeError) as error:
         raise InvalidModelError(f"a constant's contents do not fit its dtype and shape: {error}") from error
     if value.dtype.names is not None:  # a quantized type: TensorFlow wraps the integer in a one-field struct
         value = value[value.dtype.names[0]]
     return value
 
 
-def function_of(proto: Any) -> ir.FunctionRef:
+def function_of(proto: Any, depth: int = 0) -> ir.FunctionRef:
     """Returns a NameAttrList as a reference to a library function."""
-    return ir.FunctionRef(proto.name, MappingProxyType({k: value_of(v) for k, v in proto.attr.items()}))
+    return ir.FunctionRef(proto.name, MappingProxyType({k: value_of(v, depth + 1) for k, v in proto.attr.items()}))
 
 
-def value_of(proto: Any) -> Any:
-    """Returns an AttrValue as a Python value."""
+# Functions in attributes of functions: one level is what TensorFlow writes.
+_MAX_DEPTH = 32
+
+
+def value_of(proto: Any, depth: int = 0) -> Any:
+    """Returns an AttrValue as a Python value.
+
+    Args:
+      proto: the AttrValue.
+      depth: how many references to functions it stands in.
+
+    Raises:
+      InvalidModelError: it is damaged, or nests too deeply.
+    """
+    if depth > _MAX_DEPTH:
+        raise InvalidModelError(f"an attribute nests functions more than {_MAX_DEPTH} deep.")
     kind = proto.WhichOneof("value")
-    match kind:
-        case "s":
-            return text_of(proto.s)
-        case "i":
-            return int(proto.i)
-        case "f":
-            return float(proto.f)
-        case "b":
-            return bool(proto.b)
-        case "type":
-            return dtypes.from_tf(proto.type) if proto.type else None
-        case "shape":
-            return shape_of(proto.shape)
-        case "tensor":
-            return tensor_of(proto.tensor)
-        case "func":
-            return function_of(proto.func)
-        case "list":
-            return _list_of(proto.list)
-        case "placeholder":
-            return proto.placeholder
-        case _:
-            return None
+    if kind is None:
+        return None
+    value = getattr(proto, kind)
+    if kind == "func":
+        return function_of(value, depth)
+    if kind == "list":
+        return _list_of(value, depth)
+    read = _READERS.get(kind)
+    return value if read is None else read(value)
 
 
-def _list_of(proto: Any) -> list[Any]:
-    readers = {
-        "s": text_of,
-        "i": int,
-        "f": float,
-        "b": bool,
-        "type": dtypes.from_tf,
-        "shape": shape_of,
-        "tensor": tensor_of,
-        "func": function_of,
-    }
-    for field, read in readers.items():
-        values = getattr(proto, field)
+def _dtype_of(number: int) -> ir.DType | None:
+    return dtypes.from_tf(number) if number else None
+
+
+def _list_of(proto: Any, depth: int) -> list[Any]:
+    for field, values in proto.ListFields():
+        if field.name == "func":
+            return [function_of(value, depth) for value in values]
         if values:
-            return [read(value) for value in values]
+            read = dtypes.from_tf if field.name == "type" else _READERS.get(field.name)
+            return list(values) if read is None else [read(value) for value in values]
     return []
+
+
+# Numbers, booleans and placeholders' names are Python values already.
+_READERS = {"s": text_of, "type": _dtype_of, "shape": shape_of, "tensor": tensor_of}
 
 
 def proto_of(value: Any, kind: str, allowed: frozenset[Any] = frozenset()) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,9 +31,28 @@ class Checkpoint:
         self._prefix = os.fspath(prefix)
         try:
             self._reader = tf.train.load_checkpoint(self._prefix)
-            self._known = set(self._reader.get_variable_to_shape_map())
+            shapes = self._reader.get_variable_to_shape_map()
+            self._known = set(shapes)
+            self._check_sizes(shapes, self._reader.get_variable_to_dtype_map())
+        except InvalidModelError:
+            raise
         except Exception as error:  # TensorFlow raises whatever its readers raise
             raise InvalidModelError(f"{self._prefix}: not a checkpoint that TensorFlow reads ({error}).") from error
+
+    def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+        """Refuses tensors that are larger than the files: TensorFlow would take the memory before it looks."""
+        folder, name = os.path.split(self._prefix)
+        there = 0
+        for file in os.listdir(folder or "."):
+            if file == name or file.startswith(f"{name}."):
+                there += os.path.getsize(os.path.join(folder, file))
+        for tensor, shape in shapes.items():
+            size = getattr(types[tensor].base_dtype, "size", 0) or 1
+            needed = math.prod(int(d) for d in shape) * size
+            if any(int(d) < 0 for d in shape) or needed > there:
+                raise InvalidModelError(
+                    f"{self._prefix}: {tensor!r} of shape {list(shape)} takes more than the {there} bytes of the files."
+                )
 
     def __contains__(self, place: Place) -> bool:
         return place[0] in self._known
@@ -86,11 +106,13 @@ def restored_from(graph_def: Any) -> dict[str, Place]:
 
 
 def _source(nodes: Mapping[str, Any], text: str, through: Iterable[str]) -> tuple[Any, int]:
+    seen: set[str] = set()
     while True:
         name, _, index = text.lstrip("^").partition(":")
         node = nodes.get(name)
-        if node is None or node.op not in through:
-            return node, int(index or 0)
+        if node is None or node.op not in through or not node.input or name in seen:
+            return node, int(index) if index.isdecimal() else 0
+        seen.add(name)
         text = node.input[0]
 
 

@@ -17,6 +17,7 @@ from tf2jax_lite.params import Variable
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 
 from . import dtypes, graph_def
+from .captured_tables import captured_table, table_dtypes
 from .custom_gradients import rewrite_custom_gradients
 
 __all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
@@ -87,7 +88,10 @@ def load_concrete(
         graph, more, read = rewrite_custom_gradients(graph, func_graph, positions)
         captured += more
         variables += read
-    graph = dataclasses.replace(graph, captures=_captures(variables, captured, count, read_values, opaque))
+    # In front of a model split from its host part, tables stay in TensorFlow.
+    pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
+    captures = _captures(variables, captured, count, read_values, opaque, pairs)
+    graph = dataclasses.replace(graph, captures=captures)
     structured_args, structured_kwargs = concrete.structured_input_signature
     arguments = _Arguments(args[:count])
     interface = Interface(
@@ -233,7 +237,12 @@ def _identifier(name: str) -> str:
 
 
 def _captures(
-    variables: Sequence[Any], captured: Sequence[Any], count: int, read_values: bool, opaque: bool = False
+    variables: Sequence[Any],
+    captured: Sequence[Any],
+    count: int,
+    read_values: bool,
+    opaque: bool = False,
+    tables: list[tuple[Any, Any]] | None = None,
 ) -> tuple[ir.Capture, ...]:
     by_handle = {}
     for variable in variables:
@@ -241,11 +250,11 @@ def _captures(
         if handle is not None:
             by_handle[id(handle)] = variable
     taken: dict[str, int] = {}
-    known: dict[int, ir.Variable] = {}
+    known: dict[int, Any] = {}
     captures = []
     for offset, tensor in enumerate(captured):
         try:
-            value: Any = _capture(tensor, by_handle, known, taken, read_values)
+            value: Any = _capture(tensor, by_handle, known, taken, read_values, tables or [])
         except UnsupportedError as error:
             if not opaque:
                 raise
@@ -255,11 +264,18 @@ def _captures(
 
 
 def _capture(
-    tensor: Any, by_handle: Mapping[int, Any], known: dict[int, ir.Variable], taken: dict[str, int], read_values: bool
+    tensor: Any,
+    by_handle: Mapping[int, Any],
+    known: dict[int, Any],
+    taken: dict[str, int],
+    read_values: bool,
+    tables: list[tuple[Any, Any]],
 ) -> Any:
     if tensor.dtype == tf.resource:
         if id(tensor) not in known:
-            known[id(tensor)] = _variable(by_handle.get(id(tensor)), tensor, taken, read_values)
+            variable = by_handle.get(id(tensor))
+            table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
+            known[id(tensor)] = _variable(variable, tensor, taken, read_values) if table is None else table
         return known[id(tensor)]
     if tensor.dtype == tf.variant:
         raise UnsupportedError(
@@ -305,8 +321,7 @@ def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bo
             )
         tf_dtype = tf.dtypes.as_dtype(pairs[0].dtype)
         dtype: Any = dtypes.from_tf(tf_dtype)
-        with tf.init_scope():
-            value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf_dtype).numpy() if read_values else None
+        value = _read(handle, tf_dtype) if read_values else None
         shape = None if value is None else value.shape
         return ir.Variable(_unique("variable", taken), dtype, shape, False, value)
     dtype = dtypes.from_tf(variable.dtype)
@@ -317,9 +332,24 @@ def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bo
     trainable = bool(variable.trainable)
     value = None
     if read_values:
-        with tf.init_scope():
-            value = Variable(np.asarray(variable.numpy()), trainable, name)
+        value = Variable(_read(handle, variable.dtype), trainable, name)
     return ir.Variable(name, dtype, shape, trainable, value)
+
+
+def _read(handle: Any, dtype: Any) -> np.ndarray:
+    """Returns a variable's value; floating ones read-only and without a copy where numpy knows the dtype.
+
+    An assignment in TensorFlow makes a new buffer if somebody else holds the old one. Some kernels that advance the
+    state of a random generator, an integer variable, do not (StatefulRandomBinomial): integers are copied.
+    """
+    with tf.init_scope():
+        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+    if not (dtype.is_floating or dtype.is_complex):
+        return value.numpy()
+    try:
+        return np.asarray(memoryview(value))
+    except (TypeError, ValueError):  # bfloat16 and other types beyond the buffer protocol
+        return value.numpy()
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

@@ -18,7 +18,6 @@ import tensorflow as tf
 from tf2jax_lite import ir
 from tf2jax_lite.config import current_config
 from tf2jax_lite.errors import MissingGradientError
-from tf2jax_lite.passes.effects import function_refs
 
 from . import dtypes, graph_def
 from .extra_inputs import MAIN, Asked, Unroutable, with_extra_inputs
@@ -28,7 +27,7 @@ from .recomputation import recomputed
 __all__ = ["report_missing", "rewrite_custom_gradients"]
 
 # A gradient function may hold custom gradients of its own, and some (those that Keras's optimizers put around their
-# updates) hold themselves, without end. Those of derivatives of a higher order than this are the forward code's.
+# updates) hold themselves, without end. Derivatives of a higher order than this are refused.
 _HIGHEST_ORDER = 3
 # TensorFlow marks each call of a function with a name for its body's own gradient, and never looks that up.
 _UNMARKED = ("_CustomGradient", "PartitionedCall", "StatefulPartitionedCall")
@@ -75,6 +74,7 @@ class _Rewriter:
             if not any(_is_marked(node) or "_by_name" in node.attrs for node in function.nodes):
                 continue
             if self._order.get(name, 0) >= _HIGHEST_ORDER:
+                self._functions[name] = _ended(function, self._func_graph_of(name))
                 continue
             known = set(self._functions)
             rewritten = self._rewrite(name, function)
@@ -224,7 +224,7 @@ def _reachable(graph: ir.Graph) -> set[str]:
     pending = [graph.main]
     while pending:
         for node in pending.pop().nodes:
-            for ref in function_refs(node):
+            for ref in node.functions:
                 if ref.name not in found and ref.name in graph.functions:
                     found.add(ref.name)
                     pending.append(graph.functions[ref.name])
@@ -234,6 +234,30 @@ def _reachable(graph: ir.Graph) -> set[str]:
 def _is_marked(node: ir.Node) -> bool:
     name = node.attrs.get(ATTRIBUTE)
     return name is not None and node.op not in _UNMARKED
+
+
+def _ended(function: ir.Function, func_graph: Any) -> ir.Function:
+    """Returns a function whose overridden gradients are refused when they are asked for."""
+    nodes: list[ir.Node] = []
+    for node in function.nodes:
+        if not _is_marked(node) and _python_gradient(node, func_graph) is None:
+            nodes.append(node)
+            continue
+        attrs = {k: v for k, v in node.attrs.items() if k != ATTRIBUTE}
+        original = dataclasses.replace(node, name=f"{node.name}/_original", attrs=attrs)
+        nodes.append(original)
+        nodes.append(
+            dataclasses.replace(
+                node,
+                op="_NoFurtherGradient",
+                inputs=tuple(ir.TensorRef(original.name, i) for i in range(len(node.output_dtypes))),
+                groups=(len(node.output_dtypes),),
+                attrs={"order": _HIGHEST_ORDER},
+                implied=frozenset(),
+                input_types=("",),
+            )
+        )
+    return dataclasses.replace(function, nodes=graph_def.ordered(function.name, nodes))
 
 
 def _python_gradient(node: ir.Node, func_graph: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ _QUANTIZED = {"qint8": np.int8, "quint8": np.uint8, "qint16": np.int16, "quint16
 _OPAQUE = {"resource": ir.RESOURCE, "variant": ir.VARIANT, "string": ir.STRING}
 
 
+@functools.cache
 def from_tf(dtype: Any) -> ir.DType:
     """Returns the ir dtype of a ``tf.DType`` or a ``types_pb2.DataType`` number.
 

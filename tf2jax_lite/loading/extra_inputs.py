@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tf2jax_lite import ir
-from tf2jax_lite.passes.effects import function_refs
 
 __all__ = ["MAIN", "Asked", "Unroutable", "with_extra_inputs"]
 
@@ -70,12 +69,12 @@ def with_extra_inputs(
       Unroutable: a node that cannot take further inputs calls such a function.
     """
     functions = {MAIN: graph.main, **graph.functions}
-    calls = [(name, node) for name, f in functions.items() for node in f.nodes if function_refs(node)]
+    calls = [(name, node) for name, f in functions.items() for node in f.nodes if node.functions]
     before = -1
     while before != asked.size():
         before = asked.size()
         for caller, node in calls:
-            names = [ref.name for ref in function_refs(node)]
+            names = [ref.name for ref in node.functions]
             wanted = [t for name in names for t in asked.of(name)]
             for tensor in wanted:
                 if node.op not in _CALLS | _LOOPS:
@@ -102,7 +101,7 @@ def _changed(
 ) -> ir.Function:
     nodes = []
     for node in function.nodes:
-        refs = function_refs(node)
+        refs = node.functions
         tensors = asked.of(refs[0].name) if refs else []
         if tensors:
             added = tuple(refer(name, tensor) for tensor in tensors)

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from tf2jax_lite import ir
 from tf2jax_lite.config import get_config
 from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.limits import read_bytes
 from tf2jax_lite.params import Variable
 from tf2jax_lite.passes.prune import live_nodes
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
@@ -25,6 +26,7 @@ from . import attributes, dtypes, graph_def, op_defs, tf1
 from .concrete import Loaded
 from .custom_gradients import report_missing
 from .function_gradients import with_function_gradients
+from .graph_size import check_graph_size
 from .tables import Tables
 
 __all__ = ["default_ends", "is_meta_graph", "load_frozen", "read_graph_def"]
@@ -40,7 +42,7 @@ def read_graph_def(source: Any) -> Any:
         file = Path(source)
         if not file.is_file():
             raise InvalidModelError(f"{file}: there is no such file.")
-        source = file.read_bytes()
+        source = read_bytes(file)
         if not source:
             raise InvalidModelError(f"{file}: the file is empty.")
     if isinstance(source, (bytes, bytearray)):
@@ -54,6 +56,7 @@ def read_graph_def(source: Any) -> Any:
         raise InvalidModelError(f"expected a GraphDef, its bytes or a path, got {type(source).__name__}.")
     if not source.node:
         raise InvalidModelError("the GraphDef has no nodes.")
+    check_graph_size(source, "GraphDef")
     return source
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from tensorflow.python.ops import custom_gradient as tf_custom_gradient
 __all__ = ["ATTRIBUTE", "Recomputation", "Traced", "Unavailable", "find", "recomputation", "trace"]
 
 ATTRIBUTE = "_gradient_op_type"
+# TensorFlow counts who is inside a graph on the graph itself, so only one thread at a time may trace into one.
+_TRACING = threading.RLock()
 
 
 class Unavailable(Exception):
@@ -97,7 +100,7 @@ def trace(gradient: Callable[..., Any], operation: Any, func_graph: Any, name: s
       Unavailable: it fails, or returns a wrong number of gradients.
     """
     try:
-        with func_graph.as_default():
+        with _TRACING, func_graph.as_default():
             inner = tf_func_graph.FuncGraph(name)
             with inner.as_default():
                 upstream = [

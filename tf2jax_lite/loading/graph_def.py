@@ -8,8 +8,10 @@ from typing import Any
 
 from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.passes.call_tree import check_calls
 
 from . import attributes, dtypes, op_defs
+from .graph_size import check_graph_size
 
 
 def load_library(library: Any) -> dict[str, ir.Function]:
@@ -19,6 +21,8 @@ def load_library(library: Any) -> dict[str, ir.Function]:
       InvalidModelError: a function refers to something that is not there, or its nodes form a cycle.
     """
     signatures = {proto.signature.name: proto.signature for proto in library.function}
+    if len(signatures) != len(library.function):
+        raise InvalidModelError("two functions of the library have the same name.")
     return {proto.signature.name: load_function(proto, signatures) for proto in library.function}
 
 
@@ -47,7 +51,7 @@ def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
         name=signature.name,
         args=tuple(args),
         nodes=builder.nodes(),
-        outputs=tuple(outputs),
+        outputs=tuple(map(builder.check_output, outputs)),
         output_names=tuple(arg.name for arg in signature.output_arg),
         control_outputs=tuple(builder.check_node(name) for name in proto.control_ret.values()),
         attrs={name: attributes.value_of(value) for name, value in proto.attr.items()},
@@ -71,7 +75,12 @@ def load_main(
       outputs: tensor names, as ``node`` or ``node:index``.
       control_outputs: names of nodes that must run although nothing reads them.
       output_names: names for the outputs.
+
+    Raises:
+      LimitError: the graph is larger than the options allow.
+      InvalidModelError: it is damaged.
     """
+    check_graph_size(graph_def, name)
     signatures = {proto.signature.name: proto.signature for proto in graph_def.library.function}
     builder = _Builder(name, graph_def.node, signatures, {arg.name for arg in args}, graph_style=True)
     outputs = tuple(outputs)
@@ -79,10 +88,14 @@ def load_main(
         name=name,
         args=tuple(args),
         nodes=builder.nodes(),
-        outputs=tuple(builder.graph_ref(output) for output in outputs),
+        outputs=tuple(builder.check_output(builder.graph_ref(output)) for output in outputs),
         output_names=tuple(output_names) or outputs,
         control_outputs=tuple(builder.check_node(node) for node in control_outputs),
     )
+
+
+# Nodes of an op that this TensorFlow does not know: they are refused when something needs them.
+_UNKNOWN_COUNT = 2**31
 
 
 class _Builder:
@@ -100,24 +113,46 @@ class _Builder:
             if proto.name in self._protos:
                 raise InvalidModelError(f"function {name!r}: two nodes are called {proto.name!r}.")
             self._protos[proto.name] = proto
+        self._known = self._protos.keys() | args
+        self._counts = dict.fromkeys(args, 1)  # of outputs, where that is known
         self._attrs: dict[str, dict[str, Any]] = {}
         self._offsets: dict[str, dict[str, int]] = {}
 
     def nodes(self) -> tuple[ir.Node, ...]:
         parsed = {name: self._node(proto) for name, proto in self._protos.items() if name not in self._args}
+        for name, node in parsed.items():
+            if node.output_dtypes or op_defs.definition(node.op) is not None:
+                self._counts[name] = len(node.output_dtypes)
+        for node in parsed.values():
+            for ref in node.inputs:
+                if ref.index >= self._counts.get(ref.node, _UNKNOWN_COUNT):
+                    self.check_output(ref)
         return _topological_order(self._name, parsed)
 
+    def check_output(self, ref: ir.TensorRef) -> ir.TensorRef:
+        """Returns the reference if there is such an output; `nodes` comes before."""
+        count = self._counts.get(ref.node, _UNKNOWN_COUNT)
+        if ref.index >= count:
+            raise InvalidModelError(
+                f"function {self._name!r}: node {ref.node!r} has {count} output(s), and output {ref.index} is read."
+            )
+        return ref
+
     def check_node(self, name: str) -> str:
-        if name not in self._protos and name not in self._args:
+        if name not in self._known:
             raise InvalidModelError(f"function {self._name!r}: there is no node {name!r}.")
         return name
 
     def graph_ref(self, text: str) -> ir.TensorRef:
         """Reads ``node`` or ``node:index``."""
         node, _, index = text.partition(":")
-        if index and not index.isdecimal():
+        if node not in self._known:
+            self.check_node(node)
+        if not index:
+            return ir.TensorRef(node, 0)
+        if not index.isdecimal():
             raise InvalidModelError(f"function {self._name!r}: {text!r} is not a tensor name.")
-        return ir.TensorRef(self.check_node(node), int(index or 0))
+        return ir.TensorRef(node, int(index))
 
     def function_ref(self, text: str) -> ir.TensorRef:
         """Reads ``argument``, ``argument:index`` or ``node:output:index``."""
@@ -137,16 +172,14 @@ class _Builder:
             )
         return ir.TensorRef(node, offsets[rest[0]] + index)
 
-    def _definition(self, proto: Any) -> op_defs.Definition | None:
-        return op_defs.definition(proto.op)
-
     def _node_attrs(self, name: str) -> dict[str, Any]:
         if name not in self._attrs:
             proto = self._protos[name]
-            definition = self._definition(proto)
-            attrs = dict(definition.defaults) if definition else {}
+            definition = op_defs.definition(proto.op)
+            attrs = definition.defaults.copy() if definition else {}
             try:
-                attrs.update((key, attributes.value_of(value)) for key, value in proto.attr.items())
+                for key, value in proto.attr.items():
+                    attrs[key] = attributes.value_of(value)
             except InvalidModelError as error:
                 raise InvalidModelError(f"node {name!r} in {self._name!r}: {error}") from error
             self._attrs[name] = attrs
@@ -155,48 +188,61 @@ class _Builder:
     def _output_offsets(self, name: str) -> dict[str, int]:
         if name not in self._offsets:
             proto = self._protos[name]
-            definition = self._definition(proto)
+            definition = op_defs.definition(proto.op)
             offsets: dict[str, int] = {}
             if definition is not None:
                 total = 0
                 for arg in definition.outputs:
                     offsets[arg.name] = total
-                    total += len(arg.types(self._node_attrs(name), f"node {name!r}"))
+                    try:
+                        total += len(arg.types(self._node_attrs(name)))
+                    except InvalidModelError as error:
+                        raise InvalidModelError(f"node {name!r} in {self._name!r}: {error}") from error
             elif proto.op in self._signatures:
                 offsets = {arg.name: i for i, arg in enumerate(self._signatures[proto.op].output_arg)}
             self._offsets[name] = offsets
         return self._offsets[name]
 
     def _node(self, proto: Any) -> ir.Node:
-        where = f"node {proto.name!r} ({proto.op}) in {self._name!r}"
+        name, op = proto.name, proto.op
         data: list[ir.TensorRef] = []
         control: list[str] = []
         read = self.graph_ref if self._graph_style else self.function_ref
         for text in proto.input:
-            if text.startswith("^"):
+            if text[:1] == "^":
                 control.append(self.check_node(text[1:]))
             else:
                 data.append(read(text))
-        attrs = self._node_attrs(proto.name)
-        definition = self._definition(proto)
+        attrs = self._node_attrs(name)
+        definition = op_defs.definition(op)
         if definition is None:
             return self._foreign_node(proto, tuple(data), tuple(control), attrs)
-        groups = tuple(len(arg.types(attrs, where)) if arg.is_list else None for arg in definition.inputs)
-        expected = sum(1 if group is None else group for group in groups)
+        try:
+            groups = definition.plain_groups
+            if groups is None:
+                groups = tuple(len(arg.types(attrs)) if arg.is_list else None for arg in definition.inputs)
+            output_dtypes: list[ir.DType] = []
+            for arg in definition.outputs:
+                output_dtypes += arg.types(attrs)
+        except InvalidModelError as error:
+            raise InvalidModelError(f"node {name!r} ({op}) in {self._name!r}: {error}") from error
+        expected = sum([1 if group is None else group for group in groups])
         if expected != len(data):
-            raise InvalidModelError(f"{where}: expected {expected} inputs, found {len(data)}.")
+            raise InvalidModelError(
+                f"node {name!r} ({op}) in {self._name!r}: expected {expected} inputs, found {len(data)}."
+            )
         recorded = attrs.get("_output_shapes")
         return ir.Node(
-            name=proto.name,
-            op=proto.op,
-            inputs=tuple(data),
-            groups=groups,
-            control=tuple(control),
-            attrs=attrs,
-            implied=definition.implied,
-            input_types=definition.input_types,
-            output_dtypes=tuple(dtype for arg in definition.outputs for dtype in arg.types(attrs, where)),
-            output_shapes=tuple(recorded) if recorded else None,
+            name,
+            op,
+            tuple(data),
+            groups,
+            tuple(control),
+            attrs,
+            definition.implied,
+            definition.input_types,
+            tuple(output_dtypes),
+            tuple(recorded) if recorded else None,
         )
 
     def _foreign_node(
@@ -220,6 +266,21 @@ class _Builder:
             implied=frozenset({"Tin"}),
             output_dtypes=tuple(dtypes.from_tf(arg.type) for arg in signature.output_arg),
         )
+
+
+def check(graph_def: Any, where: str) -> None:
+    """Reads all of a GraphDef, for the errors alone.
+
+    Args:
+      graph_def: the GraphDef.
+      where: what messages call it.
+
+    Raises:
+      InvalidModelError: a node or a function is damaged, or functions call each other in a circle or too deeply.
+      UnsupportedError: a type is unknown.
+    """
+    main = load_main(graph_def, where, (), ())
+    check_calls(ir.Graph(main, load_library(graph_def.library)), everything=True)
 
 
 def reached(function: ir.Function) -> ir.Function:
@@ -253,6 +314,8 @@ def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, .
 
     A TF1 loop is a cycle through a NextIteration node into a Merge; that one back edge is not an ordering.
     """
+    if _is_ordered(nodes):
+        return tuple(nodes.values())
     needs = {
         node.name: [
             source
@@ -282,6 +345,20 @@ def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, .
                 if source not in state:
                     stack.append(source)
     return tuple(ordered)
+
+
+def _is_ordered(nodes: dict[str, ir.Node]) -> bool:
+    """Whether nodes stand in order already, as TensorFlow writes those of functions."""
+    ahead = set(nodes)
+    for name, node in nodes.items():
+        for ref in node.inputs:
+            if ref.node in ahead:
+                return False
+        for source in node.control:
+            if source in ahead:
+                return False
+        ahead.discard(name)
+    return True
 
 
 # The two structural facts of control flow v1 that the order of nodes depends on.

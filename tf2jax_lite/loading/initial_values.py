@@ -6,13 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import current_config
-from tf2jax_lite.errors import Tf2JaxError
+from tf2jax_lite.errors import LimitError, Tf2JaxError
+from tf2jax_lite.limits import check_bytes
 from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.passes import control_flow_v1
+from tf2jax_lite.passes.call_tree import check_calls
 
 from . import graph_def
 
@@ -28,6 +32,9 @@ def initial_values(proto: Any, variables: Iterable[str]) -> dict[str, np.ndarray
 
     Returns:
       Values of those whose initializer depends on constants alone; of random ones a draw with key 0.
+
+    Raises:
+      LimitError: computing one would take more memory than ``config.max_constant_bytes``.
     """
     sources = {}
     for node in proto.node:
@@ -40,9 +47,28 @@ def initial_values(proto: Any, variables: Iterable[str]) -> dict[str, np.ndarray
         try:
             main = graph_def.reached(graph_def.load_main(proto, f"initializer of {name}", (), [sources[name]]))
             graph = control_flow_v1.functionalize(ir.Graph(main, graph_def.load_library(proto.library)))
-            trace = Trace(Program(graph, current_config()), {}, jax.random.key(0))
-            (value,) = trace.call(graph.main, [], trace.root_frame())
-            found[name] = np.asarray(value)
+            check_calls(graph)
+            program = Program(graph, current_config())
+
+            def run(program: Program = program, main: ir.Function = graph.main) -> Any:
+                trace = Trace(program, {}, jax.random.key(0))
+                return trace.call(main, [], trace.root_frame())[0]
+
+            _check_sizes(jax.make_jaxpr(lambda run=run: jnp.asarray(run()))().jaxpr, name)
+            found[name] = np.asarray(run())
+        except LimitError:
+            raise
         except Tf2JaxError:
             continue
     return found
+
+
+def _check_sizes(jaxpr: Any, name: str) -> None:
+    """Looks at what an initializer would make, at every step, before it is run."""
+    for equation in jaxpr.eqns:
+        for result in equation.outvars:
+            shape, dtype = getattr(result.aval, "shape", ()), getattr(result.aval, "dtype", None)
+            if isinstance(dtype, np.dtype):  # keys are small
+                check_bytes(shape, dtype.itemsize, f"the initializer of {name!r}: an array")
+        for inner in jaxprs_in_params(equation.params):
+            _check_sizes(inner, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from tensorflow.python.framework import op_def_registry
@@ -14,6 +13,9 @@ from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError
 
 from . import attributes, dtypes
+
+# Of one node's list; each is an input that the proto spells out, or an output.
+_MOST_TENSORS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,30 +33,46 @@ class Arg:
         """Whether the argument stands for a list of tensors."""
         return bool(self.number_attr or self.type_list_attr)
 
-    def types(self, attrs: Mapping[str, Any], where: str) -> list[ir.DType]:
-        """Returns the dtypes of the tensors that this argument stands for, given a node's attributes."""
+    def types(self, attrs: Mapping[str, Any], where: str = "") -> list[ir.DType]:
+        """Returns the dtypes of the tensors that this argument stands for, given the attributes of a node.
+
+        ``where`` names the node, for messages.
+
+        Raises:
+          InvalidModelError: an attribute is missing or of the wrong kind.
+        """
         try:
             if self.type_list_attr:
                 return list(attrs[self.type_list_attr] or ())
             dtype: Any = attrs[self.type_attr] if self.type_attr else self.dtype
-            return [dtype] * (attrs[self.number_attr] if self.number_attr else 1)
+            if not self.number_attr:
+                return [dtype]
+            count = attrs[self.number_attr]
+            if not 0 <= count <= _MOST_TENSORS:
+                raise InvalidModelError(f"{where}{': ' * bool(where)}{self.name!r} is a list of {count} tensors.")
+            return [dtype] * count
         except KeyError as error:
-            raise InvalidModelError(f"{where}: attribute {error} is missing.") from error
+            raise InvalidModelError(f"{where}{': ' * bool(where)}attribute {error} is missing.") from error
         except TypeError as error:
-            raise InvalidModelError(f"{where}: an attribute that sizes {self.name!r} is of the wrong kind.") from error
+            reason = f"an attribute that sizes {self.name!r} is of the wrong kind."
+            raise InvalidModelError(f"{where}{': ' * bool(where)}{reason}") from error
 
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """An OpDef, read once."""
+    """An OpDef, read once.
+
+    ``plain_groups`` are the groups of inputs (see `ir.Node`) where no attribute sizes any of them, else None.
+    """
 
     name: str
     inputs: tuple[Arg, ...]
     outputs: tuple[Arg, ...]
-    defaults: Mapping[str, Any]
+    defaults: dict[str, Any]
     implied: frozenset[str]
     input_types: tuple[str, ...]
     stateful: bool
+    plain_groups: tuple[None, ...] | None
 
 
 def _arg(proto: Any) -> Arg:
@@ -74,12 +92,11 @@ def definition(op: str) -> Definition | None:
         name=op,
         inputs=inputs,
         outputs=tuple(map(_arg, proto.output_arg)),
-        defaults=MappingProxyType(
-            {a.name: attributes.value_of(a.default_value) for a in proto.attr if a.HasField("default_value")}
-        ),
+        defaults={a.name: attributes.value_of(a.default_value) for a in proto.attr if a.HasField("default_value")},
         implied=frozenset(implied),
         input_types=tuple(arg.type_attr for arg in inputs),
         stateful=proto.is_stateful,
+        plain_groups=None if any(arg.is_list for arg in inputs) else (None,) * len(inputs),
     )
 
 

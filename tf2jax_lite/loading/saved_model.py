@@ -12,6 +12,10 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.limits import read_bytes, reading
+
+from . import graph_def, unsafe
+from .checkpoints import Checkpoint
 
 __all__ = ["chosen_tags", "load", "meta_graph", "read_proto", "signature", "signature_names"]
 
@@ -33,7 +37,7 @@ def read_proto(path: str | os.PathLike[str]) -> Any:
         if text.is_file():
             return _read_text(text)
         raise InvalidModelError(f"{directory}: holds no saved_model.pb, so it is not a SavedModel.")
-    data = file.read_bytes()
+    data = read_bytes(file)
     if not data:
         raise InvalidModelError(f"{file}: the file is empty.")
     try:
@@ -49,9 +53,12 @@ def _read_text(file: Path) -> Any:
     from google.protobuf import text_format
 
     try:
-        return text_format.Parse(file.read_text(), saved_model_pb2.SavedModel())
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+        proto = text_format.Parse(read_bytes(file).decode(), saved_model_pb2.SavedModel())
+    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidModelError(f"{file}: not a SavedModel in text form ({error}).") from error
+    if not proto.meta_graphs:
+        raise InvalidModelError(f"{file}: holds no MetaGraph.")
+    return proto
 
 
 def tag_sets(proto: Any) -> list[list[str]]:
@@ -92,8 +99,11 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) 
 
     Raises:
       InvalidModelError: it cannot be read, or has no MetaGraph with these tags.
+      UntrustedError: TensorFlow would run code or touch files that ``config.trusted`` does not name.
     """
-    wanted = chosen_tags(path, read_proto(path), tags)
+    proto = read_proto(path)
+    wanted = chosen_tags(path, proto, tags)
+    check_before_tensorflow(proto.meta_graphs[tag_sets(proto).index(wanted)], path)
     try:
         return tf.saved_model.load(os.fspath(path), tags=wanted)
     except Exception as error:
@@ -101,6 +111,21 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) 
         raise InvalidModelError(
             f"{os.fspath(path)}: TensorFlow cannot load it ({type(error).__name__}: {text[0] if text else ''})."
         ) from error
+
+
+def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> None:
+    """Refuses what must not reach TensorFlow, which runs parts of a model as it loads it and aborts on some others.
+
+    Raises:
+      InvalidModelError: the graph is damaged, too large, or calls itself.
+      UntrustedError: it would run code or touch files.
+    """
+    with reading(os.fspath(path)):
+        unsafe.refuse_unsafe_model(meta_graph, path)
+        graph_def.check(meta_graph.graph_def, os.fspath(path))
+        prefix = os.path.join(path, "variables", "variables")
+        if os.path.exists(f"{prefix}.index"):
+            Checkpoint(prefix)
 
 
 def signature_names(restored: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tf2jax_lite.errors import InvalidModelError, OpError, UnsupportedError
 from tf2jax_lite.ops.table import Table, table_of
 
 from . import attributes, op_defs
+from .unsafe import outside_file
 
 __all__ = ["TABLE_OPS", "Tables"]
 
@@ -30,10 +32,14 @@ class Tables:
     Args:
       graph: the GraphDef.
       assets: for each constant that names a file, where the file is now.
+      model: the model's directory: files outside of it are read only if ``config.trusted`` names them.
     """
 
-    def __init__(self, graph: Any, assets: Mapping[str, str] | None = None):
+    def __init__(
+        self, graph: Any, assets: Mapping[str, str] | None = None, model: str | os.PathLike[str] | None = None
+    ):
         self._graph = graph
+        self._model = model
         self._assets = dict(assets or {})
         self._protos: dict[str, Any] | None = None
         self._fillers: dict[str, Any] = {}
@@ -62,8 +68,12 @@ class Tables:
 
     def _source(self, text: str) -> Any:
         assert self._protos is not None
+        seen: set[str] = set()
         while True:
             name = text.lstrip("^").split(":")[0]
+            if name in seen:
+                raise InvalidModelError(f"node {name!r} is on a cycle.")
+            seen.add(name)
             proto = self._protos.get(name)
             if proto is None:
                 raise InvalidModelError(f"there is no node {name!r}.")
@@ -86,7 +96,10 @@ class Tables:
         options.update((key, attributes.value_of(value)) for key, value in filler.attr.items())
         source = self._source(filler.input[1])
         given = self._assets.get(source.name)
-        file = Path(given if given is not None else attributes.text_of(self._constant(filler, 1).item()))
+        if given is not None:
+            file = Path(given)
+        else:
+            file = outside_file(attributes.text_of(self._constant(filler, 1).item()), self._model)
         try:
             lines = file.read_bytes().split(b"\n")
         except OSError as error:

@@ -20,6 +20,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError, UnsupportedError
+from tf2jax_lite.limits import read_bytes
 from tf2jax_lite.params import Variable
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 
@@ -29,6 +30,7 @@ from .concrete import Loaded
 from .initial_values import initial_values
 from .ref_variables import without_references
 from .tables import TABLE_OPS, Tables
+from .unsafe import assets_of
 
 __all__ = [
     "Values",
@@ -59,7 +61,7 @@ def read_meta_graph(path: str | os.PathLike[str]) -> Any:
     if not file.is_file():
         raise InvalidModelError(f"{file}: there is no such file.")
     try:
-        found = meta_graph_pb2.MetaGraphDef.FromString(file.read_bytes())
+        found = meta_graph_pb2.MetaGraphDef.FromString(read_bytes(file))
     except DecodeError as error:
         raise InvalidModelError(f"{file}: not a MetaGraph, or cut short ({error}).") from error
     if not found.graph_def.node:
@@ -100,7 +102,7 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> 
         main,
         variable_values(path, meta_graph),
         trainable_names(meta_graph),
-        Tables(proto, _assets(path, meta_graph)),
+        Tables(proto, assets_of(path, meta_graph), path),
     )
     positions = {arg.name: index for index, arg in enumerate(args)}
     kwargs = {}
@@ -208,14 +210,6 @@ def trainable_names(meta_graph: Any) -> set[str] | None:
         proto = variable_pb2.VariableDef.FromString(data)
         found.add(proto.variable_name.split(":")[0])
     return found
-
-
-def _assets(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
-    """Returns for each tensor that names an asset the file that it stands for now."""
-    found = list(meta_graph.asset_file_def)
-    for packed in meta_graph.collection_def["saved_model_assets"].any_list.value:  # where TF1 wrote them
-        found.append(meta_graph_pb2.AssetFileDef.FromString(packed.value))
-    return {asset.tensor_info.name.split(":")[0]: os.path.join(path, "assets", asset.filename) for asset in found}
 
 
 def _tensors(where: str, infos: Any) -> dict[str, Any]:

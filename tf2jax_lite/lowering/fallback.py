@@ -13,7 +13,6 @@ import numpy as np
 from tf2jax_lite import ir, stablehlo
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import refused, registry, values
-from tf2jax_lite.passes.effects import function_refs
 
 __all__ = ["Compiled", "Compiler", "Spec", "fallback_ops"]
 
@@ -70,7 +69,7 @@ def fallback_ops(
     return {
         name: _op(name, found, compiler)
         for name, found in unknown.items()
-        if all(compiler.accepts(node) and not function_refs(node) for node in found)
+        if all(compiler.accepts(node) and not node.functions for node in found)
     }
 
 
@@ -97,7 +96,7 @@ def _evaluator(compiler: Compiler) -> Callable[..., list[Any]]:
         inputs = [_input(v) for v in flat]
         compiled = compiler.compile(ctx.step.node, inputs)
         return stablehlo.evaluate(
-            stablehlo.parse(compiled.module),
+            stablehlo.parse(compiled.module, own=True),
             [values.as_array(flat[i]) for i in compiled.arguments],
             infer_relu=False,
             cast=ctx.trace.loose,

@@ -15,8 +15,10 @@ from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.registry import op
 
+from .forward_only import forward_only
 from .joins import as_traced, is_carried
-from .trace import Context, Frame, Trace
+from .reverse_only import aside, reverse_only
+from .trace import NO_FORWARD_RULE, Context, Frame, Trace, described
 
 __all__: list[str] = []
 
@@ -86,13 +88,22 @@ def custom_gradient(
         found = inner.call(function, [*every, *known], place)
         return [_as_gradient(ctx, i, found[r], a) for (r, i), a in zip(slots, args, strict=True)]
 
+    message = f"{described(ctx.step, ctx.frame)}: {NO_FORWARD_RULE}"
+    place = {"message": message, "node": ctx.step.node.name, "op": ctx.step.node.op, "path": frame.path}
+
     @jax.custom_vjp
     def node(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any) -> list[Any]:
         return results
 
+    def enter(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any) -> list[Any]:
+        # Nothing flows back into what was captured now, only when the gradient itself is differentiated: told zeros,
+        # JAX would go backwards through the forward code with them.
+        held, variables = aside((saved, state))
+        return node(reverse_only(args, **place), results, held, variables, key)
+
     def forward(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any) -> Any:
         # The node itself, so that whoever differentiates this meets the same gradient again.
-        results = node(args, results, saved, state, key)
+        results = enter(args, results, saved, state, key)
         return results, (args, results, saved, state, key)
 
     def backward(residuals: Any, cotangents: list[Any]) -> Any:
@@ -104,9 +115,32 @@ def custom_gradient(
 
     node.defvjp(forward, backward)
     out = list(output)
-    for i, value in zip(moving, node(args, results, saved, state, key), strict=True):
+    for i, value in zip(moving, enter(args, results, saved, state, key), strict=True):
         out[i] = value
     return out
+
+
+@op("_NoFurtherGradient", needs_context=True)
+def no_further_gradient(ctx: Context, input: list[Any], *, order: int) -> list[Any]:
+    """Hands ``input`` on; derivatives through it, in either direction, are refused.
+
+    Args:
+      ctx: the lowering.
+      input: results of a node with a custom gradient, in the gradient function of a gradient function, ``order`` deep.
+      order: how many derivatives of custom gradients inside custom gradients are kept.
+
+    Raises:
+      ReverseModeError: a derivative of a higher order is taken backwards.
+      ForwardModeError: one is taken forwards.
+    """
+    message = (
+        f"{described(ctx.step, ctx.frame)}: a derivative of order {order + 1} is taken through custom gradients inside "
+        f"custom gradients, of which orders up to {order} are converted. Convert with "
+        "override_config('convert_custom_gradient', False) to differentiate the forward code instead"
+    )
+    place = {"message": message, "node": ctx.step.node.name, "op": ctx.step.node.op, "path": ctx.frame.path}
+    marked = [as_traced(v) if _is_differentiable(v) and not values.is_static(v) else v for v in input]
+    return [reverse_only(forward_only(v, **place), **place) for v in marked]
 
 
 @op("_Recompute", needs_context=True)

@@ -88,40 +88,47 @@ def make_plan(
     Raises:
       UnsupportedAttributeError: a node carries an attribute that its op does not handle.
     """
-    slots: dict[ir.TensorRef, int] = {ir.TensorRef(arg.name): i for i, arg in enumerate(function.args)}
+    first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
+    size = len(first)
     steps: list[Step] = []
+    statics: dict[tuple[str, int], tuple[bool, ...]] = {}
     for node in nodes:
         entry = ops[node.op]
-        inputs = tuple(slots[ref] for ref in node.inputs)
-        start = len(slots)
-        for index in range(len(node.output_dtypes)):
-            slots[ir.TensorRef(node.name, index)] = start + index
+        count = len(node.output_dtypes)
+        first[node.name] = size
         kwargs, functions = node_kwargs(node, entry, function.name)
-        kwargs.update((name, getattr(config, name)) for name in entry.options)
+        for name in entry.options:
+            kwargs[name] = getattr(config, name)
         if entry.dynamic_shape:
             kwargs["bound"] = config.dynamic_shape_bound or None
-        names = entry.inputs
+        groups = len(node.groups)
+        static = statics.get((node.op, groups))
+        if static is None:
+            names = entry.inputs
+            static = tuple(i < len(names) and names[i] in entry.static for i in range(groups))
+            statics[node.op, groups] = static
         steps.append(
             Step(
-                node=node,
-                op=entry,
-                inputs=inputs,
-                outputs=tuple(range(start, start + len(node.output_dtypes))),
-                static=tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups))),
-                kwargs=kwargs,
-                functions=functions,
-                release=(),
-                stable_id=stable_id(node.name),
-                dtypes=tuple(d if isinstance(d, np.dtype) else None for d in node.output_dtypes),
+                node,
+                entry,
+                tuple([first[ref.node] + ref.index for ref in node.inputs]),
+                tuple(range(size, size + count)),
+                static,
+                kwargs,
+                functions,
+                (),
+                stable_id(node.name),
+                tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes]),
             )
         )
-    results = tuple(slots[ref] for ref in (function.outputs if outputs is None else outputs))
+        size += count
+    results = tuple([first[ref.node] + ref.index for ref in (function.outputs if outputs is None else outputs)])
     keep = set(results)
     for step in reversed(steps):
-        used = {*step.inputs, *step.outputs} - keep
+        used = [slot for slot in dict.fromkeys((*step.inputs, *step.outputs)) if slot not in keep]
         step.release = tuple(used)
-        keep |= used
-    return Plan(function, tuple(steps), len(slots), results)
+        keep.update(used)
+    return Plan(function, tuple(steps), size, results)
 
 
 def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -132,26 +139,32 @@ def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str
     """
     kwargs: dict[str, Any] = {}
     functions: dict[str, Any] = {}
+    known = entry.attrs
     for name, value in node.attrs.items():
-        if name in entry.attrs:
-            is_function = isinstance(value, ir.FunctionRef) or (
-                isinstance(value, list) and bool(value) and isinstance(value[0], ir.FunctionRef)
-            )
-            if is_function and not entry.needs_context:
+        if name in known:
+            if not entry.needs_context and _is_function(value):
                 functions[name] = value
             else:
                 kwargs[name] = value
-        elif not (name.startswith("_") or name in INERT or name in node.implied or _is_type(value)):
+        elif not (name[:1] == "_" or name in INERT or name in node.implied or _is_type(value)):
             raise UnsupportedAttributeError(
                 f"node {node.name!r} ({node.op}) in {where!r}: attribute {name}={value!r} is not handled by the "
                 f"implementation at {entry.source}. Register one that takes it (tf2jax_lite.override_op)."
             )
+    if not entry.required_attrs:
+        return kwargs, functions
     missing = entry.required_attrs - kwargs.keys() - functions.keys()
     if missing:
         raise UnsupportedAttributeError(
             f"node {node.name!r} ({node.op}) in {where!r}: the graph does not give attribute(s) {sorted(missing)}."
         )
     return kwargs, functions
+
+
+def _is_function(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and isinstance(value[0], ir.FunctionRef)
+    return isinstance(value, ir.FunctionRef)
 
 
 def _is_type(value: Any) -> bool:

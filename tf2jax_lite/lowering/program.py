@@ -10,7 +10,7 @@ from tf2jax_lite.config import Config
 from tf2jax_lite.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.refused import REFUSED
-from tf2jax_lite.passes.effects import Effects, Summaries, function_refs
+from tf2jax_lite.passes.effects import Effects, Summaries
 from tf2jax_lite.passes.prune import live_nodes, needed_nodes
 
 from .fallback import Compiler, fallback_ops
@@ -132,7 +132,7 @@ class Program:
                     random.append(name)
                 if node.op in self._compiled:
                     compiled.append(name)
-                for ref in function_refs(node):
+                for ref in node.functions:
                     callees[function.name].append(ref.name)
                     if ref.name not in seen:
                         seen.add(ref.name)

@@ -17,10 +17,11 @@ from tf2jax_lite.ops import values
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.words import Words, each_word, is_wide, narrow, to_words
 
+from .growth import check_forms, check_growth
 from .plan import Plan, Step
 from .program import Program
 
-__all__ = ["Context", "Frame", "HostBudget", "HostBudgetSpent", "Trace"]
+__all__ = ["NO_FORWARD_RULE", "Context", "Frame", "HostBudget", "HostBudgetSpent", "Trace", "described"]
 
 
 class HostBudgetSpent(Exception):
@@ -158,6 +159,8 @@ class Trace:
                         continue
                     results = flatten_results(found)
                 elif op.lazy or all(map(values.is_static, inputs)):
+                    if not op.lazy or (op.elements is not None and all(map(values.is_static, inputs))):
+                        check_growth(step, inputs, _grouped(step, inputs), self.program.config.max_constant_bytes)
                     results = flatten_results(op.host(*_grouped(step, inputs), **step.kwargs))
                 else:
                     continue
@@ -173,7 +176,10 @@ class Trace:
 
     def _apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         try:
-            if step.op.host is not None and not step.op.needs_context and all(map(values.is_static, inputs)):
+            known = not step.op.needs_context and all(map(values.is_static, inputs))
+            if known:
+                check_growth(step, inputs, _grouped(step, inputs), self.program.config.max_constant_bytes)
+            if step.op.host is not None and known:
                 results = flatten_results(step.op.host(*_grouped(step, inputs), **step.kwargs))
             elif (folded := self._folded(step, inputs)) is not None:
                 results = folded
@@ -219,6 +225,7 @@ class Trace:
                 return None
             if not all(isinstance(form, jax.ShapeDtypeStruct) for form in forms):
                 return None
+            check_forms(forms, self.program.config.max_constant_bytes)
             if sum(form.size for form in forms) > max(_MAX_FOLDED, *(v.size for v in inputs)):
                 return None
             return [np.asarray(v) for v in flatten_results(op.fn(*args, **kwargs))]
@@ -302,24 +309,31 @@ def missing_key(nodes: Sequence[str]) -> MissingKeyError:
     )
 
 
-_REVERSE_ONLY = (
+NO_FORWARD_RULE = (
     "a custom gradient here has a reverse rule only, so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse "
     "mode (jax.vjp, jax.grad, jax.jacrev), or convert with override_config('convert_custom_gradient', False) to "
     "differentiate the forward code instead"
 )
 
 
-def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError:
-    """Returns an error that says at which node a problem arose."""
+def described(step: Step, frame: Frame) -> str:
+    """Returns where a node stands, for messages."""
     node = step.node
     where = f"node {node.name!r} ({node.op})"
     if frame.path:
         where += f" in {' > '.join(frame.path)}"
     if node.location:
         where += f", {node.location}"
+    return where
+
+
+def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError:
+    """Returns an error that says at which node a problem arose."""
+    node = step.node
+    where = described(step, frame)
     text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
     if isinstance(problem, TypeError) and "forward-mode" in text:
-        text = _REVERSE_ONLY
+        text = NO_FORWARD_RULE
     return LoweringError(f"{where}: {text}", node=node.name, op=node.op, path=frame.path)
 
 

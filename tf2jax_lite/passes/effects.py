@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tf2jax_lite import ir
 from tf2jax_lite.ops import registry
 
-__all__ = ["Effects", "Summaries", "Target", "function_refs"]
+__all__ = ["Effects", "Summaries", "Target"]
 
 Target = tuple[str, int | str]
 """A variable as its function sees it: ("arg", position) or ("name", the name of a variable the graph made)."""
@@ -26,19 +26,6 @@ class Effects:
 
     def __bool__(self) -> bool:
         return bool(self.writes) or self.effect
-
-
-def function_refs(node: ir.Node) -> list[ir.FunctionRef]:
-    """Returns the functions that a node's attributes name."""
-    refs: list[ir.FunctionRef] = []
-    for name, value in node.attrs.items():
-        if name.startswith("_"):
-            continue
-        if isinstance(value, ir.FunctionRef):
-            refs.append(value)
-        elif isinstance(value, list):
-            refs.extend(item for item in value if isinstance(item, ir.FunctionRef))
-    return refs
 
 
 class Summaries:
@@ -72,7 +59,7 @@ class Summaries:
         entry = self._ops.get(node.op)
         if entry is not None and entry.effectful:
             return True
-        return any(self.of_name(ref.name) for ref in function_refs(node))
+        return any(self.of_name(ref.name) for ref in node.functions)
 
     def _summarize(self, function: ir.Function) -> Effects:
         nodes = {node.name: node for node in function.nodes}
@@ -104,7 +91,7 @@ class Summaries:
                         target = resolve(node.inputs[entry.inputs.index(name)])
                         if target is not None:
                             found.add(target)
-            for ref in function_refs(node):
+            for ref in node.functions:
                 inner = self.of_name(ref.name)
                 effect = effect or inner.effect
                 needs_key = needs_key or inner.needs_key

@@ -26,8 +26,10 @@ def live_nodes(
     wanted = function.outputs if outputs is None else tuple(outputs)
     roots = [ref.node for ref in wanted]
     if outputs is None:
-        reached = _closure([*roots, *function.control_outputs], nodes, control=True)
-        roots += [name for name in reached if name in nodes and effectful(nodes[name])]
+        effects = [node.name for node in function.nodes if effectful(node)]
+        if effects:
+            reached = _closure([*roots, *function.control_outputs], nodes, control=True)
+            roots += [name for name in effects if name in reached]
     live = _closure(roots, nodes, control=False)
     return tuple(node for node in function.nodes if node.name in live)
 
@@ -58,7 +60,8 @@ def _closure(roots: Iterable[str], nodes: dict[str, ir.Node], *, control: bool) 
         seen.add(name)
         node = nodes.get(name)
         if node is not None:
-            stack.extend(ref.node for ref in node.inputs)
+            for ref in node.inputs:
+                stack.append(ref.node)
             if control:
                 stack.extend(node.control)
     return seen

@@ -16,7 +16,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.ops import registry
 
-from .effects import Summaries, function_refs
+from .effects import Summaries
 from .prune import live_nodes
 
 __all__ = ["HostCut", "split_host"]
@@ -132,7 +132,7 @@ class _Splitter:
 
     def _runs_in_jax(self, node: ir.Node) -> bool:
         entry = self._ops.get(node.op)
-        return entry is not None and all(self._function_runs(ref.name) for ref in function_refs(node))
+        return entry is not None and all(self._function_runs(ref.name) for ref in node.functions)
 
     def _function_runs(self, name: str) -> bool:
         if name not in self._portable:

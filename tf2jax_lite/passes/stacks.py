@@ -15,7 +15,6 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.errors import UnsupportedError
-from tf2jax_lite.passes.effects import function_refs
 
 __all__ = ["stacks_as_lists"]
 
@@ -79,7 +78,7 @@ class _Rewriter:
 
     def _callees(self, node: ir.Node) -> list[tuple[ir.FunctionRef, int]]:
         """Returns the functions that a node calls with its last inputs, and how many inputs come before."""
-        found = [ref for ref in function_refs(node) if ref.name in self._original]
+        found = [ref for ref in node.functions if ref.name in self._original]
         return [(ref, len(node.inputs) - len(self._original[ref.name].args)) for ref in found]
 
     def named(self, name: str, extra: tuple[int, ...]) -> str:

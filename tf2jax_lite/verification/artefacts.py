@@ -11,7 +11,7 @@ import numpy as np
 
 from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export import load
-from tf2jax_lite.export.load import call_with_arrays, flat_results, read_metadata
+from tf2jax_lite.export.load import call_with_arrays, flat_results, read_metadata, read_params
 
 from .compare import OutputComparison, compare_arrays, failed
 
@@ -39,6 +39,16 @@ class Artefact:
     def is_split(self) -> bool:
         """Whether its functions are the cores of models that were split."""
         return bool((self._metadata.get("options") or {}).get("split_host"))
+
+    def trained_values(self) -> dict[str, np.ndarray]:
+        """Returns the params by name if the artefact was trained since it was converted; otherwise nothing."""
+        if not (self._metadata.get("options") or {}).get("training"):
+            return {}
+        return {
+            str(name): np.asarray(value)
+            for name, value in read_params(self._path, self._metadata).items()
+            if not self._metadata["params"][name].get("constant")
+        }
 
     def compare(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from tf2jax_lite import ir
 from tf2jax_lite.lowering import Program
-from tf2jax_lite.passes.effects import function_refs
 
 __all__ = ["random_results"]
 
@@ -45,9 +44,9 @@ def _walk(program: Program, function: ir.Function, args: Sequence[_Fact], variab
         if step.node.op in _CALLS:
             results = _walk(program, program.function(step.kwargs["f"].name), inputs, variables)
         else:
-            inner = any(program.effects(program.function(r.name)).needs_key for r in function_refs(step.node))
+            inner = any(program.effects(program.function(r.name)).needs_key for r in step.node.functions)
             random = step.op.draws(step.node.attrs) or inner or any(f.random for f in inputs) or bool(named & variables)
-            if random and (step.op.writes or function_refs(step.node)):
+            if random and (step.op.writes or step.node.functions):
                 variables |= named
             handle = inputs[0].variable if len(inputs) == 1 and step.node.op in ("Identity", "EnsureShape") else None
             results = [_Fact(random, handle)] * len(step.outputs)

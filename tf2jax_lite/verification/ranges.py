@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.passes.effects import function_refs
 
 __all__ = ["Range", "index_ranges"]
 
@@ -114,7 +113,7 @@ class _Walk:
             self._lookup(node, inputs)
         elif node.op == "OneHot" and inputs[1].value is not None:
             self._limit(inputs[0], int(inputs[1].value), node)
-        elif refs := function_refs(node):
+        elif refs := node.functions:
             return self._call(node, refs, inputs)
         if node.op == "Const":
             value = node.attrs.get("value")
@@ -131,7 +130,7 @@ class _Walk:
             facts.append(_Fact(passed, shape, value))
         return facts
 
-    def _call(self, node: ir.Node, refs: list[ir.FunctionRef], inputs: list[_Fact]) -> list[_Fact]:
+    def _call(self, node: ir.Node, refs: Sequence[ir.FunctionRef], inputs: list[_Fact]) -> list[_Fact]:
         results: list[_Fact] = []
         for ref in refs:
             function = self._functions.get(ref.name)

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_toggles
 
+from tf2jax_lite.loading import saved_model
 from tf2jax_lite.loading.ref_variables import VARIABLE_OPS
 
 __all__ = ["Session"]
@@ -45,6 +46,7 @@ class Session:
         options = tf.compat.v1.ConfigProto()
         # Graph optimizers break some v1 control flow ("Retval does not have value"); the executor is what counts.
         options.graph_options.rewrite_options.disable_meta_optimizer = True
+        saved_model.check_before_tensorflow(meta_graph, path)
         with self.graph.as_default():
             self._session = tf.compat.v1.Session(graph=self.graph, config=options)
             tf.compat.v1.saved_model.loader.load(self._session, list(tags), os.fspath(path))

@@ -14,9 +14,10 @@ import tensorflow as tf
 from tf2jax_lite import api, ir, model_files
 from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.function import ConvertedFunction
-from tf2jax_lite.loading import frozen, saved_model, tf1
+from tf2jax_lite.loading import frozen, graph_def, saved_model, tf1, unsafe
 from tf2jax_lite.loading.host import HostFunction
 from tf2jax_lite.signature import TensorArgument
+from tf2jax_lite.to_tf import match_names
 
 from . import sessions
 
@@ -108,6 +109,27 @@ class Subject:
         for name, value in values.items():
             dtype = tf.dtypes.as_dtype(self.converted.variables[name].dtype)
             tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
+
+    def with_values(self, values: Mapping[str, np.ndarray]) -> Subject:
+        """Gives TensorFlow's variables other values, and returns the function with these as params.
+
+        Args:
+          values: by the names that the variables have in an artefact.
+
+        Raises:
+          InputError: there are no variables (in a frozen graph), or others, or of other shapes.
+        """
+        own = {name: variable.shape for name, variable in self.converted.variables.items()}
+        names = match_names(values, own)
+        wanted = {ours: values[theirs] for theirs, ours in names.items() if ours in own}
+        unfit = [n for n, v in wanted.items() if own[n] not in (None, np.shape(v))]
+        if len(wanted) != len(own) or unfit or (own and not self.handles and not isinstance(self, SessionSubject)):
+            raise InputError(
+                f"{self.name}: the artefact was trained, and its params do not fit this model's variables"
+                f"{': ' + unfit[0] if unfit else ''}. Verify it beside the SavedModel or Keras file that it came from."
+            )
+        self.assign(wanted)
+        return dataclasses.replace(self, params={**self.params, **wanted})
 
 
 def subject(source: Source, *, split_host: bool = False) -> Subject:
@@ -288,6 +310,8 @@ def _of_graph(path: Path, inputs: Sequence[str] | None, outputs: Sequence[str] |
     feeds, fetches = [_tensor_name(n) for n in inputs], [_tensor_name(n) for n in outputs]
 
     def make() -> Any:
+        unsafe.refuse_unsafe_graph(proto, str(path))
+        graph_def.check(proto, str(path))
         wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(proto, name=""), [])
         graph = wrapped.graph
         return wrapped.prune(

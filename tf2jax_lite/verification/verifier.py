@@ -15,7 +15,6 @@ import numpy as np
 
 from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.lowering import Program
-from tf2jax_lite.passes.effects import function_refs
 
 from .artefacts import Artefact
 from .bisection import bisect as bisect_subject
@@ -74,7 +73,8 @@ def verify(
     Args:
       model: a path (SavedModel directory, ``.keras``, ``.h5``, ``.pb``), a restored SavedModel, a Keras model, a
         ``tf.function``, a ConcreteFunction, or a callable.
-      artefact: a directory that ``tf2jax-lite convert`` made of it: compared with TensorFlow as well.
+      artefact: a directory that ``tf2jax-lite convert`` made of it: compared with TensorFlow as well. If it was trained
+        since, and ``model`` is a path, TensorFlow runs the model with the artefact's weights.
       signatures: names of signatures; all by default.
       tags: of a SavedModel, which MetaGraph.
       inputs: arrays by input name; drawn from the signature where not given.
@@ -153,6 +153,8 @@ def _signature(source: Source, options: _Options, artefact: Artefact | None) -> 
         made = subject(source, split_host=options.split_host)
     except Exception as error:  # the verdict on a signature that does not convert is its error
         return SignatureComparison(source.name, [], _text(error))
+    if artefact is not None and source.path is not None and (trained := artefact.trained_values()):
+        made = made.with_values(trained)
     return _Comparison(made, options, artefact).run()
 
 
@@ -306,7 +308,7 @@ def _histogram(program: Program) -> dict[str, int]:
     while pending:
         for step in program.plan(pending.pop()).steps:
             counts[step.node.op] += 1
-            for ref in function_refs(step.node):
+            for ref in step.node.functions:
                 if ref.name not in seen:
                     seen.add(ref.name)
                     pending.append(program.function(ref.name))

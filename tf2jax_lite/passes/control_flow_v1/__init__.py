@@ -14,7 +14,7 @@ import dataclasses
 from tf2jax_lite import ir
 from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.ops import registry
-from tf2jax_lite.passes.effects import Summaries, function_refs
+from tf2jax_lite.passes.effects import Summaries
 
 from .branches import Library, function_of
 from .frames import Frame, find_frames, ordered
@@ -58,7 +58,7 @@ def _function(library: Library, summaries: Summaries, function: ir.Function) -> 
         entry = registry.lookup(node.op)
         if entry is not None and (entry.effectful or entry.needs_key):
             return False
-        inner = [summaries.of_name(ref.name) for ref in function_refs(node)]
+        inner = [summaries.of_name(ref.name) for ref in node.functions]
         return not any(effects or effects.needs_key for effects in inner)
 
     by_name = {node.name: node for node in nodes}

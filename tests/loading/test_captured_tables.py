@@ -1,0 +1,82 @@
+"""Tables that a tf.function captures from Python, in branches, loops and under jit."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import UnsupportedError
+
+X = np.array([0.5, -1.0], np.float32)
+
+
+def static(keys, values, default):
+    initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, tf.int64), tf.constant(values))
+    return tf.lookup.StaticHashTable(initializer, default)
+
+
+def mutable():
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, -3.0)
+    table.insert(tf.constant([2, 0], tf.int64), tf.constant([7.0, 8.0]))
+    return table
+
+
+def dense():
+    table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, -4.0, -10, -11)
+    table.insert(tf.constant([1, 5], tf.int64), tf.constant([1.5, 2.5]))
+    return table
+
+
+# Of different sizes and dtypes; one resource is a variable.
+TABLES = static([0, 1, 2], [5.0, 6.0, 7.0], -1.0), static([0, 3], [50, 60], -2), mutable(), dense()
+SCALE = tf.Variable(2.0, name="scale")
+
+
+def branches(i, x):
+    """One table or another."""
+    key = tf.cast(i, tf.int64)
+    return (
+        tf.switch_case(
+            i,
+            [lambda: TABLES[0].lookup(key), lambda: tf.cast(TABLES[1].lookup(key), tf.float32)],
+            default=lambda: TABLES[2].lookup(key) + TABLES[3].lookup(key),
+        )
+        * x
+    )
+
+
+def loop(i, x):
+    for k in tf.range(i):
+        key = tf.cast(k, tf.int64)[None]
+        x = x * TABLES[0].lookup(key) + tf.cast(TABLES[1].lookup(key), tf.float32) * SCALE
+    return x + tf.cast(TABLES[3].size(), tf.float32)
+
+
+@pytest.mark.parametrize("fn", [branches, loop])
+def test_lookup(fn):
+    function = tf.function(fn)
+    jax_fn, params = tf2jax.convert(function, tf.TensorSpec([], tf.int32), tf.TensorSpec([2]))
+    compiled = jax.jit(jax_fn)
+    for i in (0, 1, 2, 5):
+        np.testing.assert_allclose(
+            compiled(params, np.int32(i), X)[0], function(tf.constant(i), X), rtol=1e-6, err_msg=str(i)
+        )
+
+
+def test_what_is_inserted_is_refused():
+    """The conversion holds a table's contents: it cannot change them."""
+
+    def fn(x):
+        TABLES[2].insert(tf.constant([9], tf.int64), x[:1])
+        return TABLES[2].lookup(tf.constant([9], tf.int64))
+
+    with pytest.raises(UnsupportedError, match="not a variable"):
+        tf2jax.convert(tf.function(fn), tf.TensorSpec([2]))
+
+
+def test_strings_are_refused():
+    keys = tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([1.0]))
+    table = tf.lookup.StaticHashTable(keys, -1.0)
+    with pytest.raises(UnsupportedError, match="split_host"):
+        tf2jax.convert(tf.function(lambda x: table.lookup(tf.strings.as_string(x))), tf.TensorSpec([2]))
