@@ -19,6 +19,7 @@ ROOMS = [
     "verification",
     "to_tf",
     "model_files",
+    "keras_code",
     "export",
     "api",
     "loading",
@@ -30,8 +31,10 @@ ROOMS = [
     "stablehlo",
     "ops",
     "ir",
+    "limits",
     "config",
     "errors",
+    "scopes",
     "units",
 ]
 
