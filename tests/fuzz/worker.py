@@ -60,14 +60,37 @@ def read_one(target: Any, source: str, data: bytes) -> tuple[str, str]:
         target.run(source, data)
         return "read", ""
     except Tf2JaxError as error:
-        return type(error).__name__, ""
+        stray = _unforeseen(error)
+        return (type(error).__name__, "") if stray is None else _finding(stray)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        frames = traceback.extract_tb(error.__traceback__)
-        last = next((f for f in reversed(frames) if "tf2jax_lite" in f.filename or "/ops/" in f.filename), frames[-1])
-        where = f"{Path(last.filename).name}:{last.name}"
-        return f"finding: {type(error).__name__} in {where}", "".join(traceback.format_exception(error))[-4000:]
+        return _finding(error)
+
+
+def _ours(frame: traceback.FrameSummary) -> bool:
+    return "tf2jax_lite" in frame.filename or "/ops/" in frame.filename
+
+
+def _unforeseen(error: BaseException) -> BaseException | None:
+    """Returns what our own code stumbled over, where `limits.reading` made one of our errors of it.
+
+    For a user that is a refusal like others. Here it tells that nobody thought of such a file; what a library's reader
+    raises about a damaged file is no news.
+    """
+    raised = traceback.extract_tb(error.__traceback__)
+    cause = error.__cause__
+    if cause is None or not raised or raised[-1].name != "reading":
+        return None
+    frames = traceback.extract_tb(cause.__traceback__)
+    return cause if frames and _ours(frames[-1]) and not isinstance(cause, (RecursionError, MemoryError)) else None
+
+
+def _finding(error: BaseException) -> tuple[str, str]:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((f for f in reversed(frames) if _ours(f)), frames[-1])
+    where = f"{Path(last.filename).name}:{last.name}"
+    return f"finding: {type(error).__name__} in {where}", "".join(traceback.format_exception(error))[-4000:]
 
 
 def main(options: dict[str, Any]) -> None:

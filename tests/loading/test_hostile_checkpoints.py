@@ -10,6 +10,7 @@ from tensorflow.core.framework import graph_pb2
 import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError, LimitError
 from tf2jax_lite.loading import checkpoints
+from tf2jax_lite.loading import initial_values as initial_values_module
 from tf2jax_lite.loading.checkpoints import Checkpoint
 from tf2jax_lite.loading.initial_values import initial_values
 
@@ -74,3 +75,40 @@ def test_initializers_that_would_make_much():
     small.CopyFrom(graph.as_graph_def())
     assert initial_values(small, ["v"])["v"] == 0
     assert tf2jax_lite.get_config("max_constant_bytes") == 1 << 31
+
+
+@pytest.mark.parametrize(
+    ("v2", "limit", "inner", "text"),
+    [
+        (False, 2**31 - 1, 0, "how many steps"),
+        (True, None, 0, "how many steps"),
+        (True, 300, 20, "takes 6000 steps of loops; 1000 are"),
+    ],
+)
+def test_initializers_that_would_take_long(v2, limit, inner, text, monkeypatch):
+    """One that counts to 2**31, one whose end is drawn, and one with a loop in a loop."""
+    monkeypatch.setattr(initial_values_module, "MAX_STEPS", 1000)
+    was = tf.compat.v1.control_flow_v2_enabled()
+    (tf.compat.v1.enable_control_flow_v2 if v2 else tf.compat.v1.disable_control_flow_v2)()
+    try:
+        with tf.Graph().as_default() as graph:
+            end = limit or tf.cast(tf.random.uniform([]) + 3.0, tf.int32)
+
+            def halved(x, times, within=0):
+                def body(i, x):
+                    return i + 1, halved(x, within) if within else x * 0.5
+
+                return tf.identity(tf.compat.v1.while_loop(lambda i, x: i < times, body, (0, x))[1])
+
+            def counted(end=end):
+                return halved(tf.random.uniform([]), end, inner)
+
+            tf.compat.v1.get_variable("v", initializer=counted, use_resource=True)
+            tf.compat.v1.get_variable("w", initializer=tf.random.truncated_normal([3]), use_resource=True)
+    finally:
+        (tf.compat.v1.enable_control_flow_v2 if was else tf.compat.v1.disable_control_flow_v2)()
+    proto = graph.as_graph_def()
+    with pytest.raises(LimitError, match=f"initializer of 'v'.*{text}"):
+        initial_values(proto, ["v"])
+    if not limit:
+        assert initial_values(proto, ["w"])["w"].shape == (3,)

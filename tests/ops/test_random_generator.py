@@ -37,7 +37,9 @@ TESTED_OTHERWISE = {name for name, _ in OPS}
 
 
 def make(name, arguments):
-    variable = tf.Variable(STATE, name="state")
+    # From a list: TensorFlow may lend a variable the memory of a numpy array, depending on its address, and there
+    # StatefulRandomBinomial writes its new state into a copy that is lost.
+    variable = tf.Variable(STATE.tolist(), dtype=tf.int64, name="state")
 
     def fn():
         result = getattr(tf.raw_ops, name)(resource=variable.handle, **arguments)

@@ -20,7 +20,10 @@ from tf2jax_lite.passes.call_tree import check_calls
 
 from . import graph_def
 
-__all__ = ["initial_values"]
+__all__ = ["MAX_STEPS", "initial_values"]
+
+MAX_STEPS = 1_000_000
+"""Steps of loops that computing one variable's first value may take; initializers of models hardly ever loop."""
 
 
 def initial_values(proto: Any, variables: Iterable[str]) -> dict[str, np.ndarray]:
@@ -34,7 +37,8 @@ def initial_values(proto: Any, variables: Iterable[str]) -> dict[str, np.ndarray
       Values of those whose initializer depends on constants alone; of random ones a draw with key 0.
 
     Raises:
-      LimitError: computing one would take more memory than ``config.max_constant_bytes``.
+      LimitError: computing one would take more memory than ``config.max_constant_bytes``, or more than `MAX_STEPS`
+        steps of loops, or nobody knows how many.
     """
     sources = {}
     for node in proto.node:
@@ -54,7 +58,9 @@ def initial_values(proto: Any, variables: Iterable[str]) -> dict[str, np.ndarray
                 trace = Trace(program, {}, jax.random.key(0))
                 return trace.call(main, [], trace.root_frame())[0]
 
-            _check_sizes(jax.make_jaxpr(lambda run=run: jnp.asarray(run()))().jaxpr, name)
+            # Draws of random numbers loop, too, until enough are accepted; these end.
+            bounded = not _has_loop(graph)
+            _check(jax.make_jaxpr(lambda run=run: jnp.asarray(run()))().jaxpr, name, bounded, 1)
             found[name] = np.asarray(run())
         except LimitError:
             raise
@@ -63,12 +69,46 @@ def initial_values(proto: Any, variables: Iterable[str]) -> dict[str, np.ndarray
     return found
 
 
-def _check_sizes(jaxpr: Any, name: str) -> None:
-    """Looks at what an initializer would make, at every step, before it is run."""
+def _has_loop(graph: ir.Graph) -> bool:
+    """Whether the main function, or one that it reaches, holds a loop of TensorFlow's."""
+    seen: set[str] = set()
+    pending = [graph.main]
+    while pending:
+        for node in pending.pop().nodes:
+            if isinstance(node.attrs.get("cond"), ir.FunctionRef) and isinstance(
+                node.attrs.get("body"), ir.FunctionRef
+            ):
+                return True
+            names = {ref.name for ref in node.functions if ref.name in graph.functions} - seen
+            seen |= names
+            pending += [graph.functions[name] for name in names]
+    return False
+
+
+def _check(jaxpr: Any, name: str, bounded: bool, times: int) -> None:
+    """Looks at what an initializer would make, at every step, and at its loops, before it is run.
+
+    Args:
+      jaxpr: of the initializer or of a part of it.
+      name: of the variable.
+      bounded: whether loops of unknown length are known to end.
+      times: how often the part runs.
+    """
     for equation in jaxpr.eqns:
         for result in equation.outvars:
             shape, dtype = getattr(result.aval, "shape", ()), getattr(result.aval, "dtype", None)
             if isinstance(dtype, np.dtype):  # keys are small
                 check_bytes(shape, dtype.itemsize, f"the initializer of {name!r}: an array")
+        if equation.primitive.name == "while" and not bounded:
+            raise LimitError(
+                f"the initializer of {name!r} has a loop, and nothing says for how many steps. Save the model's "
+                "variables to a checkpoint, or write the initializer without a loop."
+            )
+        steps = times * equation.params.get("length", 1) if equation.primitive.name == "scan" else times
+        if steps > MAX_STEPS:
+            raise LimitError(
+                f"the initializer of {name!r} takes {steps} steps of loops; {MAX_STEPS} are allowed. Save the model's "
+                "variables to a checkpoint."
+            )
         for inner in jaxprs_in_params(equation.params):
-            _check_sizes(inner, name)
+            _check(inner, name, bounded, steps)
