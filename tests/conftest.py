@@ -5,6 +5,8 @@ import gc
 import jax
 import pytest
 
+from tests.slow import slow_tests
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compilations():
@@ -12,3 +14,12 @@ def _forget_compilations():
     yield
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks what was measured to take long."""
+    listed = slow_tests()
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.slow)

@@ -1,0 +1,75 @@
+"""Which tests run only with ``-m slow``, because they take long: ``python -m tests.slow RESULTS.xml``.
+
+RESULTS.xml is what ``pytest -n 2 --junitxml=RESULTS.xml`` wrote on two cores. Tests that took longer than the limit are
+listed in tests/slow.txt, but for those that are kept: of each thing that users do, one. Other tests are marked where
+they stand. What was slow before and did not run stays in the list.
+"""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+__all__ = ["slow_tests"]
+
+LIST = Path(__file__).parent / "slow.txt"
+LIMIT = 3.5  # seconds
+KEPT = (
+    "tests/cli/test_cli.py::test_demo",
+    "tests/cli/test_cli.py::test_errors_are_one_line_and_exit_code_2",
+    "tests/cli/test_convert.py::test_keras_files_in_both_modes[keras]",
+    "tests/cli/test_killed.py::test_killed_at_random_moments[3]",
+    "tests/examples/test_custom_federated_algorithms.py::test_losses_of_every_round",
+    "tests/export/test_artifact.py::test_backends_agree[stablehlo]",
+    "tests/export/test_artifact.py::test_killing_never_leaves_a_broken_directory",
+    "tests/export/test_source.py::test_source_computes_the_same[control_flow]",
+    "tests/export/test_stored.py::test_an_artefact_has_its_derivatives[0.1.0.dev0]",
+    "tests/federated/flower/test_flower.py::test_blocks_are_the_simulation[add]",
+    "tests/federated/test_fed_avg.py::test_all_executions_agree_with_numpy[vmap]",
+    "tests/federated/test_fed_avg.py::test_all_executions_agree_with_numpy[scan]",
+    "tests/federated/test_mesh.py::test_two_processes",
+    "tests/federated/test_training.py::test_resumed_training_has_the_same_bits[1]",
+    "tests/loading/test_tf1.py::test_an_lstm_and_its_training_step",
+    "tests/lowering/test_in_graph_gradients.py::test_recurrent_training_step[keras-LSTM-options0]",
+    "tests/models/test_demo_set.py::test_every_form_agrees_with_tensorflow[digits_cnn]",
+    "tests/models/test_gradient_models.py::test_decoders[llama]",
+    "tests/models/test_models.py::test_small_model[keras-gru]",
+    "tests/models/test_models.py::test_small_model[keras-small_cnn]",
+    "tests/ops/test_random_claims.py::test_stateless[StatelessRandomUniform]",
+    "tests/ops/test_random_generator.py::test_op[StatefulRandomBinomial-arguments13]",
+    "tests/random_graphs/test_random_graphs.py::test_a_few[5]",
+    "tests/reliability/test_faults.py::test_interrupted_at_any_moment[convert-2]",
+    "tests/stablehlo/test_flax_haiku.py::test_model[flax_cnn]",
+    "tests/stablehlo/test_jax2tf.py::test_polymorphic_batch",
+    "tests/training/test_federate.py::test_from_the_shell",
+    "tests/training/test_finetune.py::test_from_the_shell",
+    "tests/training/test_to_tf.py::test_a_keras_model_back_to_both_forms",
+)
+
+
+def slow_tests() -> frozenset[str]:
+    """Returns the node ids in the list."""
+    return frozenset(LIST.read_text().splitlines())
+
+
+def measured(results: Path) -> dict[str, float]:
+    """Returns seconds by node id, of tests that passed or failed."""
+    found = {}
+    for case in ElementTree.parse(results).getroot().iter("testcase"):
+        name, place = case.get("name"), case.get("classname")
+        if name is not None and place is not None and case.find("skipped") is None:
+            found[f"{place.replace('.', '/')}.py::{name}"] = float(case.get("time", 0))
+    return found
+
+
+def main(results: Path) -> None:
+    """Writes the list."""
+    seconds = measured(results)
+    slow = {test for test, took in seconds.items() if took > LIMIT}
+    slow |= {test for test in slow_tests() if test not in seconds}
+    LIST.write_text("".join(f"{test}\n" for test in sorted(slow.difference(KEPT))))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
