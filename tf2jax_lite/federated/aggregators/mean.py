@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
-from .base import Factory, cast_like, float_template, keep_rows, scale_rows, zeros_like
+from .base import Factory, cast_like, float_template, keep_rows, scale_rows
 
 __all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
@@ -34,7 +35,7 @@ class SumFactory(Factory):
 
         return AggregationProcess(
             initialize=lambda: (),
-            zero=lambda state, num_clients: zeros_like(wide),
+            zero=lambda state, num_clients: jax.tree.map(lambda t: np.zeros(t.shape, t.dtype), wide),
             accumulate=accumulate,
             merge=lambda a, b: jax.tree.map(jnp.add, a, b),
             report=lambda state, accumulator, key: MeasuredProcessOutput((), cast_like(accumulator, template), {}),
@@ -73,7 +74,7 @@ class MeanFactory(Factory):
 
         return AggregationProcess(
             initialize=inner.initialize,
-            zero=lambda state, num_clients: (jnp.zeros((), jnp.float32), inner.zero(state, num_clients)),
+            zero=lambda state, num_clients: (np.float32(0), inner.zero(state, num_clients)),
             accumulate=accumulate,
             merge=lambda a, b: (a[0] + b[0], inner.merge(a[1], b[1])),
             report=report,

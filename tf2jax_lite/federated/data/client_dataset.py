@@ -13,7 +13,7 @@ from tf2jax_lite.federated.data.hparams import BatchHParams, PaddedBatchHParams,
 from tf2jax_lite.federated.data.preprocessor import BatchPreprocessor, Examples, NoOpBatchPreprocessor
 from tf2jax_lite.federated.data.seeds import numpy_rng
 
-__all__ = ["Batches", "ClientDataset", "last_batch_size", "shuffled_indices"]
+__all__ = ["Batches", "ClientDataset", "index_table", "last_batch_size", "shuffled_indices"]
 
 
 class Batches(Iterable[dict[str, Any]]):
@@ -179,7 +179,7 @@ def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator
     end = None  # in examples, counted over all epochs
     if not hparams.fill_remainder and hparams.num_epochs is not None:
         end = total * hparams.num_epochs
-    rng = numpy_rng(hparams.seed)
+    rng = None if hparams.skip_shuffle else numpy_rng(hparams.seed)
     order = np.arange(total)
     queue = order[:0]
     step = 0
@@ -188,7 +188,7 @@ def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator
         parts = [queue]
         have = queue.shape[0]
         while have < wanted:
-            queue = order if hparams.skip_shuffle else rng.permutation(total)
+            queue = order if rng is None else rng.permutation(total)
             parts.append(queue)
             have += total
         # Only the last part can reach beyond the batch.
@@ -197,6 +197,34 @@ def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator
         queue = indices[indices.shape[0] - left :]
         yield indices[:wanted]
         step += 1
+
+
+def index_table(total: int, hparams: ShuffleRepeatBatchHParams, seed: Any) -> np.ndarray:
+    """Returns the indices of all batches of `shuffled_indices` at once.
+
+    Args:
+      total: the number of examples.
+      hparams: how they are cut into batches; one of ``num_epochs`` and ``num_steps`` is set.
+      seed: taken in place of that of ``hparams``.
+
+    Returns:
+      int64 (steps, batch_size); -1 where the last batch is short.
+    """
+    steps, size = _num_steps(total, hparams), hparams.batch_size
+    assert steps is not None
+    wanted = steps * size
+    if not hparams.fill_remainder and hparams.num_epochs is not None:
+        wanted = min(wanted, total * hparams.num_epochs)
+    epochs = -(-wanted // total) if total else 0
+    if hparams.skip_shuffle:
+        parts = [np.arange(total)] * epochs
+    else:
+        rng = numpy_rng(seed)
+        parts = [rng.permutation(total) for _ in range(epochs)]
+    table = np.full(steps * size, -1, np.int64)
+    if parts:
+        table[:wanted] = (parts[0] if epochs == 1 else np.concatenate(parts))[:wanted]
+    return table.reshape(steps, size)
 
 
 def _num_steps(total: int, hparams: ShuffleRepeatBatchHParams) -> int | None:

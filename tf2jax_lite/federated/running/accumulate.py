@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tf2jax_lite.federated.client_work import ClientResult
 from tf2jax_lite.federated.metrics import Stat
@@ -52,11 +53,13 @@ def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
 def zero(
     aggregator: AggregationProcess, aggregator_state: PyTree, num_clients: int, result: ClientResult
 ) -> Accumulator:
-    """Returns the accumulator of nobody. ``result`` has the shapes of one client's result."""
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (result.non_trainable, result.measurements))
-    counts = jnp.zeros((2,), jnp.int32)  # separate arrays: accumulators are donated
+    """Returns the accumulator of nobody. ``result`` has the shapes of one client's result.
+
+    Much of it is numpy's: a program takes that as well, and each array of zeros that JAX makes is a program of its own.
+    """
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (result.non_trainable, result.measurements))
     aggregate = aggregator.zero(aggregator_state, num_clients)
-    return Accumulator(aggregate, zeros[0], jnp.float32(0), zeros[1], counts[0], counts[1])
+    return Accumulator(aggregate, zeros[0], np.float32(0), zeros[1], np.int32(0), np.int32(0))
 
 
 def finite_rows(tree: PyTree, rows: int) -> Any:

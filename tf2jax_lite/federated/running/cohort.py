@@ -18,7 +18,7 @@ from tf2jax_lite.federated.data import (
     PaddedBatchHParams,
     ShuffleRepeatBatchHParams,
 )
-from tf2jax_lite.federated.data.client_dataset import shuffled_indices
+from tf2jax_lite.federated.data.client_dataset import index_table
 from tf2jax_lite.federated.data.seeds import seed_words
 
 from .buffers import Arena
@@ -153,19 +153,12 @@ class Cohort:
         size = batching.batch_size
         if not isinstance(batching, ShuffleRepeatBatchHParams):
             end = total // size * size if getattr(batching, "drop_remainder", False) else total
-            rows = [np.arange(start, min(start + size, end)) for start in range(0, end, size)]
-            return _stack_rows(rows, size)
+            table = np.full(-(-end // size) * size, -1, np.int64)
+            table[:end] = np.arange(end)
+            return table.reshape(-1, size)
         if batching.num_epochs is None and batching.num_steps is None:
             raise InputError("client_batching has no end; set num_epochs or num_steps")
-        seed = client_seed(batching, self.key, self.round_number, index)
-        return _stack_rows(list(shuffled_indices(total, dataclasses.replace(batching, seed=seed))), size)
-
-
-def _stack_rows(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
-    out = np.full((len(rows), size), -1, np.int64)
-    for step, row in enumerate(rows):
-        out[step, : len(row)] = row
-    return out
+        return index_table(total, batching, client_seed(batching, self.key, self.round_number, index))
 
 
 def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Client | None:
@@ -190,7 +183,10 @@ def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Clie
         examples = {name: np.concatenate([b[name] for b in kept]) for name in kept[0]}
     except ValueError as error:
         raise DataError(f"client {index} of the round: batches do not fit together: {error}") from error
-    return Client(index, examples, _stack_rows(rows, max(len(row) for row in rows)), client_input)
+    table = np.full((len(rows), max(len(row) for row in rows)), -1, np.int64)
+    for step, row in enumerate(rows):
+        table[step, : len(row)] = row
+    return Client(index, examples, table, client_input)
 
 
 def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
@@ -225,7 +221,9 @@ def round_up(steps: int) -> int:
     return size
 
 
-def stack(clients: Sequence[Client], rows: int, steps: int, nobody: int, arena: Arena | None = None) -> Chunk:
+def stack(
+    clients: Sequence[Client], rows: int, steps: int, nobody: int, arena: Arena | None = None, *, fill: bool = True
+) -> Chunk:
     """Stacks clients of one form to a chunk.
 
     Args:
@@ -234,6 +232,7 @@ def stack(clients: Sequence[Client], rows: int, steps: int, nobody: int, arena: 
       steps: the steps of the result.
       nobody: the index of rows without a client.
       arena: where the batches lie; memory of their own if None.
+      fill: write zeros where no client has a batch, for programs that read all of it.
     """
     arena = arena or Arena()
     batch = max(client.rows.shape[1] for client in clients)
@@ -245,22 +244,25 @@ def stack(clients: Sequence[Client], rows: int, steps: int, nobody: int, arena: 
     mask[:] = False
     counts = np.zeros(rows, np.int32)
     index = np.full(rows, nobody, np.int32)
+    short = False
     for c, client in enumerate(clients):
         count, width = client.rows.shape
-        real = client.rows >= 0
-        mask[c, :count, :width] = real
         counts[c], index[c] = count, client.index
-        # Padding repeats an example of its batch: see model.split_mask.
-        take = np.full((count, batch), 0, np.int64)
-        take[:] = client.rows[:, :1]
-        take[:, :width] = np.where(real, client.rows, client.rows[:, :1])
+        take, real = client.rows, client.rows >= 0
+        mask[c, :count, :width] = real
+        if width < batch or not real.all():
+            # Padding repeats an example of its batch: see model.split_mask.
+            short = True
+            take = np.repeat(client.rows[:, :1], batch, axis=1)
+            np.copyto(take[:, :width], client.rows, where=real)
         for name, value in client.examples.items():
             np.take(value, take, axis=0, out=arrays[name][c, :count], mode="clip")
-            arrays[name][c, count:] = 0
-    for value in arrays.values():
-        value[len(clients) :] = 0
-    within = np.arange(steps)[None, :] < counts[:, None]
-    if not mask[within].all():
+            if fill:
+                arrays[name][c, count:] = 0
+    if fill:
+        for value in arrays.values():
+            value[len(clients) :] = 0
+    if short:
         arrays[EXAMPLE_MASK_KEY] = mask
     inputs = None
     if clients[0].client_input is not None:

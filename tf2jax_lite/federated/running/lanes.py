@@ -6,10 +6,12 @@ a few lanes, each with its own accumulator, keep all cores busy. A mesh does the
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -30,34 +32,80 @@ PyTree = Any
 class Lanes:
     """Accumulators on one device, used in turns.
 
+    JAX runs what one thread starts on a CPU in the order in which it was started, one after the other. So each lane has
+    a thread.
+
     Args:
       zero: makes an accumulator.
       count: how many.
+      threads: whether lanes have threads; what they run must not depend on options of JAX then, see `Programs`.
     """
 
-    def __init__(self, zero: Callable[[], Accumulator], count: int):
+    def __init__(self, zero: Callable[[], Accumulator], count: int, *, threads: bool):
         self._totals = [zero() for _ in range(count)]
         self._turn = 0
+        self._pending: list[Future[Any] | None] = [None] * count
+        self._workers = [ThreadPoolExecutor(1, "federated-lane") for _ in range(count if threads and count > 1 else 0)]
+        self.form = jax.eval_shape(lambda total: total, self._totals[0])
+        """An accumulator's shapes."""
 
-    def fold(self, run: Callable[[Accumulator], tuple[Accumulator, PyTree]]) -> PyTree:
-        """Folds one chunk into the next lane and returns its outputs; waits only for that lane's last chunk.
+    def fold(
+        self, run: Callable[[Accumulator], tuple[Accumulator, PyTree]], *, here: bool = False
+    ) -> Callable[[], PyTree]:
+        """Folds one chunk into the next lane; waits only for that lane's last chunk.
 
         The wait bounds memory: not more chunks are in flight than there are lanes, and the memory of the chunk before
         that lane's last one may be written to again.
+
+        Args:
+          run: folds the chunk.
+          here: call it in this thread in any case.
+
+        Returns:
+          A function that waits for the chunk's outputs and returns them.
         """
         lane = self._turn % len(self._totals)
         self._turn += 1
+        self._settle(lane)
+        total = self._totals[lane]
+        if here or not self._workers:
+            self._totals[lane], output = run(total)
+            return lambda: output
+
+        def work() -> tuple[Accumulator, PyTree]:
+            found = run(total)
+            jax.block_until_ready(found[0].participated)
+            return found
+
+        future = self._pending[lane] = self._workers[lane].submit(work)
+        return lambda: future.result()[1]
+
+    def _settle(self, lane: int) -> None:
+        future, self._pending[lane] = self._pending[lane], None
+        if future is not None:
+            self._totals[lane], _ = future.result()
         jax.block_until_ready(self._totals[lane].participated)
-        self._totals[lane], output = run(self._totals[lane])
-        return output
 
     def wait(self) -> None:
-        """Waits until all chunks are folded."""
+        """Waits until all chunks are folded.
+
+        Raises:
+          Exception: whatever a chunk raised.
+        """
+        for lane in range(len(self._totals)):
+            self._settle(lane)
+
+    def close(self) -> None:
+        """Ends the threads; waits for what is being computed, whatever becomes of it."""
+        for worker in self._workers:
+            worker.shutdown(cancel_futures=True)
         for total in self._totals:
-            jax.block_until_ready(total.participated)
+            with contextlib.suppress(Exception):
+                jax.block_until_ready(total.participated)
 
     def merged(self, merge: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
         """Returns the accumulator of all."""
+        self.wait()
         return functools.reduce(merge, self._totals)
 
 

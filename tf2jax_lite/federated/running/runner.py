@@ -24,6 +24,7 @@ from .buffers import Arena, ArenaPool
 from .choice import choose_way
 from .cohort import Client, Cohort, round_up, stack
 from .lanes import Lanes, MeshFold
+from .programs import Programs
 from .strategies import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
 
 __all__ = ["CohortResult", "CohortRunner", "Execution"]
@@ -101,11 +102,16 @@ class CohortRunner:
             total = accumulate.zero(self.aggregator, context.aggregator, len(cohort), nothing)
         else:
             found = _Round(self, context, first, len(cohort))
-            for index, output in found.run(itertools.chain([first], prepared)):
+            try:
+                waiting = list(found.run(itertools.chain([first], prepared)))
+                total = found.total()
+            finally:
+                found.close()
+            for index, get in waiting:
                 seen += len(index)
-                outputs |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], output) for r, i in enumerate(index)}
-            total = found.total()
-            found.close()
+                output = jax.device_get(get())
+                if jax.tree.leaves(output):
+                    outputs |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], output) for r, i in enumerate(index)}
         dropped = cohort.count_dropped()
         counts = {
             "participated": total.participated,
@@ -113,7 +119,7 @@ class CohortRunner:
             "dropped": np.int32(dropped),
             "empty": np.int32(len(cohort) - dropped - seen),
         }
-        return CohortResult(total, counts, jax.device_get(outputs) if jax.tree.leaves(outputs) else {})
+        return CohortResult(total, counts, outputs)
 
     def _way(self, context: Context, batch: Any, client_input: PyTree) -> str:
         if self.execution != "auto":
@@ -138,12 +144,12 @@ class CohortRunner:
         return jax.jit(whole)  # never run: its traces are cached, and only their shapes are read
 
     @functools.cached_property
-    def _vmap(self) -> Callable[..., Any]:
-        return jax.jit(make_vmap(self.work, self.aggregator), static_argnums=3, donate_argnums=1)
+    def _vmap(self) -> Programs:
+        return Programs(jax.jit(make_vmap(self.work, self.aggregator), static_argnums=3, donate_argnums=1))
 
     @functools.cached_property
-    def _scan(self) -> Callable[..., Any]:
-        return jax.jit(make_scan(self.work, self.aggregator), static_argnums=3, donate_argnums=1)
+    def _scan(self) -> Programs:
+        return Programs(jax.jit(make_scan(self.work, self.aggregator), static_argnums=3, donate_argnums=1))
 
     @functools.cached_property
     def _unrolled(self) -> Callable[..., Any]:
@@ -192,7 +198,9 @@ class _Round:
         self._size = max(1, -(-min(wanted, nobody) // devices)) * devices
         together = 1 if self._way in ("unrolled", "loop") else self._size
         lanes = min(os.cpu_count() or 1, 4, -(-nobody // together)) if self._way != "vmap" else 1
-        self._lanes = Lanes(self._zero, 1 if self._mesh is not None else lanes)
+        threads = self._way in ("vmap", "scan")
+        self._one_core = lanes > 1 and lanes == os.cpu_count() and jax.default_backend() == "cpu"
+        self._lanes = Lanes(self._zero, 1 if self._mesh is not None else lanes, threads=threads)
         # One more than lanes: a chunk is stacked while each lane still reads its last one. See `Lanes.fold`.
         self._arenas = runner._arenas.borrow(0 if self._mesh is not None else lanes + 1)
         self._turn = 0
@@ -200,8 +208,8 @@ class _Round:
             self._shared = self._mesh.context(context)
             self._total = self._mesh.start(self._zero())
 
-    def run(self, clients: Iterable[Client]) -> Iterable[tuple[list[int], PyTree]]:
-        """Yields for each chunk its clients' places and outputs.
+    def run(self, clients: Iterable[Client]) -> Iterable[tuple[list[int], Callable[[], PyTree]]]:
+        """Yields for each chunk its clients' places and a function that waits for their outputs.
 
         With vmap only clients of about the same number of steps share a chunk. A client whose short batches must not be
         padded runs alone.
@@ -227,20 +235,25 @@ class _Round:
 
     def close(self) -> None:
         """Gives memory back; waits until all is computed."""
+        self._lanes.close()
         if self._mesh is None:
-            self._lanes.wait()
             self._runner._arenas.give_back(self._arenas)
 
-    def _together(self, group: list[Client]) -> PyTree:
+    def _together(self, group: list[Client]) -> Callable[[], PyTree]:
         steps = max(client.steps for client in group)
         exact = self._way == "vmap" and len(group) == self._size and all(client.steps == steps for client in group)
         exact = exact and self._mesh is None
-        chunk = stack(group, self._size, steps if exact else round_up(steps), self._nobody, self._arena())
+        # Clients one after another take their own steps alone: what lies behind them is not read.
+        fill = self._way == "vmap" or self._mesh is not None
+        rounded = steps if exact else round_up(steps)
+        chunk = stack(group, self._size, rounded, self._nobody, self._arena(), fill=fill)
         if self._mesh is not None:
             self._total, output = self._mesh.fold(self._shared, self._total, chunk)
-            return self._mesh.gathered(output)
-        run = self._runner._vmap if self._way == "vmap" else self._runner._scan
-        return self._lanes.fold(lambda total: run(self._context, total, chunk, exact))
+            gathered = self._mesh.gathered(output)
+            return lambda: gathered
+        programs = self._runner._vmap if self._way == "vmap" else self._runner._scan
+        program = programs.get(self._context, self._lanes.form, chunk, exact, one_core=self._one_core)
+        return self._lanes.fold(lambda total: program(self._context, total, chunk))
 
     def _arena(self) -> Arena | None:
         """Returns the memory for what is folded next; a mesh gets copies and needs none."""
@@ -249,7 +262,7 @@ class _Round:
         self._turn += 1
         return self._arenas[self._turn % len(self._arenas)]
 
-    def _alone(self, client: Client) -> PyTree:
+    def _alone(self, client: Client) -> Callable[[], PyTree]:
         batches = self._batches(client, self._arena())
         index = np.int32(client.index)
         runner, context = self._runner, self._context
@@ -262,7 +275,8 @@ class _Round:
                 carry = runner._loop.step(context, carry, batch)
             return runner._loop.finish(context, total, carry, index)
 
-        return jax.tree.map(lambda leaf: leaf[None], self._lanes.fold(run))
+        get = self._lanes.fold(run, here=True)
+        return lambda: jax.tree.map(lambda leaf: leaf[None], get())
 
     def _batches(self, client: Client, arena: Arena | None) -> list[dict[str, Any]]:
         if not self._runner.work.pads_batches:

@@ -1,0 +1,65 @@
+"""Programs compiled ahead, so that any thread can start them.
+
+What `jax.jit` does depends on options that JAX keeps by thread (64-bit mode, precision of products, ...). A program is
+traced and compiled where the user's options hold; a lane's thread only runs it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+__all__ = ["Programs"]
+
+PyTree = Any
+
+# Options that a user may set for a while, and that change what is traced or compiled.
+_OPTIONS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_default_device",
+    "jax_debug_nans",
+)
+
+_ONE_CORE = {"xla_cpu_multi_thread_eigen": False}
+
+
+class Programs:
+    """Compiled forms of one function, by the shapes of its arguments and the options of JAX.
+
+    Args:
+      jitted: what `jax.jit` returned. Its last argument is static.
+    """
+
+    def __init__(self, jitted: Any):
+        self._jitted = jitted
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, *args: Any, one_core: bool = False) -> Callable[..., Any]:
+        """Returns the program for arguments like these; it takes all but the last one.
+
+        Args:
+          *args: the arguments, or their shapes.
+          one_core: on a CPU, compute products on the core that runs the program: others are busy with other programs.
+        """
+        *dynamic, static = args
+        key = (static, one_core, _form(dynamic), tuple(getattr(jax.config, name, None) for name in _OPTIONS))
+        with self._lock:  # rounds in several threads: one of them compiles
+            found = self._compiled.get(key)
+            if found is None:
+                found = self._compiled[key] = self._jitted.lower(*args).compile(_ONE_CORE if one_core else None)
+        return found
+
+
+def _form(tree: PyTree) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
