@@ -13,7 +13,8 @@ import numpy as np
 
 from tf2jax_lite.errors import ExportError, InputError, InvalidModelError
 from tf2jax_lite.export.files import new_directory, write_file
-from tf2jax_lite.export.load import read_metadata, read_params
+from tf2jax_lite.export.load import read_params
+from tf2jax_lite.export.metadata import read_metadata
 
 __all__ = ["TfExportReport", "export_to_tf", "match_names"]
 

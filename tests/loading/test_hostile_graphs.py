@@ -9,6 +9,7 @@ from tensorflow.core.framework import graph_pb2, types_pb2
 
 import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError, LimitError, LoweringError
+from tf2jax_lite.loading.tf1 import trainable_names
 
 
 def node(graph, name, op, inputs=(), **attrs):
@@ -270,3 +271,39 @@ def test_lists_of_very_many_tensors():
     packed.attr["num"].i = 1 << 40
     with pytest.raises(InvalidModelError, match="list of"):
         convert(made)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "field", "value"),
+    [
+        ("x", "dtype", "i", 1),  # what is fed
+        ("x", "shape", "i", 3),
+        ("y", "T", "i", 1),
+        ("y", "T", "s", b"float"),
+        ("z", "shape", "f", 1.5),  # what is not even reached
+    ],
+)
+def test_attributes_of_another_kind(where, name, field, value):
+    """Each is named with its node; a number in the place of a dtype would otherwise be one until something uses it."""
+    made = graph()
+    node(made.node, "y", "Identity", ["x"], T=F32)
+    node(made.node, "z", "Placeholder", dtype=F32)
+    wrong = next(n for n in made.node if n.name == where)
+    setattr(wrong.attr[name], field, value)
+    with pytest.raises(InvalidModelError, match=f"node '{where}'.*attribute '{name}' is of the kind '{field}'"):
+        convert(made)
+
+
+def test_recorded_shapes_of_another_kind_are_not_used():
+    """They only describe the node, so nothing is lost."""
+    made = graph()
+    node(made.node, "y", "Identity", ["x"], T=F32).attr["_output_shapes"].i = 5
+    fn, params = convert(made)
+    np.testing.assert_array_equal(fn(params, np.float32([1, 2]))[0][0], [1, 2])
+
+
+def test_a_collection_of_variables_that_is_damaged():
+    meta_graph = tf.compat.v1.MetaGraphDef()
+    meta_graph.collection_def["trainable_variables"].bytes_list.value.append(b"\xff\xff\xff")
+    with pytest.raises(InvalidModelError, match="'trainable_variables' is damaged"):
+        trainable_names(meta_graph)

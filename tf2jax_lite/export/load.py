@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,11 @@ from tf2jax_lite.limits import reading
 from tf2jax_lite.params import VariableName
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, map_structure
 
-from .artifact import FORMAT, FORMAT_VERSION
-from .files import METADATA, sha256
+from .metadata import check_hashes, inside, named_signature, read_metadata
 from .structures import decode, decode_interface
 from .tensors import as_complex, read_tensors
 
-__all__ = ["call_with_arrays", "flat_results", "load", "read_metadata", "read_params"]
-
-_MOST_METADATA = 256 * 1024**2
+__all__ = ["call_with_arrays", "flat_results", "load", "read_params"]
 
 
 def load(
@@ -58,8 +54,8 @@ def _load(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     metadata = read_metadata(folder)
     if verify_hashes:
-        _check_hashes(folder, metadata)
-    name, entry = _signature(metadata, signature)
+        check_hashes(folder, metadata)
+    name, entry = named_signature(metadata, signature)
     interface = decode_interface(entry.get("interface"))
     params = read_params(folder, metadata)
     if backend == "source":
@@ -73,61 +69,6 @@ def _load(
     function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
     return function, params
-
-
-def read_metadata(folder: Path) -> dict[str, Any]:
-    """Reads and checks an artefact's metadata.
-
-    Raises:
-      ExportError: it is missing, damaged, of a newer format, or names files outside the directory.
-    """
-    file = folder / METADATA
-    try:
-        if file.stat().st_size > _MOST_METADATA:
-            raise ExportError(f"{file} is too large to be an artefact's metadata")
-        metadata = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ExportError(f"{folder} is not an artefact: it has no {METADATA}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ExportError(f"{file} cannot be read: {error}") from error
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        raise ExportError(f"{file} is not the metadata of a tf2jax_lite artefact")
-    if metadata.get("format_version") != FORMAT_VERSION:
-        raise ExportError(
-            f"{folder} has format version {metadata.get('format_version')}; this release reads {FORMAT_VERSION}"
-        )
-    for key, kind in (("signatures", dict), ("params", dict), ("files", dict)):
-        if not isinstance(metadata.get(key), kind):
-            raise ExportError(f"{file}: {key} is missing or damaged")
-    for name in metadata["files"]:
-        _inside(folder, name)
-    return metadata
-
-
-def _inside(folder: Path, name: Any) -> Path:
-    """Returns a file of the artefact; names with any path in them are refused."""
-    if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):
-        raise ExportError(f"the metadata names a file {name!r}, which is not a plain name")
-    file = folder / name
-    if file.is_symlink() or not file.is_file():
-        raise ExportError(f"{folder} lacks {name}")
-    return file
-
-
-def _check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
-    for name, info in metadata["files"].items():
-        expected = info.get("sha256") if isinstance(info, dict) else None
-        if sha256(_inside(folder, name)) != expected:
-            raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
-
-
-def _signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[str, dict[str, Any]]:
-    found = metadata["signatures"]
-    if wanted is None:
-        wanted = next(iter(found)) if len(found) == 1 else "serving_default"
-    if wanted not in found or not isinstance(found[wanted], dict):
-        raise ExportError(f"no signature {wanted!r}; there are {', '.join(sorted(found))}")
-    return wanted, found[wanted]
 
 
 def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,7 +92,7 @@ def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
         if file not in metadata["files"]:
             raise ExportError(f"param {name!r} is in {file!r}, which is not a file of the artefact")
         if file not in files:
-            files[file] = read_tensors(_inside(folder, file))
+            files[file] = read_tensors(inside(folder, file))
         if name not in files[file]:
             raise ExportError(f"{file} lacks param {name!r}")
         value = as_complex(files[file][name], dtype)
@@ -167,7 +108,7 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
     file = entry.get("stablehlo")
     if file is None:
         raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
-    content = _inside(folder, file).read_bytes()
+    content = inside(folder, file).read_bytes()
     try:
         exported = jax.export.deserialize(bytearray(content))
         stablehlo.check_payload(exported.mlir_module_serialized)
@@ -216,7 +157,7 @@ def _from_source(
     if file is None or recorded is None:
         raise ExportError(f"{folder} has no source; load it with backend='stablehlo'")
     arguments = [decode(a) for a in recorded["arguments"]]
-    path = _inside(folder, file)
+    path = inside(folder, file)
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -16,7 +16,8 @@ from tf2jax_lite.errors import ExportError
 from .artifact import ExportReport
 from .checkpoint import write_checkpoint
 from .files import METADATA, new_directory, sha256
-from .load import read_metadata, read_params
+from .load import read_params
+from .metadata import read_metadata
 from .tensors import SHARD_BYTES, write_tensors
 
 __all__ = ["write_trained"]

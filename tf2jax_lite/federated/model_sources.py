@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.export.load import load, read_metadata
+from tf2jax_lite.export.load import load
+from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.federated.losses import TrainLoss, as_train_loss
 from tf2jax_lite.federated.metrics import Metric
 from tf2jax_lite.federated.model import Model, TrainOutput, as_model_weights

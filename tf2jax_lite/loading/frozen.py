@@ -22,7 +22,7 @@ from tf2jax_lite.params import Variable
 from tf2jax_lite.passes.prune import live_nodes
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 
-from . import attributes, dtypes, graph_def, op_defs, tf1
+from . import dtypes, graph_def, op_defs, tf1
 from .concrete import Loaded
 from .custom_gradients import report_missing
 from .function_gradients import with_function_gradients
@@ -152,8 +152,10 @@ def _argument(nodes: dict[str, Any], text: str) -> ir.Argument:
         raise InvalidModelError(f"{text!r}: only a node's first output can be fed.")
     node = nodes[name]
     definition = op_defs.definition(node.op)
-    attrs = dict(definition.defaults) if definition else {}
-    attrs.update((key, attributes.value_of(value)) for key, value in node.attr.items())
+    try:
+        attrs = op_defs.read_attrs(node)
+    except InvalidModelError as error:
+        raise InvalidModelError(f"node {name!r}: {error}") from error
     types = definition.outputs[0].types(attrs, name) if definition and definition.outputs else []
     dtype = types[0] if types else dtypes.from_tf(tf.float32)
     return ir.Argument(name, dtype, attrs.get("shape") if "Placeholder" in node.op else None)

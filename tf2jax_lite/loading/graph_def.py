@@ -175,14 +175,10 @@ class _Builder:
     def _node_attrs(self, name: str) -> dict[str, Any]:
         if name not in self._attrs:
             proto = self._protos[name]
-            definition = op_defs.definition(proto.op)
-            attrs = definition.defaults.copy() if definition else {}
             try:
-                for key, value in proto.attr.items():
-                    attrs[key] = attributes.value_of(value)
+                self._attrs[name] = op_defs.read_attrs(proto)
             except InvalidModelError as error:
                 raise InvalidModelError(f"node {name!r} in {self._name!r}: {error}") from error
-            self._attrs[name] = attrs
         return self._attrs[name]
 
     def _output_offsets(self, name: str) -> dict[str, int]:
@@ -232,6 +228,8 @@ class _Builder:
                 f"node {name!r} ({op}) in {self._name!r}: expected {expected} inputs, found {len(data)}."
             )
         recorded = attrs.get("_output_shapes")
+        if not isinstance(recorded, list) or not all(s is None or isinstance(s, tuple) for s in recorded):
+            recorded = None
         return ir.Node(
             name,
             op,

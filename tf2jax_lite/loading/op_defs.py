@@ -62,7 +62,8 @@ class Arg:
 class Definition:
     """An OpDef, read once.
 
-    ``plain_groups`` are the groups of inputs (see `ir.Node`) where no attribute sizes any of them, else None.
+    ``plain_groups`` are the groups of inputs (see `ir.Node`) where no attribute sizes any of them, else None. ``kinds``
+    says for each attribute which field of an AttrValue holds it.
     """
 
     name: str
@@ -73,6 +74,15 @@ class Definition:
     input_types: tuple[str, ...]
     stateful: bool
     plain_groups: tuple[None, ...] | None
+    kinds: dict[str, str]
+
+
+# Kinds of attributes whose field in an AttrValue has another name.
+_FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b"}
+
+
+def _field(kind: str) -> str:
+    return "list" if kind.startswith("list(") else _FIELDS.get(kind, kind)
 
 
 def _arg(proto: Any) -> Arg:
@@ -97,7 +107,25 @@ def definition(op: str) -> Definition | None:
         input_types=tuple(arg.type_attr for arg in inputs),
         stateful=proto.is_stateful,
         plain_groups=None if any(arg.is_list for arg in inputs) else (None,) * len(inputs),
+        kinds={str(a.name): _field(str(a.type)) for a in proto.attr},
     )
+
+
+def read_attrs(proto: Any) -> dict[str, Any]:
+    """Returns a NodeDef's attributes as Python values, with defaults where its OpDef has them.
+
+    Raises:
+      InvalidModelError: an attribute is damaged, or of another kind than the OpDef says.
+    """
+    found = definition(proto.op)
+    attrs, kinds = (found.defaults.copy(), found.kinds) if found else ({}, {})
+    for key, value in proto.attr.items():
+        kind, expected = value.WhichOneof("value"), kinds.get(key)
+        if expected is None or kind == expected or kind == "placeholder":
+            attrs[key] = attributes.value_of(value)
+        elif kind is not None:  # a field that is not set leaves the default
+            raise InvalidModelError(f"attribute {key!r} is of the kind {kind!r}, not {expected!r}.")
+    return attrs
 
 
 @functools.cache

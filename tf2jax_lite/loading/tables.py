@@ -91,9 +91,7 @@ class Tables:
         return attributes.tensor_of(proto.attr["value"].tensor)
 
     def _read(self, node: ir.Node, filler: Any) -> Table:
-        definition = op_defs.definition(filler.op)
-        options = dict(definition.defaults) if definition is not None else {}
-        options.update((key, attributes.value_of(value)) for key, value in filler.attr.items())
+        options = op_defs.read_attrs(filler)
         source = self._source(filler.input[1])
         given = self._assets.get(source.name)
         if given is not None:

@@ -207,7 +207,10 @@ def trainable_names(meta_graph: Any) -> set[str] | None:
         return None
     found = set()
     for data in meta_graph.collection_def["trainable_variables"].bytes_list.value:
-        proto = variable_pb2.VariableDef.FromString(data)
+        try:
+            proto = variable_pb2.VariableDef.FromString(data)
+        except DecodeError as error:
+            raise InvalidModelError(f"the collection 'trainable_variables' is damaged ({error}).") from error
         found.add(proto.variable_name.split(":")[0])
     return found
 

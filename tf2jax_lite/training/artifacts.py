@@ -13,7 +13,7 @@ import numpy as np
 
 from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.export.artifact import ExportReport
-from tf2jax_lite.export.load import read_metadata
+from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.rewrite import write_trained
 from tf2jax_lite.federated.data import FederatedData
 from tf2jax_lite.federated.process import ModelWeights

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.export.load import call_with_arrays, flat_results, load, read_metadata
+from tf2jax_lite.export.load import call_with_arrays, flat_results, load
+from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.federated import metrics as m
 from tf2jax_lite.federated.losses import named_loss
 from tf2jax_lite.federated.model import Model

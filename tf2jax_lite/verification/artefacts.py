@@ -11,7 +11,8 @@ import numpy as np
 
 from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export import load
-from tf2jax_lite.export.load import call_with_arrays, flat_results, read_metadata, read_params
+from tf2jax_lite.export.load import call_with_arrays, flat_results, read_params
+from tf2jax_lite.export.metadata import read_metadata
 
 from .compare import OutputComparison, compare_arrays, failed
 

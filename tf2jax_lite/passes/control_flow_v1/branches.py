@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.errors import UnsupportedError
+from tf2jax_lite.errors import InvalidModelError, UnsupportedError
 
 from .conditions import ALWAYS, FALSE, TRUE
 from .liveness import Item, Liveness, find_liveness
@@ -264,7 +264,7 @@ class _Builder:
             made = {node.name for node in body.nodes}
             for node in body.nodes:
                 inputs.update((ref, None) for ref in node.inputs if ref.node not in made)
-        args = [ir.Argument(str(ref), self._dtypes[ref]) for ref in inputs]
+        args = [ir.Argument(str(ref), self._dtype(ref, name)) for ref in inputs]
         moved = {ref: ir.TensorRef(str(ref)) for ref in inputs}
         refs = []
         outside: dict[str, None] = {}
@@ -282,7 +282,7 @@ class _Builder:
                 attrs={"then_branch": refs[0], "else_branch": refs[1]},
                 implied=frozenset({"Tcond", "Tin"}),
                 input_types=("Tcond", "Tin"),
-                output_dtypes=tuple(self._dtypes[ref] for ref in results),
+                output_dtypes=tuple(self._dtype(ref, name) for ref in results),
             )
         )
         for index, ref in enumerate(results):
@@ -290,6 +290,11 @@ class _Builder:
             self._dtypes[context.refs[ref]] = self._dtypes[ref]
         for item in members:
             context.names[item.node.name] = (name,)
+
+    def _dtype(self, ref: ir.TensorRef, where: str) -> ir.DType:
+        if ref not in self._dtypes:
+            raise InvalidModelError(f"{where!r} takes {ref}, which no node makes where it runs.")
+        return self._dtypes[ref]
 
     def _restricted(self, members: Sequence[Item], variable: int, value: bool) -> list[Item]:
         def given(condition: int) -> int:

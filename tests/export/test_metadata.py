@@ -1,0 +1,49 @@
+"""What metadata.json may say: each entry of another kind is refused by its place, before anything is made of it."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tf2jax_lite import load
+from tf2jax_lite.errors import ExportError
+from tf2jax_lite.export.metadata import named_signature, read_metadata
+
+STORED = Path(__file__).parent.parent.parent / "testdata" / "stored" / "0.1.0.dev0" / "artefact_tf2"
+SIGNATURE = ("signatures", "serving_default")
+CHANGES = [
+    ((*SIGNATURE, "rng"), None, "'serving_default': rng is missing"),
+    ((*SIGNATURE, "rng"), 1.5, "rng is missing or damaged"),
+    ((*SIGNATURE, "variables"), 0.5, "variables is missing or damaged"),
+    ((*SIGNATURE, "updates"), [1], "updates is missing or damaged"),
+    ((*SIGNATURE, "inputs"), {"dtype": "float32"}, "inputs is missing or damaged"),
+    ((*SIGNATURE, "inputs"), ["float32"], "inputs 0 is damaged: it is no object"),
+    ((*SIGNATURE, "inputs", 0, "dtype"), None, "inputs 0: dtype is missing"),
+    ((*SIGNATURE, "inputs", 0, "dtype"), "float33", "a dtype 'float33', which there is not"),
+    (("params", "dense"), [], "param 'dense' is damaged"),
+    (("params", "dense", "file"), {"a": 1}, "param 'dense': file is missing or damaged"),
+    (("params", "dense", "shape"), [2, -3], "param 'dense': the shape is damaged"),
+    (("params", "dense", "shape"), ["2", 3], "param 'dense': the shape is damaged"),
+    (("params", "dense", "trainable"), "yes", "trainable is missing or damaged"),
+]
+
+
+@pytest.mark.parametrize(("where", "value", "text"), CHANGES)
+def test_entries_of_another_kind(where, value, text, tmp_path):
+    metadata = json.loads((STORED / "metadata.json").read_text())
+    changed = copy.deepcopy(metadata)
+    place = changed
+    for key in where[:-1]:
+        place = place[key]
+    if value is None:
+        del place[where[-1]]
+    else:
+        place[where[-1]] = value
+    folder = shutil.copytree(STORED, tmp_path / "artefact")
+    (folder / "metadata.json").write_text(json.dumps(changed))
+    with pytest.raises(ExportError, match=text):
+        named_signature(read_metadata(folder), None)
+    with pytest.raises(ExportError, match=text):
+        load(folder)

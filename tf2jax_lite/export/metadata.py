@@ -1,0 +1,115 @@
+"""Reads an artefact's metadata.json, and believes nothing of it that was not looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (numpy then knows bfloat16 and the others by name)
+import numpy as np
+
+from tf2jax_lite.errors import ExportError
+
+from .artifact import FORMAT, FORMAT_VERSION
+from .files import METADATA, sha256
+
+__all__ = ["check_hashes", "inside", "named_signature", "read_metadata"]
+
+_MOST_METADATA = 256 * 1024**2
+_PARAM = {"file": str, "dtype": str, "shape": list, "trainable": bool}
+_SIGNATURE = {"variables": [str], "updates": [str], "rng": bool, "inputs": [{"dtype": str}]}
+
+
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """Reads and checks an artefact's metadata.
+
+    Raises:
+      ExportError: it is missing, damaged, of a newer format, or names files outside the directory.
+    """
+    file = folder / METADATA
+    try:
+        if file.stat().st_size > _MOST_METADATA:
+            raise ExportError(f"{file} is too large to be an artefact's metadata")
+        metadata = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExportError(f"{folder} is not an artefact: it has no {METADATA}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ExportError(f"{file} cannot be read: {error}") from error
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise ExportError(f"{file} is not the metadata of a tf2jax_lite artefact")
+    if metadata.get("format_version") != FORMAT_VERSION:
+        raise ExportError(
+            f"{folder} has format version {metadata.get('format_version')}; this release reads {FORMAT_VERSION}"
+        )
+    for key, kind in (("signatures", dict), ("params", dict), ("files", dict)):
+        if not isinstance(metadata.get(key), kind):
+            raise ExportError(f"{file}: {key} is missing or damaged")
+    for name in metadata["files"]:
+        inside(folder, name)
+    for name, info in metadata["params"].items():
+        _check(f"{file}: param {name!r}", info, _PARAM)
+        if not all(type(size) is int and size >= 0 for size in info["shape"]):
+            raise ExportError(f"{file}: param {name!r}: the shape is damaged")
+    return metadata
+
+
+def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
+    """Looks at an object's entries: a type, a list of one kind of items (``[str]``), or an object (a dict of kinds)."""
+    if not isinstance(found, dict):
+        raise ExportError(f"{where} is damaged: it is no object")
+    for key, kind in kinds.items():
+        value = found.get(key)
+        if isinstance(kind, list):
+            fits = isinstance(value, list) and (isinstance(kind[0], dict) or all(isinstance(v, kind[0]) for v in value))
+        else:
+            fits = isinstance(value, kind)
+        if not fits:
+            raise ExportError(f"{where}: {key} is missing or damaged")
+        if isinstance(kind, list) and isinstance(kind[0], dict):
+            for number, item in enumerate(value or ()):
+                _check(f"{where}: {key} {number}", item, kind[0])
+
+
+def inside(folder: Path, name: Any) -> Path:
+    """Returns a file of the artefact; names with any path in them are refused."""
+    if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):
+        raise ExportError(f"the metadata names a file {name!r}, which is not a plain name")
+    file = folder / name
+    if file.is_symlink() or not file.is_file():
+        raise ExportError(f"{folder} lacks {name}")
+    return file
+
+
+def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
+    """Compares an artefact's files with the hashes in its metadata.
+
+    Raises:
+      ExportError: one differs, or is missing.
+    """
+    for name, info in metadata["files"].items():
+        expected = info.get("sha256") if isinstance(info, dict) else None
+        if sha256(inside(folder, name)) != expected:
+            raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
+
+
+def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[str, dict[str, Any]]:
+    """Returns the name and the entry of a signature; of the only one, or of ``serving_default``, if None is wanted.
+
+    Raises:
+      ExportError: there is none of that name, or its entry is damaged.
+    """
+    found = metadata["signatures"]
+    if wanted is None:
+        wanted = next(iter(found)) if len(found) == 1 else "serving_default"
+    if wanted not in found or not isinstance(found[wanted], dict):
+        raise ExportError(f"no signature {wanted!r}; there are {', '.join(sorted(found))}")
+    entry, where = found[wanted], f"the metadata of signature {wanted!r}"
+    _check(where, entry, _SIGNATURE)
+    for item in entry["inputs"]:
+        try:
+            np.dtype(item["dtype"])
+        except TypeError as error:
+            raise ExportError(f"{where} names a dtype {item['dtype']!r}, which there is not") from error
+    return wanted, entry
