@@ -22,6 +22,7 @@ from tf2jax_lite.errors import MissingGradientError
 from . import dtypes, graph_def
 from .extra_inputs import MAIN, Asked, Unroutable, with_extra_inputs
 from .gradient_functions import ATTRIBUTE, Recomputation, Unavailable, find, recomputation, trace
+from .gradient_reach import Reach
 from .recomputation import recomputed
 
 __all__ = ["report_missing", "rewrite_custom_gradients"]
@@ -58,8 +59,11 @@ class _Rewriter:
         self._graph = graph
         self._functions: dict[str, ir.Function] = dict(graph.functions)
         self._func_graph = func_graph
-        self._graphs: dict[str, Any] = {}
+        self._graphs = _Graphs(func_graph)
         self._order: dict[str, int] = {}
+        self._reach = Reach()
+        self._marked: dict[str, frozenset[str]] = {}
+        self._done: set[tuple[str, str]] = set()
         self._captures = captures
         self._main = graph.main
         self._asked = Asked()
@@ -68,21 +72,18 @@ class _Rewriter:
         self._missing: list[tuple[str, str, str]] = []
 
     def run(self) -> tuple[ir.Graph, list[Any], list[Any]]:
-        pending: list[tuple[str, ir.Function]] = [(MAIN, self._main), *self._functions.items()]
-        while pending:
-            name, function = pending.pop(0)
-            if not any(_is_marked(node) or "_by_name" in node.attrs for node in function.nodes):
-                continue
-            if self._order.get(name, 0) >= _HIGHEST_ORDER:
-                self._functions[name] = _ended(function, self._func_graph_of(name))
-                continue
-            known = set(self._functions)
-            rewritten = self._rewrite(name, function)
-            if name == MAIN:
-                self._main = rewritten
-            else:
-                self._functions[name] = rewritten
-            pending.extend((n, f) for n, f in self._functions.items() if n not in known)
+        while todo := [(name, wanted) for name in (MAIN, *self._functions) if (wanted := self._wanted(name))]:
+            for name, wanted in todo:
+                self._done |= {(name, node) for node in wanted}
+                function = self._function(name)
+                if self._order.get(name, 0) >= _HIGHEST_ORDER:
+                    rewritten = _ended(function, wanted)
+                else:
+                    rewritten = self._rewrite(name, function, wanted)
+                if name == MAIN:
+                    self._main = rewritten
+                else:
+                    self._functions[name] = rewritten
         _report(self._main.name, self._missing)
         graph = dataclasses.replace(self._graph, main=self._main, functions=self._functions)
         if self._asked:
@@ -94,25 +95,42 @@ class _Rewriter:
                 ) from None
         return graph, self._asked.of(MAIN), self._variables
 
-    def _func_graph_of(self, name: str) -> Any:
-        if not name:
-            return self._func_graph
-        if name not in self._graphs:
-            self._graphs[name] = _inner_graph([self._func_graph, *self._graphs.values()], name)
-        return self._graphs[name]
+    def _function(self, name: str) -> ir.Function:
+        return self._functions[name] if name else self._main
 
-    def _rewrite(self, name: str, function: ir.Function) -> ir.Function:
+    def _wanted(self, name: str) -> set[str]:
+        """Returns the nodes of a function whose gradients are still to be replaced."""
+        marked = self._marked.get(name)
+        if marked is None:  # once, as what replaces a node has its name
+            func_graph = self._graphs.of(name)
+            found = (n for n in self._function(name).nodes if _is_marked(n) or _python_gradient(n, func_graph))
+            marked = self._marked[name] = frozenset(node.name for node in found)
+        left = {node for node in marked if (name, node) not in self._done}
+        if not left or not self._order.get(name):
+            return left
+        reached = {node for node in left if self._reach.reaches(name, node)}
+        if reached != left and any(self._is_recomputed(name, node) for node in reached):
+            # What is computed anew is cut out as a function, once, and with all that it holds.
+            self._reach.ask_everything(name)
+            return left
+        return reached
+
+    def _is_recomputed(self, name: str, node: str) -> bool:
+        try:
+            operation = _operation(self._graphs.of(name), node)
+            return recomputation(find(operation.get_attr(ATTRIBUTE).decode(), operation), operation) is not None
+        except (Unavailable, ValueError):
+            return False
+
+    def _rewrite(self, name: str, function: ir.Function, wanted: set[str]) -> ir.Function:
         nodes: list[ir.Node] = []
         cuts: list[tuple[str, Recomputation]] = []
-        func_graph = self._func_graph_of(name)
+        func_graph = self._graphs.of(name)
         for node in function.nodes:
-            of_function = _python_gradient(node, func_graph)
-            if _is_marked(node) or of_function is not None:
+            if node.name in wanted:
                 try:
-                    if func_graph is None:
-                        raise Unavailable("the graph that it was traced in is gone")
                     operation = _operation(func_graph, node.name)
-                    gradient = of_function or find(node.attrs[ATTRIBUTE], operation)
+                    gradient = _python_gradient(node, func_graph) or find(node.attrs[ATTRIBUTE], operation)
                     cut = recomputation(gradient, operation)
                     if cut is None:
                         nodes.extend(self._replaced(node, name, function, func_graph, operation, gradient))
@@ -138,12 +156,13 @@ class _Rewriter:
         args = [ir.Argument(t.op.name, dtypes.from_tf(t.dtype)) for t in traced.graph.inputs]
         proto = traced.graph.as_graph_def()
         order = self._order[name] = self._order.get(key, 0) + 1
-        for inner, body in graph_def.load_library(proto.library).items():
-            if inner not in self._functions:
-                self._functions[inner] = body
-                self._order[inner] = order
-        self._functions[name] = graph_def.load_main(proto, name, args, [t.name for t in traced.outputs])
-        self._graphs[name] = traced.graph
+        library = graph_def.load_library(proto.library, self._functions)
+        self._functions.update(library)
+        self._order.update(dict.fromkeys(library, order))
+        loaded = self._functions[name] = graph_def.load_main(proto, name, args, [t.name for t in traced.outputs])
+        self._graphs.add(name, traced.graph)
+        self._reach.add({name: loaded, **library})
+        self._reach.ask(name, loaded.outputs)
         self._variables.extend(traced.graph.variables)
         before: list[ir.Node] = []
         outputs = node.inputs
@@ -155,6 +174,7 @@ class _Rewriter:
         own: list[int] = []
         for _, outer in traced.captured:
             ref = self._refer(key, outer)
+            self._flows_back_to(outer)
             position = ref.index if ref.node == node.name else -1
             own.append(position)
             captured.append(outputs[position] if position >= 0 else ref)
@@ -169,10 +189,22 @@ class _Rewriter:
         )
         return [*before, marked]
 
+    def _flows_back_to(self, outer: Any) -> None:
+        """Takes note that a further derivative goes on from a tensor that a gradient function captures."""
+        func_graph = getattr(outer, "graph", None)
+        if func_graph is None:  # an eager tensor
+            return
+        name = self._graphs.name_of(func_graph)
+        if name is not None:
+            self._reach.ask(name, [ir.TensorRef(outer.op.name, outer.value_index)])
+            return
+        for name in self._order:
+            self._reach.ask_everything(name)
+
     def _refer(self, key: str, outer: Any) -> ir.TensorRef:
         """Returns what a tensor that a gradient function captures is called in a function."""
         function = self._functions[key] if key else self._main
-        func_graph = self._func_graph_of(key)
+        func_graph = self._graphs.of(key)
         if not key and id(outer) in self._captures:
             return ir.TensorRef(function.args[self._captures[id(outer)]].name)
         inputs = getattr(func_graph, "inputs", ())
@@ -236,11 +268,11 @@ def _is_marked(node: ir.Node) -> bool:
     return name is not None and node.op not in _UNMARKED
 
 
-def _ended(function: ir.Function, func_graph: Any) -> ir.Function:
-    """Returns a function whose overridden gradients are refused when they are asked for."""
+def _ended(function: ir.Function, wanted: set[str]) -> ir.Function:
+    """Returns a function where some overridden gradients are refused when they are asked for."""
     nodes: list[ir.Node] = []
     for node in function.nodes:
-        if not _is_marked(node) and _python_gradient(node, func_graph) is None:
+        if node.name not in wanted:
             nodes.append(node)
             continue
         attrs = {k: v for k, v in node.attrs.items() if k != ATTRIBUTE}
@@ -270,25 +302,41 @@ def _python_gradient(node: ir.Node, func_graph: Any) -> Any:
 
 
 def _operation(func_graph: Any, name: str) -> Any:
+    if func_graph is None:
+        raise Unavailable("the graph that it was traced in is gone")
     try:
         return func_graph.get_operation_by_name(name)
     except (KeyError, ValueError):
         raise Unavailable("the graph that it was traced in has another form") from None
 
 
-def _inner_graph(roots: list[Any], name: str) -> Any:
-    """Returns TensorFlow's graph of a library function, searched through the functions that call it; or None."""
-    pending, seen = list(roots), set()
-    while pending:
-        current = pending.pop()
-        for known, function in getattr(current, "_functions", {}).items():
-            key = known.decode() if isinstance(known, bytes) else known
-            if key in seen:
-                continue
-            seen.add(key)
-            inner = getattr(function, "graph", None)
-            if key == name:
-                return inner
-            if inner is not None:
-                pending.append(inner)
-    return None
+class _Graphs:
+    """TensorFlow's graphs of functions by name, found through the functions that call them."""
+
+    def __init__(self, main: Any):
+        self._known: dict[str, Any] = {MAIN: main}
+        self._complete = False
+
+    def add(self, name: str, func_graph: Any) -> None:
+        """Makes a graph known."""
+        self._known[name] = func_graph
+        self._complete = False
+
+    def of(self, name: str) -> Any:
+        """Returns the graph of a function, or None."""
+        if name not in self._known and not self._complete:
+            pending = list(self._known.values())
+            while pending:
+                for called, function in getattr(pending.pop(), "_functions", {}).items():
+                    called = called.decode() if isinstance(called, bytes) else called
+                    inner = getattr(function, "graph", None)
+                    if called not in self._known and inner is not None:
+                        self._known[called] = inner
+                        pending.append(inner)
+            self._complete = True
+        return self._known.get(name)
+
+    def name_of(self, func_graph: Any) -> str | None:
+        """Returns the name of the function whose graph this is, or None."""
+        self.of("")
+        return next((name for name, known in self._known.items() if known is func_graph), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tf2jax_lite import ir
@@ -14,8 +14,12 @@ from . import attributes, dtypes, op_defs
 from .graph_size import check_graph_size
 
 
-def load_library(library: Any) -> dict[str, ir.Function]:
+def load_library(library: Any, known: Collection[str] = ()) -> dict[str, ir.Function]:
     """Returns every function of a FunctionDefLibrary by name.
+
+    Args:
+      library: the proto.
+      known: names of functions to leave out.
 
     Raises:
       InvalidModelError: a function refers to something that is not there, or its nodes form a cycle.
@@ -23,7 +27,11 @@ def load_library(library: Any) -> dict[str, ir.Function]:
     signatures = {proto.signature.name: proto.signature for proto in library.function}
     if len(signatures) != len(library.function):
         raise InvalidModelError("two functions of the library have the same name.")
-    return {proto.signature.name: load_function(proto, signatures) for proto in library.function}
+    return {
+        proto.signature.name: load_function(proto, signatures)
+        for proto in library.function
+        if proto.signature.name not in known
+    }
 
 
 def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
