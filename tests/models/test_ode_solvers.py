@@ -1,4 +1,4 @@
-"""Solvers of differential equations of TensorFlow Probability: loops in loops in custom gradients that run the solver."""
+"""ODE solvers of TensorFlow Probability: loops in loops, in custom gradients whose gradients run the solver again."""
 
 import jax
 import numpy as np
