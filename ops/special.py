@@ -40,6 +40,22 @@ def _spence_jvp(primals: Any, tangents: Any) -> Any:
     return _spence(x), t * jnp.where(one, -jnp.ones((), x.dtype), slope)
 
 
+@jax.custom_jvp
+def _zeta(x: Any, q: Any) -> Any:
+    """The Hurwitz zeta function: JAX has no derivative of it, TensorFlow only that by ``q``."""
+    return lax.zeta(x, q)
+
+
+@_zeta.defjvp
+def _zeta_jvp(primals: Any, tangents: Any) -> Any:
+    x, q = primals
+    return _zeta(x, q), -x * _zeta(x + 1, q) * tangents[1]
+
+
+def _polygamma(n: Any, x: Any) -> Any:
+    return lax.polygamma(lax.stop_gradient(n), x)  # TensorFlow has no derivative by n
+
+
 _register("BesselI0", special.i0, 1)
 _register("BesselI0e", special.i0e, 1)
 _register("BesselI1", special.i1, 1)
@@ -51,14 +67,18 @@ _register("Igamma", lax.igamma, 2)
 _register("Igammac", lax.igammac, 2)
 _register("IgammaGradA", lax.igamma_grad_a, 2)
 _register("RandomGammaGrad", lax.random_gamma_grad, 2)
-_register("Zeta", lax.zeta, 2)
-_register("Polygamma", lax.polygamma, 2)
+_register("Zeta", _zeta, 2)
+_register("Polygamma", _polygamma, 2)
 
 
 @op("Betainc")
 def betainc(a: Any, b: Any, x: Any) -> Any:
-    """Returns the regularized incomplete beta function. See tf.raw_ops.Betainc."""
+    """Returns the regularized incomplete beta function. See tf.raw_ops.Betainc.
+
+    It has a derivative by ``x`` alone, as in TensorFlow.
+    """
     shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(b), jnp.shape(x))
+    a, b = (lax.stop_gradient(jnp.asarray(v)) for v in (a, b))
     return lax.betainc(*(jnp.broadcast_to(v, shape) for v in (a, b, x)))
 
 

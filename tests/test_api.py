@@ -394,3 +394,18 @@ def test_a_function_that_a_gradient_was_taken_through():
     results = tf2jax.convert_functional(fn, tf.TensorSpec([2]))(x.numpy())
     assert len(results) == 2
     np.testing.assert_allclose(results[1], fn(x)[1], rtol=1e-6)
+
+
+def test_an_argument_that_is_a_function():
+    """TensorFlow does not tell which it was; it is baked in, and what is given in its place is not looked at."""
+
+    def fn(x, activation=tf.nn.relu):
+        return activation(x)
+
+    x = np.array([-1.0, 2.0], np.float32)
+    jax_fn = tf2jax.convert_functional(tf.function(fn), tf.TensorSpec([2]))
+    np.testing.assert_array_equal(jax_fn(x), [0.0, 2.0])
+    jax_fn = tf2jax.convert_functional(tf.function(fn), tf.TensorSpec([2]), tf.abs)
+    np.testing.assert_array_equal(jax_fn(x, tf.abs), [1.0, 2.0])
+    with pytest.raises(InputError, match="baked"):
+        jax_fn(x, x)

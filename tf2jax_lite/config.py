@@ -34,6 +34,8 @@ class Config:
       raise_on_prevent_gradient: differentiating through ``PreventGradient`` is an error.
       raise_on_missing_custom_gradient: refuse to convert where a custom gradient was not saved with the model,
         or cannot be traced; otherwise warn and differentiate the forward code.
+      raise_on_lost_effect: refuse a stateful node without an implementation that TensorFlow would run although nothing
+        uses its results (an insertion into a table); otherwise warn and leave it out.
       resize_bilinear_precision: matmul precision inside bilinear resizing: "default", "high" or "highest".
       enable_checkify_for_asserts: turn ``Assert`` nodes into ``jax.experimental.checkify`` checks.
       xlacallmodule_strict_checks: refuse to run a serialized module on a platform it was not lowered for.
@@ -66,6 +68,7 @@ class Config:
     infer_cumulative_reduction_from_jax2tf: bool = True
     raise_on_prevent_gradient: bool = True
     raise_on_missing_custom_gradient: bool = False
+    raise_on_lost_effect: bool = True
     resize_bilinear_precision: str = "highest"
     enable_checkify_for_asserts: bool = False
     xlacallmodule_strict_checks: bool = True

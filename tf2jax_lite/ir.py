@@ -87,6 +87,7 @@ class Node:
       output_dtypes: dtypes of the outputs, flat.
       output_shapes: recorded shapes of the outputs, or None where TensorFlow recorded none.
       location: Python source line that made the node, if recorded.
+      stateful: whether TensorFlow runs it in a function although nothing uses its results.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Node:
     output_dtypes: tuple[DType, ...] = ()
     output_shapes: tuple[Shape, ...] | None = None
     location: str | None = None
+    stateful: bool = False
 
     @functools.cached_property
     def functions(self) -> tuple[FunctionRef, ...]:

@@ -15,9 +15,22 @@ from .config import Config
 from .errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
 
-__all__ = ["Bound", "Interface", "OutputRef", "TensorArgument", "map_structure"]
+__all__ = ["OPAQUE", "Bound", "Interface", "OutputRef", "TensorArgument", "map_structure"]
 
 _STATIC_SIZE = 64
+
+
+class _Opaque:
+    """A literal that TensorFlow does not tell (a function, an object of some class); any other may stand for it."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+    def __reduce__(self) -> str:
+        return "OPAQUE"
+
+
+OPAQUE = _Opaque()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,6 +350,8 @@ def _has_tensor(spec: Any) -> bool:
 def _same_literal(spec: Any, value: Any) -> bool:
     if spec is value:
         return True
+    if spec is OPAQUE:
+        return not isinstance(value, (np.ndarray, np.generic, jax.Array))
     if isinstance(value, jax.core.Tracer):
         return False
     try:

@@ -1,7 +1,11 @@
 """Special functions and bit counts against TensorFlow."""
 
+import jax
 import numpy as np
 import pytest
+import tensorflow as tf
+
+from tf2jax_lite.ops import registry
 
 from .harness import case, check
 
@@ -50,3 +54,24 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case):
     check(case)
+
+
+@pytest.mark.parametrize("name", ["Zeta", "Polygamma", "Betainc"])
+def test_derivatives_by_the_last_argument_alone(name):
+    """TensorFlow gives the other arguments no gradient, where JAX raises."""
+    arrays = {
+        "Zeta": [P + 1.5, P],
+        "Polygamma": [np.array([0.0, 1.0, 2.0, 3.0, 1.0]), P],
+        "Betainc": [P, P[::-1].copy(), P / 10],
+    }[name]
+    names = {"Zeta": ("x", "q"), "Polygamma": ("a", "x"), "Betainc": ("a", "b", "x")}[name]
+    tensors = [tf.constant(a) for a in arrays]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        value = tf.reduce_sum(getattr(tf.raw_ops, name)(**dict(zip(names, tensors, strict=True))))
+    expected = tape.gradient(value, tensors, unconnected_gradients="zero")
+    with jax.enable_x64(True):
+        fn = registry.lookup(name).fn
+        gradients = jax.grad(lambda args: fn(*args).sum())(arrays)
+        for actual, gradient in zip(gradients, expected, strict=True):
+            np.testing.assert_allclose(actual, gradient, rtol=1e-8)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import func_graph as tf_func_graph
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import get_config
 from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.params import Variable
-from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
+from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument
 
 from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
@@ -164,7 +165,7 @@ class _Arguments:
                 f"an argument is a composite tensor ({structure}). Wrap the function in one that takes its component "
                 "tensors (values and row splits, or indices, values and shape) and convert that."
             )
-        return structure
+        return OPAQUE if isinstance(structure, tf_func_graph.UnknownArgument) else structure
 
     def _argument(self, spec: Any) -> TensorArgument:
         index = self._by_name.get(spec.name) if isinstance(spec, tf.TensorSpec) and spec.name else None

@@ -249,6 +249,7 @@ class _Builder:
             definition.input_types,
             tuple(output_dtypes),
             tuple(recorded) if recorded else None,
+            stateful=definition.stateful,
         )
 
     def _foreign_node(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import Config
@@ -45,7 +46,9 @@ class Program:
         if compiler is not None:
             self._compiled = fallback_ops((node for _, node in graph.walk()), self._ops, compiler)
             self._ops.update(self._compiled)
-        self._effects = Summaries(graph.functions, self._ops)
+        self._effects = Summaries(graph.functions, self._ops, unknown=config.raise_on_lost_effect)
+        # TensorFlow runs every stateful node of a function whose name is an op.
+        self._whole = {n.attrs["f"].name for _, n in graph.walk() if "_by_name" in n.attrs and "f" in n.attrs}
         self._lock = threading.RLock()
         self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None, bool], Plan] = {}
         self._live: dict[str, tuple[ir.Node, ...]] = {}
@@ -107,11 +110,13 @@ class Program:
 
     def _nodes(self, function: ir.Function) -> tuple[ir.Node, ...]:
         if function.name not in self._live:
-            self._live[function.name] = live_nodes(function, self._effects.effectful)
+            whole = function.name in self._whole
+            self._live[function.name] = live_nodes(function, self._effects.effectful, everything=whole)
         return self._live[function.name]
 
     def _check(self) -> None:
         unsupported: list[tuple[str, str, str]] = []
+        effects: set[str] = set()
         random: list[str] = []
         compiled: list[str] = []
         order: list[ir.Function] = []
@@ -126,6 +131,8 @@ class Program:
                 entry = self._ops.get(node.op)
                 if entry is None:
                     unsupported.append((node.op, node.name, function.name))
+                    if self._effects.changes_unknown(node):
+                        effects.add(node.op)
                     continue
                 name = node.name if function is self.graph.main else f"{function.name}/{node.name}"
                 if entry.draws(node.attrs):
@@ -138,25 +145,48 @@ class Program:
                         seen.add(ref.name)
                         stack.append(self.function(ref.name))
         if unsupported:
-            raise unsupported_error(unsupported)
+            raise unsupported_error(unsupported, effects)
         _refuse_recursion(callees)
+        if not self.config.raise_on_lost_effect:
+            self._warn_of_lost(order)
         self.random_nodes = tuple(random)
         self.fallback_nodes = tuple(compiled)
         for function in order:
             self.plan(function)
 
+    def _warn_of_lost(self, functions: Iterable[ir.Function]) -> None:
+        strict = Summaries(self.graph.functions, self._ops)
+        pending, seen, lost = list(functions), set(), []
+        while pending:
+            function = pending.pop(0)
+            if function.name in seen:
+                continue
+            seen.add(function.name)
+            for node in live_nodes(function, strict.effectful, everything=function.name in self._whole):
+                if strict.changes_unknown(node):
+                    lost.append(f"  {node.op}: node {node.name!r} in function {function.name!r}")
+                pending += [self.graph.functions[r.name] for r in node.functions if r.name in self.graph.functions]
+        if lost:
+            warnings.warn(
+                f"{len(lost)} node(s) that change something in TensorFlow are left out:\n" + "\n".join(lost),
+                stacklevel=2,
+            )
 
-def unsupported_error(nodes: list[tuple[str, str, str]]) -> UnsupportedOpsError:
-    """Returns the error that lists ``(op, node, function)`` entries."""
+
+def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str] = ()) -> UnsupportedOpsError:
+    """Returns the error that lists ``(op, node, function)`` entries; ``effects`` are ops that change something."""
     ops = sorted({op for op, _, _ in nodes})
     lines = [
-        f"  {op}: node {node!r} in function {function!r}" + (f" ({REFUSED[op]})" if op in REFUSED else "")
+        f"  {op}: node {node!r} in function {function!r}"
+        + (f" ({REFUSED[op]})" if op in REFUSED else ", which TensorFlow runs for what it does" * (op in effects))
         for op, node, function in sorted(nodes)
     ]
+    lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "
     return UnsupportedOpsError(
         f"{len(ops)} op(s) of this graph have no implementation: {', '.join(ops)}\n"
         + "\n".join(lines)
-        + "\nAdd one with @tf2jax_lite.register_op(name) (see the README), or, if these nodes only prepare the inputs, "
+        + f"\n{lost * bool(effects)}"
+        + "Add one with @tf2jax_lite.register_op(name) (see the README), or, if these nodes only prepare the inputs, "
         "leave them in TensorFlow: convert_saved_model(..., split_host=True).",
         ops,
         nodes,

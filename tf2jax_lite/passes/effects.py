@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.ops import registry
+from tf2jax_lite.ops.harmless import HARMLESS
 
 __all__ = ["Effects", "Summaries", "Target"]
 
@@ -29,10 +30,17 @@ class Effects:
 
 
 class Summaries:
-    """Effect summaries of a graph's functions, each computed once."""
+    """Effect summaries of a graph's functions, each computed once.
 
-    def __init__(self, functions: Mapping[str, ir.Function], ops: Mapping[str, registry.Op]):
+    Args:
+      functions: the library.
+      ops: the ops that are known.
+      unknown: whether stateful ops that are not known count as having an effect.
+    """
+
+    def __init__(self, functions: Mapping[str, ir.Function], ops: Mapping[str, registry.Op], *, unknown: bool = True):
         self._ops = ops
+        self._unknown = unknown
         self._functions = functions
         self._done: dict[str, Effects] = {}
         self._open: set[str] = set()
@@ -59,7 +67,13 @@ class Summaries:
         entry = self._ops.get(node.op)
         if entry is not None and entry.effectful:
             return True
+        if self._unknown and self.changes_unknown(node):
+            return True
         return any(self.of_name(ref.name) for ref in node.functions)
+
+    def changes_unknown(self, node: ir.Node) -> bool:
+        """Whether a node has no implementation and, as far as is known, would change something in TensorFlow."""
+        return node.stateful and node.op not in self._ops and node.op not in HARMLESS
 
     def _summarize(self, function: ir.Function) -> Effects:
         nodes = {node.name: node for node in function.nodes}
@@ -91,6 +105,8 @@ class Summaries:
                         target = resolve(node.inputs[entry.inputs.index(name)])
                         if target is not None:
                             found.add(target)
+            elif self._unknown and self.changes_unknown(node):
+                effect = True
             for ref in node.functions:
                 inner = self.of_name(ref.name)
                 effect = effect or inner.effect

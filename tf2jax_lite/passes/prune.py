@@ -11,6 +11,8 @@ def live_nodes(
     function: ir.Function,
     effectful: Callable[[ir.Node], bool],
     outputs: Iterable[ir.TensorRef] | None = None,
+    *,
+    everything: bool = False,
 ) -> tuple[ir.Node, ...]:
     """Returns the nodes that the outputs or kept side effects need, in the function's order.
 
@@ -21,6 +23,7 @@ def live_nodes(
       function: the function.
       effectful: tells whether running a node changes something besides its results.
       outputs: the outputs that are wanted; all of them by default. Control outputs count only with the default.
+      everything: whether nodes with an effect are kept though nothing reaches them.
     """
     nodes = {node.name: node for node in function.nodes}
     wanted = function.outputs if outputs is None else tuple(outputs)
@@ -29,7 +32,7 @@ def live_nodes(
         effects = [node.name for node in function.nodes if effectful(node)]
         if effects:
             reached = _closure([*roots, *function.control_outputs], nodes, control=True)
-            roots += [name for name in effects if name in reached]
+            roots += [name for name in effects if everything or name in reached]
     live = _closure(roots, nodes, control=False)
     return tuple(node for node in function.nodes if node.name in live)
 
