@@ -69,10 +69,17 @@ def _to_integer(x: Any, dtype: np.dtype) -> Any:
     return lax.select(inside, out, jnp.full_like(out, np.iinfo(dtype).min))
 
 
-@op("Cast", host=_host_cast)
+@op("Cast", host=_host_cast, words="whole")
 def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
-    """Casts; complex numbers become real by their real part. See tf.raw_ops.Cast, and `_to_integer`."""
-    x = jnp.asarray(x)
+    """Casts; complex numbers become real by their real part. See tf.raw_ops.Cast, and `_to_integer`.
+
+    Without 64-bit mode, signed integers as uint64 keep the high word that their sign gives: seeds become counters so.
+    """
+    if isinstance(x, Words) and np.dtype(DstT).itemsize == 8 and np.dtype(DstT).kind in "iu":
+        return x.astype(DstT)
+    x = jnp.asarray(narrow(x))
+    if DstT == np.uint64 and canonical(DstT) != DstT and jnp.issubdtype(x.dtype, jnp.signedinteger):
+        return from_words(to_words(x), DstT)
     dtype = canonical(DstT)
     if x.dtype == dtype:
         return x

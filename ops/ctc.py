@@ -48,8 +48,12 @@ def _in_rows(indices: Any, values: Any, batch: int) -> tuple[Any, Any]:
         rows[owner, np.arange(count) - np.searchsorted(owner, owner)] = labels
         return rows, lengths
     indices, values = jnp.asarray(indices), jnp.asarray(values)
-    # Entries that only pad to a bound have index -1, which JAX would take for the last row.
-    owner = jnp.where(indices[:, 0] < 0, batch, indices[:, 0])
+    # Entries that only pad to a bound have index -1, which JAX would take for the last row; or indices that were looked
+    # up with it, which are not after those before them, as TensorFlow has it of all others.
+    owner, column = indices[:, 0], indices[:, 1]
+    place = owner * (jnp.max(column, initial=0) + 1) + column
+    before = jnp.concatenate([jnp.full(1, -1, place.dtype), lax.cummax(place)[:-1]]) if count else place
+    owner = jnp.where((owner < 0) | (place <= before), batch, owner)
     order = jnp.arange(count, dtype=np.int32)
     first = jnp.full(batch, count, np.int32).at[owner].min(order, mode="drop")
     place = order - first.at[owner].get(mode="clip")

@@ -116,10 +116,29 @@ def full_int(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
 
 
 def uniform_int(shape: Any, key: Any, counter: Any, minval: Any, maxval: Any, dtype: Any) -> Any:
-    """Returns integers in [minval, maxval)."""
-    dtype = canonical(dtype)
+    """Returns integers in [minval, maxval).
+
+    TensorFlow's own numbers also where 64-bit ones are held in 32 bits, if the range has no more than those.
+    """
+    wide, dtype = np.dtype(dtype).itemsize == 8, canonical(dtype)
     unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
     low, high = jnp.asarray(minval, dtype), jnp.asarray(maxval, dtype)
     span = high.astype(unsigned) - low.astype(unsigned)
+    if wide and dtype.itemsize == 4:
+        drawn = to_words(full_int(shape, key, counter, np.uint64))
+        left = _remainder(drawn[..., 1], drawn[..., 0], jnp.broadcast_to(span, drawn.shape[:-1]))
+        return (low.astype(unsigned) + left).astype(dtype)
     drawn = full_int(shape, key, counter, unsigned)
     return (low.astype(unsigned) + lax.rem(drawn, jnp.broadcast_to(span, drawn.shape))).astype(dtype)
+
+
+def _remainder(high: Any, low: Any, span: Any) -> Any:
+    """Returns the remainder of a 64-bit number, given as words, by a 32-bit one: division bit by bit."""
+
+    def step(i: Any, left: Any) -> Any:
+        bit = lax.shift_right_logical(low, jnp.full_like(low, 31 - i)) & np.uint32(1)
+        over = left >= np.uint32(1 << 31)
+        left = (left << np.uint32(1)) | bit
+        return jnp.where(over | (left >= span), left - span, left)
+
+    return lax.fori_loop(0, 32, step, lax.rem(high, span))

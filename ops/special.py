@@ -12,6 +12,7 @@ from jax import lax
 from jax.scipy import special
 
 from .registry import op
+from .words import Words, is_wide, narrow, to_words
 
 
 def _register(name: str, fn: Callable[..., Any], count: int) -> None:
@@ -82,11 +83,46 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
     return lax.betainc(*(jnp.broadcast_to(v, shape) for v in (a, b, x)))
 
 
-@op("LeftShift")
+@op("LeftShift", words="whole")
 def left_shift(x: Any, y: Any) -> Any:
-    """Shifts left; counts out of range are clamped, as in TensorFlow's kernel. See tf.raw_ops.LeftShift."""
-    x, y = jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y))
+    """Shifts left; counts out of range are clamped, as in TensorFlow's kernel. See tf.raw_ops.LeftShift.
+
+    Without 64-bit mode, what is shifted as uint64 keeps both of its words: keys of generators are put together so.
+    """
+    wide = isinstance(x, Words) or any(is_wide(v) and v.dtype == np.uint64 for v in (x, y))
+    if wide and not jax.config.jax_enable_x64:
+        return _shifted_words(jnp.asarray(to_words(x)), jnp.asarray(to_words(y)), getattr(x, "dtype", np.uint64))
+    x, y = jnp.broadcast_arrays(jnp.asarray(narrow(x)), jnp.asarray(narrow(y)))
     return lax.shift_left(x, _clamped(y))
+
+
+def _shifted_words(x: Any, y: Any, dtype: Any) -> Words:
+    low, high, count = x[..., 0], x[..., 1], y[..., 0]
+    negative = lax.bitcast_convert_type(y[..., 1], np.int32) < 0
+    count = jnp.where(
+        negative, np.uint32(0), jnp.where(y[..., 1] > 0, np.uint32(63), jnp.minimum(count, np.uint32(63)))
+    )
+    low, high, count = jnp.broadcast_arrays(low, high, count)
+    # Shifts by 32 and more give 0 here.
+    carried = lax.shift_right_logical(low, np.uint32(32) - count) | lax.shift_left(low, count - np.uint32(32))
+    words = jnp.stack([lax.shift_left(low, count), lax.shift_left(high, count) | carried], -1)
+    return Words(words, np.dtype(dtype if np.dtype(dtype).itemsize == 8 else np.uint64))
+
+
+def _bitwise(name: str, fn: Callable[..., Any]) -> None:
+    def run(x: Any, y: Any) -> Any:
+        found = [v.dtype for v in (x, y) if isinstance(v, Words)]
+        if found:
+            return Words(fn(jnp.asarray(to_words(x)), jnp.asarray(to_words(y))), found[0])
+        return fn(jnp.asarray(x), jnp.asarray(y))
+
+    run.__doc__ = f"See tf.raw_ops.{name}."
+    op(name, words="whole")(run)
+
+
+_bitwise("BitwiseAnd", jnp.bitwise_and)
+_bitwise("BitwiseOr", jnp.bitwise_or)
+_bitwise("BitwiseXor", jnp.bitwise_xor)
 
 
 @op("RightShift")

@@ -263,6 +263,14 @@ def _recompute_closure() -> Any:
     return fn, []
 
 
+def _recompute_closure_of_the_argument() -> Any:
+    def fn(x):
+        outer = tf.sin(x)
+        return tf.recompute_grad(lambda z: z * tf.exp(outer))(x)
+
+    return fn, []
+
+
 def _recompute_custom() -> Any:
     return lambda x: tf.recompute_grad(lambda z: _bad_square(tf.sin(z)) * z)(x), []
 
@@ -348,6 +356,9 @@ CASES = {
     "recompute": Case("tf.recompute_grad: jax.checkpoint", _recompute, SAME, NONE),
     "recompute, closure": Case(
         "tf.recompute_grad of a closure: what it closes over gets none", _recompute_closure, SAME, NONE
+    ),
+    "recompute, closure of the argument": Case(
+        "the same where that depends on the argument itself", _recompute_closure_of_the_argument, SAME, NONE
     ),
     "recompute, custom": Case("a custom gradient inside tf.recompute_grad", _recompute_custom, REFUSED, NONE),
     "override": Case("gradient_override_map, one input", plain(_override), saved=UNSAVED),

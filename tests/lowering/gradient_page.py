@@ -36,16 +36,18 @@ evaluation of one call.
   when JAX compiles. `override_config("convert_custom_gradient", False)` differentiates the forward code instead.
 - What a gradient function captures is a constant of the first derivative: nothing flows back through the code that
   made it, not even zeros, which a loop over log(0) would turn into NaN (`tf.nn.ctc_loss`).
-- Custom gradients inside gradient functions are converted three deep: some contain themselves, without end. A
-  derivative of the fourth order through such a nest raises `ReverseModeError` (forwards, `ForwardModeError`).
+- Custom gradients inside gradient functions are converted as far as a further derivative gets to them
+  (not behind `tf.stop_gradient`, as in solvers of TensorFlow Probability, which run themselves in their gradients), and
+  three deep: some contain themselves, without end. A derivative of the fourth order through such a nest raises
+  `ReverseModeError` (forwards, `ForwardModeError`).
 - A model saved without its custom gradients (`experimental_custom_gradients=False`, or a frozen graph) converts with a
   warning that lists the nodes; `override_config("raise_on_missing_custom_gradient", True)` makes that an error.
   TensorFlow does not save gradients of gradient functions: second derivatives of a restored model are those of the
   gradient function's own code.
 - `tf.stop_gradient` is `jax.lax.stop_gradient`. `PreventGradient` is an error when differentiated, unless
   `raise_on_prevent_gradient` is off.
-- Of functions that have one implementation for CPU and another for accelerators (samplers of TensorFlow Probability,
-  the recurrent layers of Keras 2), the one for CPU is converted, as TensorFlow runs it there.
+- Of functions that have one implementation for CPU and another for accelerators (samplers of TensorFlow
+  Probability), the one for CPU is converted, as TensorFlow runs it there.
 - Gamma variables: the derivative by `alpha` keeps the quantile, as in TensorFlow. In float32 and above 1000,
   TensorFlow's kernel loses up to 14 % to rounding, which ours does not.
 - `gradient_override_map` holds for any op but calls of functions, for which TensorFlow takes the body's gradient.

@@ -99,3 +99,39 @@ def test_dropout_mask_is_tensorflows():
     x, seed = np.ones((5, 7), np.float32), np.array([4, 5], np.int32)
     jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec([5, 7]), tf.TensorSpec([2], tf.int32))
     np.testing.assert_allclose(jax.jit(jax_fn)(x, seed), fn(x, seed), rtol=1e-6)
+
+
+# Without 64-bit mode, TensorFlow's Python puts keys together from words, and 64-bit numbers are drawn from a range.
+WITHOUT_64_BITS = {
+    "a named algorithm": lambda seed: tf.random.stateless_uniform([7], seed, alg="philox"),
+    "a named algorithm, dropout": lambda seed: tf.nn.experimental.stateless_dropout(
+        tf.ones([3, 5]), 0.5, seed, rng_alg="philox"
+    ),
+    "int64": lambda seed: tf.random.stateless_uniform([9], seed, -3, 1000, tf.int64),
+    "int64, a wide range": lambda seed: tf.random.stateless_uniform([9], seed, -(2**31), 2**31 - 1, tf.int64),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_64_BITS)
+@pytest.mark.parametrize("seed", [[5, -9], [-1, 2**31 - 1]])
+def test_exact_without_64_bits(name, seed):
+    """A seed that comes as an argument is traced; its sign fills the high words."""
+    function = tf.function(WITHOUT_64_BITS[name])
+    with jax.enable_x64(False):
+        jax_fn = tf2jax.convert_functional(function, tf.TensorSpec([2], tf.int32))
+        for run in (jax_fn, jax.jit(jax_fn)):
+            np.testing.assert_array_equal(run(np.array(seed, np.int32)), function(tf.constant(seed)))
+
+
+def test_uint64_in_loops_without_64_bits():
+    """What starts as one word stays so: loops carry fixed forms."""
+
+    def fn(x):
+        step = tf.constant(3, tf.uint64)
+        return tf.while_loop(
+            lambda i, _: i < 4, lambda i, y: (i + 1, tf.bitwise.bitwise_xor(tf.bitwise.left_shift(y, step), y)), (0, x)
+        )[1]
+
+    with jax.enable_x64(False):
+        jax_fn = tf2jax.convert_functional(tf.function(fn), tf.TensorSpec([], tf.uint64))
+        assert jax.jit(jax_fn)(np.uint32(5)) == fn(tf.constant(5, tf.uint64)).numpy()

@@ -21,7 +21,7 @@ from tf2jax_lite.errors import MissingGradientError
 
 from . import dtypes, graph_def
 from .extra_inputs import MAIN, Asked, Unroutable, with_extra_inputs
-from .gradient_functions import ATTRIBUTE, Recomputation, Unavailable, find, recomputation, trace
+from .gradient_functions import ATTRIBUTE, Recomputation, Unavailable, closed_over, find, recomputation, trace
 from .gradient_reach import Reach
 from .recomputation import recomputed
 
@@ -124,7 +124,7 @@ class _Rewriter:
 
     def _rewrite(self, name: str, function: ir.Function, wanted: set[str]) -> ir.Function:
         nodes: list[ir.Node] = []
-        cuts: list[tuple[str, Recomputation]] = []
+        cuts: list[tuple[str, Recomputation, list[ir.TensorRef]]] = []
         func_graph = self._graphs.of(name)
         for node in function.nodes:
             if node.name in wanted:
@@ -135,15 +135,16 @@ class _Rewriter:
                     if cut is None:
                         nodes.extend(self._replaced(node, name, function, func_graph, operation, gradient))
                         continue
-                    cuts.append((node.name, cut))
+                    closed = [ir.TensorRef(t.op.name, t.value_index) for t in closed_over(gradient, func_graph)]
+                    cuts.append((node.name, cut, closed))
                 except Unavailable as reason:
                     # TensorFlow does not save the gradients of gradient functions, and nobody could give them back.
                     if name in self._forward:
                         self._missing.append((node.name, function.name, str(reason)))
             nodes.append(node)
         function = dataclasses.replace(function, nodes=graph_def.ordered(function.name, nodes))
-        for node_name, cut in cuts:  # inner ones first, as nodes are in order
-            function, inner = recomputed(function, node_name, cut)
+        for node_name, cut, closed in cuts:  # inner ones first, as nodes are in order
+            function, inner = recomputed(function, node_name, cut, closed)
             self._functions[inner.name] = inner
         return function
 

@@ -12,7 +12,7 @@ from tensorflow.python.framework import func_graph as tf_func_graph
 from tensorflow.python.framework import ops as tf_ops
 from tensorflow.python.ops import custom_gradient as tf_custom_gradient
 
-__all__ = ["ATTRIBUTE", "Recomputation", "Traced", "Unavailable", "find", "recomputation", "trace"]
+__all__ = ["ATTRIBUTE", "Recomputation", "Traced", "Unavailable", "closed_over", "find", "recomputation", "trace"]
 
 ATTRIBUTE = "_gradient_op_type"
 # TensorFlow counts who is inside a graph on the graph itself, so only one thread at a time may trace into one.
@@ -79,6 +79,28 @@ def recomputation(gradient: Callable[..., Any], operation: Any) -> Recomputation
         return None
     results, variables = _closure(tape, "flat_result_len"), _closure(tape, "variables")
     return Recomputation(results, len(operation.inputs) - results - len(variables))
+
+
+def closed_over(gradient: Callable[..., Any], func_graph: Any) -> list[Any]:
+    """Returns the tensors of a graph that a function under tf.recompute_grad uses besides its arguments.
+
+    Nothing in the graph tells those from what it computes of its arguments. So it is called again; TensorFlow does that
+    for the gradient.
+    """
+    wrapper = _closure(_closure(gradient, "tape_grad_fn"), "grad_fn")
+    fn, args, kwargs = (_closure(wrapper, name) for name in ("f", "args", "kwargs"))
+
+    def argument(value: Any) -> Any:
+        return tf.compat.v1.placeholder(value.dtype, value.shape) if isinstance(value, tf.Tensor) else value
+
+    try:
+        with _TRACING, func_graph.as_default():
+            inner = tf_func_graph.FuncGraph("recomputed")
+            with inner.as_default(), tf.compat.v1.variable_scope(_closure(wrapper, "current_var_scope")):
+                fn(*tf.nest.map_structure(argument, args), **(kwargs or {}))
+    except Exception:  # what depends on the arguments alone is right for all functions but those that fail here
+        return []
+    return [t for t in inner.external_captures if getattr(t, "graph", None) is func_graph]
 
 
 def _closure(fn: Any, name: str) -> Any:

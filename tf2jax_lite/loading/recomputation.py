@@ -8,6 +8,7 @@ and so their keys. Forward code that only the node used is pruned.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from tf2jax_lite import ir
 
@@ -16,25 +17,29 @@ from .gradient_functions import ATTRIBUTE, Recomputation
 __all__ = ["recomputed"]
 
 
-def recomputed(function: ir.Function, name: str, cut: Recomputation) -> tuple[ir.Function, ir.Function]:
+def recomputed(
+    function: ir.Function, name: str, cut: Recomputation, closed: Collection[ir.TensorRef] = ()
+) -> tuple[ir.Function, ir.Function]:
     """Returns the function with the node replaced, and what the node calls.
 
     Args:
       function: the function that holds the marked IdentityN; nodes in topological order.
       name: the IdentityN.
       cut: how its inputs divide.
+      closed: tensors that the recomputed function closes over, which may depend on the same arguments.
     """
     nodes = {node.name: node for node in function.nodes}
     marked = nodes[name]
     results = marked.inputs[: cut.results]
     args = marked.inputs[cut.results : cut.results + cut.args]
-    region = _region(function, results, set(args))
+    ends = {*args, *closed}
+    region = _region(function, results, set(args), ends)
     # Arguments and variables get gradients; what the function merely closes over gets none.
     handles = {nodes[r.node].inputs[0] for r in marked.inputs[cut.results + cut.args :] if _reads(nodes, r)}
     outer: dict[ir.TensorRef, ir.TensorRef] = {}
 
     def inside(ref: ir.TensorRef) -> ir.TensorRef:
-        if ref.node in region and ref not in args:
+        if ref.node in region and ref not in ends:
             return ref
         return outer.setdefault(ref, ir.TensorRef(f"{name}/outer_{len(outer)}"))
 
@@ -73,20 +78,22 @@ def recomputed(function: ir.Function, name: str, cut: Recomputation) -> tuple[ir
     return dataclasses.replace(function, nodes=changed), inner
 
 
-def _region(function: ir.Function, results: tuple[ir.TensorRef, ...], args: set[ir.TensorRef]) -> set[str]:
-    """Returns the nodes that lie on paths from arguments to results."""
+def _region(
+    function: ir.Function, results: tuple[ir.TensorRef, ...], args: set[ir.TensorRef], ends: set[ir.TensorRef]
+) -> set[str]:
+    """Returns the nodes that lie on paths from arguments to results, of which ``ends`` are the first."""
     below: set[str] = set()
     for node in function.nodes:
         if any(ref in args or ref.node in below for ref in node.inputs):
             below.add(node.name)
     nodes = {node.name: node for node in function.nodes}
     region: set[str] = set()
-    pending = [ref for ref in results if ref not in args]
+    pending = [ref for ref in results if ref not in ends]
     while pending:
         name = pending.pop().node
         if name in below and name not in region:
             region.add(name)
-            pending.extend(ref for ref in nodes[name].inputs if ref not in args)
+            pending.extend(ref for ref in nodes[name].inputs if ref not in ends)
     return region
 
 

@@ -14,6 +14,7 @@ from tf2jax_lite.errors import LoweringError, OpError
 from tf2jax_lite.ops import forms, values
 from tf2jax_lite.ops.tensor_list import TensorList, resized
 from tf2jax_lite.ops.tensor_list_ops import ListNeedsRoomError
+from tf2jax_lite.ops.words import Words, narrow
 
 from .joins import as_traced
 from .trip_count import HostLoop
@@ -205,7 +206,9 @@ def _is_roomy(value: Any) -> bool:
 
 
 def _like_before(old: Any, new: Any) -> Any:
-    """Gives a list the marks of the list that it was: they say nothing of its contents."""
+    """Gives a list the marks of the list that it was: they say nothing of its contents; and a number its one word."""
+    if isinstance(new, Words) and not isinstance(old, Words):
+        return narrow(new)
     if not isinstance(old, TensorList) or not isinstance(new, TensorList):
         return new
     length = jnp.asarray(new.length, np.int32) if old.is_traced else new.length
