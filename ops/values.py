@@ -13,6 +13,7 @@ from tf2jax_lite.errors import OpError
 
 __all__ = [
     "LOCAL",
+    "OF_ASSIGNMENT",
     "UNKNOWN",
     "Mixed",
     "VariableHandle",
@@ -32,6 +33,9 @@ __all__ = [
 
 LOCAL = "<local>/"
 """How the names of resources begin that live as long as one call of the converted function, such as stacks."""
+
+OF_ASSIGNMENT = "_of_assignment"
+"""Attribute of nodes that read what a TF1 assignment returns, which TensorFlow takes no gradient of."""
 
 
 class _Unknown:

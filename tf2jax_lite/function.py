@@ -15,6 +15,7 @@ from . import ir
 from .config import Config
 from .errors import InputError, MissingParamError
 from .lowering import Program, Trace, wide_state
+from .lowering.assigned import Wanted, separately
 from .ops import values
 from .ops.words import narrow
 from .params import VariableName
@@ -105,10 +106,41 @@ class ConvertedFunction:
         self, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None, *, loose: bool = False
     ) -> tuple[list[Any], dict[str, Any]]:
         """Runs the function on flat tensor inputs, unchecked, and returns flat results and updated params."""
+        self._check_params(params)
+        key = _typed_key(rng)
+        given = [*params.values(), *inputs, *([] if key is None else [key])]
+        moving = [i for i, v in enumerate(given) if isinstance(v, jax.core.Tracer)]
+        if not (self.program.reads_late and moving):
+            return self._run(params, inputs, key, loose, "both")
+        form: list[Any] = []  # what is known while tracing, and for what is not, None
+        names: dict[str, Any] = {}
+
+        def run(chosen: list[Any], wanted: Wanted) -> tuple[list[Any], list[Any]]:
+            args = list(given)
+            for i, value in zip(moving, chosen, strict=True):
+                args[i] = value
+            before = dict(zip(params, args, strict=False))
+            rest = args[len(before) :]
+            flat, after = self._run(before, rest[: len(inputs)], None if key is None else rest[-1], loose, wanted)
+            form[:] = [None if isinstance(v, jax.Array) else v for v in flat]
+            changed = {name: v for name, v in after.items() if v is not before.get(name)}
+            names.clear()
+            names.update(dict.fromkeys(changed))
+            return [v for v in flat if isinstance(v, jax.Array)], [jnp.asarray(v) for v in changed.values()]
+
+        results, new = separately(run, [given[i] for i in moving])
+        remaining = iter(results)
+        flat = [next(remaining) if v is None else v for v in form]
+        return flat, {**params, **dict(zip(names, new, strict=True))}
+
+    def _run(
+        self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, loose: bool, wanted: Wanted
+    ) -> tuple[list[Any], dict[str, Any]]:
         state = dict(params)
-        self._check_params(state)
         given = wide_state.enter(state, self.program.wide)
-        trace = Trace(self.program, state, _typed_key(rng), loose=self.loose or loose)
+        initial = dict(state) if wanted == "results" else None
+        silent = wanted == "state"
+        trace = Trace(self.program, state, key, loose=self.loose or loose, initial=initial, silent=silent)
         captured = [_captured(capture.value) for capture in self.program.graph.captures]
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
         wide_state.leave(trace.state, given)

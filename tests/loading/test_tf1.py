@@ -225,6 +225,39 @@ def test_reference_variables(build, shape, values):
             close(params[v.op.name], session.run(v))
 
 
+def test_gradients_of_reference_variables_that_are_assigned():
+    """Reads of a variable count as the variable, whenever they are; what an assignment returns has no gradient."""
+
+    def build():
+        x, v = tf1.placeholder(tf.float32, [2], "x"), ref_variable("v", [1.0, 2.0])
+        early = v + x
+        with tf1.control_dependencies([early]):
+            assigned = tf1.assign(v, tf.sin(early))
+        returned = assigned * 2.0
+        with tf1.control_dependencies([returned]):
+            late = v * 3.0
+        with tf1.control_dependencies([late]):
+            added = tf1.assign_add(assigned, x) * 5.0
+        return [x], [early * early + returned * x + late * x + added * x]
+
+    graph, inputs, outputs, fn = converted(build)
+    with graph.as_default(), tf1.Session() as session:
+        variables = graph.get_collection("variables")
+        by = tf1.gradients(outputs, [inputs[0], variables[0]])
+        before, x = np.float32([1, 2]), np.float32([0.3, -0.7])
+        session.run(variables[0].initializer)
+        y = session.run(outputs[0], {inputs[0]: x})
+        expected = []
+        for tensor in by:
+            session.run(variables[0].initializer)
+            expected.append(session.run(tensor, {inputs[0]: x}))
+    found, _ = fn({"v": before}, x)
+    close(found[0], y)
+    by_x, by_v = jax.jit(jax.grad(lambda x, p: fn(p, x)[0][0].sum(), (0, 1)))(x, {"v": before})
+    close(by_x, expected[0])
+    close(by_v["v"], expected[1])
+
+
 def test_a_table_that_the_model_computes_is_refused(tmp_path):
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.int64, [None], "x")

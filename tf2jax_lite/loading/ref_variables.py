@@ -18,7 +18,7 @@ import numpy as np
 from tensorflow.python.framework import op_def_registry
 
 from tf2jax_lite import ir
-from tf2jax_lite.ops.values import LOCAL
+from tf2jax_lite.ops.values import LOCAL, OF_ASSIGNMENT
 
 from . import op_defs
 from .graph_def import ordered
@@ -44,11 +44,15 @@ _ALIASES = frozenset({"Identity", "StopGradient", "PreventGradient"})
 
 @dataclasses.dataclass(frozen=True)
 class _Reference:
-    """What a reference tensor is: a variable's handle, the variable, and what must have run before it is used."""
+    """What a reference tensor is: a variable's handle, the variable, and what must have run before it is used.
+
+    What an assignment returns is ``assigned``: TensorFlow takes no gradient of it.
+    """
 
     handle: ir.TensorRef
     variable: str
     after: tuple[str, ...] = ()
+    assigned: bool = False
 
 
 @functools.cache
@@ -138,10 +142,11 @@ class _Rewriter:
             dataclasses.replace(node, op=op, inputs=inputs, control=tuple(control), output_dtypes=dtypes)
         )
         variable = known.variable if known is not None else node.name
+        assigned = any(r.assigned for r in found if r)
         for index, dtype in enumerate(dtypes):
             if dtype is ir.RESOURCE:
                 ref = ir.TensorRef(node.name, index)
-                self._references[ref] = _Reference(ref, variable)
+                self._references[ref] = _Reference(ref, variable, assigned=assigned)
 
     def _use(self, node: ir.Node) -> None:
         positions, gives = _takes_references(node.op)
@@ -155,7 +160,8 @@ class _Rewriter:
                 inputs[index] = found.handle
                 control.update(dict.fromkeys(found.after))
                 if gives and index == min(positions):
-                    self._references[ir.TensorRef(node.name)] = _Reference(found.handle, found.variable, (node.name,))
+                    after = _Reference(found.handle, found.variable, (node.name,), assigned=True)
+                    self._references[ir.TensorRef(node.name)] = after
                 continue
             waits = list(node.control)
             if node.op not in ("Merge", "NextIteration", "Enter"):  # what a Merge does not wait for may be dead
@@ -179,9 +185,10 @@ class _Rewriter:
 
     def _read(self, name: str, ref: ir.TensorRef, control: Sequence[str], dtype: ir.DType) -> ir.Node:
         found = self._references[ref]
+        attrs = {"dtype": dtype, OF_ASSIGNMENT: True} if found.assigned else {"dtype": dtype}
         return ir.Node(
             name, "ReadVariableOp", (found.handle,), (None,), tuple(dict.fromkeys([*found.after, *control])),
-            {"dtype": dtype}, implied=frozenset(), input_types=("",), output_dtypes=(dtype,),
+            attrs, implied=frozenset(), input_types=("",), output_dtypes=(dtype,),
         )  # fmt: skip
 
     def _fetched(self, ref: ir.TensorRef) -> ir.TensorRef:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -68,7 +68,7 @@ def custom_gradient(
     saved = [as_traced(v) if is_carried(v) and not values.is_string(v) else None for v in captured]
     saved = [None if o >= 0 else v for v, o in zip(saved, own, strict=True)]
     # Variables that the gradient function reads have the values of now, not those of when the gradient is taken.
-    state = {v.name: as_traced(trace.state[v.name]) for v in captured if isinstance(v, values.VariableHandle)}
+    state = _variables(trace, [v for v in captured if isinstance(v, values.VariableHandle)])
     key = _key_of_gradient(trace, function, frame)
 
     def call(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any, upstream: Any) -> list[Any]:
@@ -161,7 +161,7 @@ def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Seq
     key = _key_of_gradient(trace, function, frame)
     form: list[Any] = []
 
-    def run(data: list[Any], state: dict[str, Any], key: Any) -> list[Any]:
+    def run(data: list[Any], state: Variables, key: Any) -> list[Any]:
         args = list(input)
         for i, value in zip(carried, data, strict=True):
             args[i] = jax.tree.map(lax.stop_gradient, value) if i in stopped else value
@@ -170,8 +170,7 @@ def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Seq
         form[:] = [None if is_carried(v) and not values.is_static(v) else v for v in results]
         return [as_traced(v) for v in results if is_carried(v) and not values.is_static(v)]
 
-    names = {v.name for v in input if isinstance(v, values.VariableHandle)}
-    state = {name: jax.tree.map(as_traced, trace.state[name]) for name in names if name in trace.state}
+    state = _variables(trace, [v for v in input if isinstance(v, values.VariableHandle)])
     data = iter(jax.checkpoint(run)([as_traced(input[i]) for i in carried], state, key))
     return [next(data) if v is None else v for v in form]
 
@@ -183,10 +182,24 @@ def _key_of_gradient(trace: Trace, function: ir.Function, frame: Frame) -> Any:
     return None
 
 
-def _inside(trace: Trace, state: dict[str, Any], key: Any, frame: Frame) -> tuple[Trace, Frame]:
+Variables = tuple[dict[str, Any], dict[str, Any] | None]
+"""Variables by name: what they hold, and the values by which gradients are taken (see `Trace`)."""
+
+
+def _variables(trace: Trace, handles: Sequence[values.VariableHandle]) -> Variables:
+    """Returns what a function that runs elsewhere gets to know of variables, as arrays."""
+
+    def of(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {v.name: jax.tree.map(as_traced, values[v.name]) for v in handles if v.name in values}
+
+    return of(trace.state), None if trace.initial is None else of(trace.initial)
+
+
+def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple[Trace, Frame]:
     """Returns a trace and frame for a function that runs elsewhere, with the variables and key (data) handed to it."""
     typed = None if key is None else jax.random.wrap_key_data(key, impl=trace.key_impl)
-    inner = Trace(trace.program, dict(state), typed, loose=trace.loose)
+    state, initial = variables
+    inner = Trace(trace.program, dict(state), typed, loose=trace.loose, initial=initial, silent=trace.silent)
     return inner, Frame(frame.path, inner.root_frame().key)
 
 

@@ -31,6 +31,7 @@ class Program:
     Attributes:
       random_nodes: names of the nodes that draw random numbers.
       fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside of the main function.
+      reads_late: whether a variable may be read after an assignment to it.
 
     Raises:
       UnsupportedOpsError: the graph uses ops without an implementation; all are listed, inner functions included.
@@ -55,6 +56,7 @@ class Program:
         self.random_nodes: tuple[str, ...] = ()
         self.fallback_nodes: tuple[str, ...] = ()
         self.wide = self._wide_variables()
+        self.reads_late = self._effects.of_function(graph.main).late
         self._check()
 
     def function(self, name: str) -> ir.Function:

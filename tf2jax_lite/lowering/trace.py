@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError, StaticInputError, Tf2JaxError
@@ -17,6 +18,7 @@ from tf2jax_lite.ops import values
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.words import Words, each_word, is_wide, narrow, to_words
 
+from .assigned import as_variable
 from .growth import check_forms, check_growth
 from .plan import Plan, Step
 from .program import Program
@@ -97,12 +99,26 @@ class Trace:
       key: the typed PRNG key given by the caller, or None.
       loose: whether arguments came with other dtypes than TensorFlow recorded, so that operands are promoted to
         a common dtype and recorded dtypes are not enforced.
+      initial: variable name to the value by which gradients are taken; what is read after an assignment has its
+        derivative. None: it has that of what was assigned.
+      silent: whether nothing is printed or asserted, as another run of the same call does it.
     """
 
-    def __init__(self, program: Program, state: dict[str, Any], key: Any, *, loose: bool = False):
+    def __init__(
+        self,
+        program: Program,
+        state: dict[str, Any],
+        key: Any,
+        *,
+        loose: bool = False,
+        initial: Mapping[str, Any] | None = None,
+        silent: bool = False,
+    ):
         self.program = program
         self.state = state
         self.loose = loose
+        self.initial = initial
+        self.silent = silent
         self.host_budget: HostBudget | None = None
         self._key = key
 
@@ -232,6 +248,8 @@ class Trace:
 
     def _evaluate(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         op = step.op
+        if self.silent and op.effect and not step.outputs:
+            return []
         if op.needs_context:
             return flatten_results(op.fn(Context(self, frame, step), *_grouped(step, inputs), **step.kwargs))
         args, moves_words = self._arguments(step, inputs, frame)
@@ -275,19 +293,28 @@ class Trace:
         return (_promoted(step, args) if self.loose else args), moves_words
 
     def read(self, handle: Any, step: Step, frame: Frame) -> Any:
-        """Returns the current value of the variable that ``handle`` names."""
+        """Returns the current value of the variable that ``handle`` names.
+
+        Read by an op that does not write to it, its derivative is that of the value it started with, if that is known.
+        """
         if not isinstance(handle, values.VariableHandle):
             raise located(f"expected a variable's handle, got {type(handle).__name__}", step, frame)
         try:
             value = self.state[handle.name]
             if handle.name in self.program.wide and not jax.config.jax_enable_x64:
                 return value if isinstance(value, Words) else Words(to_words(value), np.dtype(np.int64))
-            return values.as_array(value)
+            value = values.as_array(value)
         except KeyError:
             raise MissingParamError(
                 f"variable {handle.name!r} is read before it has a value (node {step.node.name!r}, {step.node.op}); "
                 "is it missing from params?"
             ) from None
+        if self.initial is None or step.op.writes or not isinstance(value, jax.Array):
+            return value
+        if values.OF_ASSIGNMENT in step.node.attrs:
+            return lax.stop_gradient(value)
+        initial = self.initial.get(handle.name)
+        return value if initial is None or value is initial else as_variable(value, initial)
 
     def _write(self, step: Step, args: list[Any], inputs: list[Any], results: list[Any]) -> None:
         for name, value in zip(step.op.writes, results, strict=False):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from tf2jax_lite import ir
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.harmless import HARMLESS
@@ -24,6 +26,10 @@ class Effects:
     needs_key: bool = False
     wide: frozenset[Target] = frozenset()
     """Variables that hold 64-bit state (see `Op.wide`)."""
+    reads: frozenset[Target] = frozenset()
+    """Variables whose values are read as numbers that have derivatives, by ops that do not write to them."""
+    late: bool = False
+    """Whether such a read may come after an assignment to the same variable."""
 
     def __bool__(self) -> bool:
         return bool(self.writes) or self.effect
@@ -80,7 +86,8 @@ class Summaries:
         positions = {arg.name: index for index, arg in enumerate(function.args)}
         writes: set[Target] = set()
         wide: set[Target] = set()
-        effect = needs_key = False
+        reads: set[Target] = set()
+        effect = needs_key = late = False
 
         def resolve(ref: ir.TensorRef) -> Target | None:
             while ref.node not in positions:
@@ -100,21 +107,26 @@ class Summaries:
             if entry is not None:
                 effect = effect or entry.effect
                 needs_key = needs_key or entry.draws(node.attrs)
-                for names, found in ((entry.writes, writes), (entry.wide, wide)):
+                read: set[Target] = set()
+                takes = entry.reads if not entry.writes and any(map(_has_derivative, node.output_dtypes)) else ()
+                for names, found in ((entry.writes, writes), (entry.wide, wide), (takes, read)):
                     for name in names:
                         target = resolve(node.inputs[entry.inputs.index(name)])
                         if target is not None:
                             found.add(target)
-            elif self._unknown and self.changes_unknown(node):
-                effect = True
+                late = late or bool(read & writes)
+                reads |= read
+            before = set(writes)
+            inner_reads: set[Target] = set()
             for ref in node.functions:
                 inner = self.of_name(ref.name)
+                late = late or inner.late
                 effect = effect or inner.effect
                 needs_key = needs_key or inner.needs_key
                 callee = self._functions.get(ref.name)
                 # Branches and calls pass their last inputs to the callee: a predicate or index comes first.
                 offset = len(node.inputs) - len(callee.args) if callee is not None else 0
-                for targets, found in ((inner.writes, writes), (inner.wide, wide)):
+                for targets, found in ((inner.writes, writes), (inner.wide, wide), (inner.reads, inner_reads)):
                     for kind, which in targets:
                         target = (kind, which)
                         if kind == "arg":
@@ -122,7 +134,14 @@ class Summaries:
                             target = resolve(node.inputs[position]) if 0 <= position < len(node.inputs) else None
                         if target is not None:
                             found.add(target)
-        return Effects(frozenset(writes), effect, needs_key, frozenset(wide))
+            # What an iteration reads, the one before may have written; of branches only one runs.
+            late = late or bool(inner_reads & (writes if "body" in node.attrs else before))
+            reads |= inner_reads
+        return Effects(frozenset(writes), effect, needs_key, frozenset(wide), frozenset(reads), late)
+
+
+def _has_derivative(dtype: ir.DType) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind not in "biuOSU"
 
 
 def handle_name(node: ir.Node) -> str:

@@ -7,6 +7,7 @@ differentiating the one equation that holds them.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -269,6 +270,6 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 def _path(eqn: Any) -> tuple[str, ...]:
-    """Returns the scopes of an equation: TensorFlow's node names, which hold slashes themselves."""
-    text = str(eqn.source_info.name_stack)
+    """Returns the scopes of an equation: TensorFlow's node names, which hold slashes themselves; no transformations."""
+    text = re.sub(r"\b(?:jvp|transpose|vmap)\(|\)", "", str(eqn.source_info.name_stack))
     return tuple(part for part in text.split("/") if part)

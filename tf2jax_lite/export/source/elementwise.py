@@ -13,6 +13,7 @@ __all__: list[str] = []
 
 _INFIX = {
     "add": "+",
+    "add_any": "+",  # how JAX adds up tangents
     "sub": "-",
     "mul": "*",
     "and": "&",
