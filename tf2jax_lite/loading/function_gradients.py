@@ -16,6 +16,8 @@ __all__ = ["with_function_gradients"]
 def with_function_gradients(graph: ir.Graph, library: Any) -> ir.Graph:
     """Returns the graph with a ``_CustomGradient`` behind each call of a function that has a gradient of its own.
 
+    A ``SymbolicGradient`` of such a function calls its gradient.
+
     Only calls in the old style, by a node whose op is the function's name, have it, and only in a plain graph: inside a
     ``tf.function`` TensorFlow takes the gradient of the function's body.
 
@@ -61,6 +63,10 @@ def _rewritten(function: ir.Function, gradients: Mapping[str, str]) -> ir.Functi
     nodes: list[ir.Node] = []
     for node in function.nodes:
         called = node.attrs.get("f")
+        if node.op == "SymbolicGradient" and isinstance(called, ir.FunctionRef) and called.name in gradients:
+            gradient = ir.FunctionRef(gradients[called.name])
+            nodes.append(dataclasses.replace(node, op="StatefulPartitionedCall", attrs={"f": gradient}))
+            continue
         if not isinstance(called, ir.FunctionRef) or called.name not in gradients or not node.attrs.get("_by_name"):
             nodes.append(node)
             continue

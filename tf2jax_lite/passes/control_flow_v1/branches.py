@@ -271,7 +271,9 @@ class _Builder:
         for (body, present), branch in zip(bodies, ("then", "else"), strict=True):
             refs.append(self._library.add(self._function(f"{name}/{branch}", args, moved, body, present, results)))
             outside.update(body.outside)
-        control = self._control(outside, context, own)
+        # A Merge may wait for what is dead in one of the branches: that is over once the branch is chosen.
+        waits = outside.keys() - {item.node.name for item in members}
+        control = self._control((name for name in outside if name in waits), context, own)
         context.nodes.append(
             ir.Node(
                 name=name,
