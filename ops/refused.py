@@ -1,6 +1,6 @@
 """Ops that make no sense outside TensorFlow's runtime. Meeting one gives its reason as the error."""
 
-__all__ = ["REFUSED"]
+__all__ = ["REFUSED", "reason"]
 
 _RUNTIME = "an op of TensorFlow's runtime that never stands in a function's body"
 _SEND = "talks to a host or another device through TensorFlow's runtime; pass the data as an argument or result"
@@ -18,3 +18,19 @@ REFUSED: dict[str, str] = {
     "_Retval": _RUNTIME,
 }
 """Op name to reason."""
+
+_PIPELINE = (
+    "input pipelines of TF1 run beside the graph; cut it where the data comes in: name the results of the node that "
+    "dequeues or reads as inputs, as in convert_graph_def(graph, ['dequeue:0', 'dequeue:1'], outputs), and pass arrays"
+)
+_PIPELINE_OPS = (
+    "FIFOQueue", "PaddingFIFOQueue", "RandomShuffleQueue", "PriorityQueue", "Queue", "Reader", "TextLineReader",
+    "TFRecordReader", "WholeFileReader", "IdentityReader", "FixedLengthRecordReader", "Barrier", "Stage", "Unstage",
+)  # fmt: skip
+
+
+def reason(op: str) -> str:
+    """Returns why an op has no implementation and what to do about that, or an empty string."""
+    if op.startswith(_PIPELINE_OPS):
+        return _PIPELINE
+    return REFUSED.get(op, "")

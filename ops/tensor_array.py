@@ -160,6 +160,19 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
     return bulk.tensor_list_gather(contents, as_array(indices), _vector(shape), element_dtype=dtype)
 
 
+@op("_TensorArrayStack", dynamic_shape=True)
+def tensor_array_stack(
+    handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | None = None
+) -> Any:
+    """Stacks all elements: TensorArrayGatherV3 at ``range(size)``.
+
+    Where the size depends on data, ``bound`` elements come out, those past the size zeros.
+    """
+    array = _handle(handle)
+    shape = element_shape if array.shape is None else array.shape
+    return bulk.tensor_list_stack(array.contents(flow_in), _vector(shape), element_dtype=dtype, bound=bound)
+
+
 @op("TensorArrayScatterV3")
 def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
     """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""

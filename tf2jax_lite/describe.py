@@ -1,4 +1,4 @@
-"""What is in a SavedModel, and which of it converts, read from the protos alone: no variable is loaded."""
+"""What is in a model's graph, and which of it converts, read from the protos alone: no variable is loaded."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import collections
 import dataclasses
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import ir, lowering
-from .errors import InvalidModelError, UnsupportedError, UntrustedError
+from .errors import InputError, InvalidModelError, UnsupportedError, UntrustedError
 from .limits import reading
-from .loading import attributes, dtypes, graph_def, ref_variables, saved_model, tf1, unsafe
+from .loading import attributes, dtypes, frozen, graph_def, ref_variables, saved_model, tf1, unsafe
 from .loading.graph_size import check_graph_size
 from .loading.tables import TABLE_OPS
 from .passes import control_flow_v1
@@ -22,7 +22,7 @@ from .passes.call_tree import check_calls
 from .passes.effects import Summaries
 from .passes.prune import live_nodes
 
-__all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_saved_model"]
+__all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_model", "describe_saved_model"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +52,10 @@ class SignatureDescription:
 
 @dataclasses.dataclass(frozen=True)
 class ModelDescription:
-    """A SavedModel.
+    """A SavedModel, or a graph in a file.
 
-    ``kind`` is "SavedModel", "TF1 SavedModel" (the graph holds variables and tables itself) or "TF1 Hub module".
+    ``kind`` is "SavedModel", "TF1 SavedModel" (the graph holds variables and tables itself), "TF1 Hub module", "TF1
+    MetaGraph" (of a checkpoint), "frozen GraphDef" (weights are constants) or "GraphDef" (it has variables).
     """
 
     path: str
@@ -74,6 +75,91 @@ class ModelDescription:
     def as_json(self) -> dict[str, Any]:
         """Returns the description as plain JSON data."""
         return {**dataclasses.asdict(self), "supported": self.supported}
+
+
+def describe_model(
+    path: str | os.PathLike[str],
+    tags: Iterable[str] | None = None,
+    *,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> ModelDescription:
+    """Describes a SavedModel directory, a ``.pb`` file with a GraphDef, or a ``.meta`` file of a TF1 checkpoint.
+
+    Args:
+      path: the directory or file.
+      tags: of a SavedModel, which MetaGraph.
+      inputs: of a file, names of tensors that become arguments; its placeholders by default.
+      outputs: of a file, names of results; what no node reads by default.
+
+    Raises:
+      InvalidModelError: it cannot be read, or has no such MetaGraph, inputs or outputs.
+      InputError: an option does not go with this kind of model.
+    """
+    if os.path.isfile(path) and os.path.splitext(path)[1] in (".pb", ".meta"):
+        if tags:
+            raise InputError("--tag goes with SavedModels.")
+        with reading(os.fspath(path)):
+            return _describe_file(path, inputs, outputs)
+    if inputs or outputs:
+        raise InputError("--input and --output go with .pb and .meta files; a SavedModel has signatures.")
+    return describe_saved_model(path, tags)
+
+
+def _describe_file(
+    path: str | os.PathLike[str], inputs: Sequence[str] | None, outputs: Sequence[str] | None
+) -> ModelDescription:
+    meta = tf1.read_meta_graph(path) if frozen.is_meta_graph(path) else None
+    graph = frozen.read_graph_def(path) if meta is None else meta.graph_def
+    check_graph_size(graph, os.fspath(path))
+    if not inputs or not outputs:
+        first, last = frozen.default_ends(path)
+        inputs, outputs = inputs or first, outputs or last
+    nodes = {node.name: node for node in graph.node}
+    args = [frozen.argument(nodes, name) for name in inputs]
+    main = graph_def.load_main(graph, "serving_default", args, outputs)
+    library = graph_def.load_library(graph.library)
+    dtypes_of = {node.name: node.output_dtypes for node in main.nodes} | {arg.name: (arg.dtype,) for arg in args}
+    known = {node.name: node.output_shapes for node in main.nodes}
+    results = []
+    for name, ref in zip(outputs, main.outputs, strict=True):
+        given, shapes = dtypes_of.get(ref.node, ()), known.get(ref.node) or ()
+        shape = shapes[ref.index] if ref.index < len(shapes) else None
+        dtype = given[ref.index] if ref.index < len(given) else "unknown"
+        results.append(TensorDescription(name, str(dtype), None if shape is None else list(shape)))
+    given = [
+        TensorDescription(arg.name, str(arg.dtype), None if arg.shape is None else list(arg.shape)) for arg in args
+    ]
+    signature = _needs("serving_default", given, results, main, library)
+    variables, trainable = _variables(tf1.as_meta_graph(graph) if meta is None else meta)
+    kind = "TF1 MetaGraph" if meta is not None else "GraphDef" if variables else "frozen GraphDef"
+    if kind == "frozen GraphDef":
+        variables = _weights(graph_def.reached(main))
+        trainable = len(variables)
+    return ModelDescription(
+        path=os.fspath(path),
+        kind=kind,
+        tensorflow_version="" if meta is None else meta.meta_info_def.tensorflow_version,
+        tags=[] if meta is None else [sorted(meta.meta_info_def.tags)],
+        signatures=[signature],
+        variables=variables,
+        trainable=trainable,
+        bytes=_bytes(variables),
+    )
+
+
+def _weights(function: ir.Function) -> list[TensorDescription]:
+    """Returns the constants of a frozen graph that become params."""
+    found = []
+    for node in function.nodes:
+        value = node.attrs.get("value")
+        if node.op == "Const" and isinstance(value, np.ndarray) and frozen.is_weight(value):
+            found.append(TensorDescription(node.name, str(value.dtype), list(value.shape)))
+    return sorted(found, key=lambda weight: weight.name)
+
+
+def _bytes(variables: Iterable[TensorDescription]) -> int:
+    return sum(v.elements * (np.dtype(v.dtype).itemsize if v.dtype != "string" else 0) for v in variables)
 
 
 def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | None = None) -> ModelDescription:
@@ -119,7 +205,6 @@ def _describe(path: str | os.PathLike[str], tags: Iterable[str] | None) -> Model
         except UntrustedError as error:
             for signature in signatures:
                 signature.unsupported["untrusted ops"] = [line.strip() for line in str(error).splitlines()]
-    size = sum(v.elements * (np.dtype(v.dtype).itemsize if v.dtype != "string" else 0) for v in variables)
     return ModelDescription(
         path=os.fspath(path),
         kind=_kind(path, meta),
@@ -128,7 +213,7 @@ def _describe(path: str | os.PathLike[str], tags: Iterable[str] | None) -> Model
         signatures=signatures,
         variables=variables,
         trainable=trainable,
-        bytes=size,
+        bytes=_bytes(variables),
     )
 
 
@@ -171,10 +256,22 @@ _VARIABLE_OPS = ("VarHandleOp", *sorted(ref_variables.VARIABLE_OPS))
 def _signature(name: str, proto: Any, graph: Any, library: dict[str, ir.Function]) -> SignatureDescription:
     inputs = [_tensor(key, info.dtype, info.tensor_shape) for key, info in sorted(proto.inputs.items())]
     outputs = [_tensor(key, info.dtype, info.tensor_shape) for key, info in sorted(proto.outputs.items())]
-    fed = [info.name.split(":")[0] for _, info in sorted(proto.inputs.items()) if info.name]
+    fed = [info.name for _, info in sorted(proto.inputs.items()) if info.name]
     wanted = [info.name for _, info in sorted(proto.outputs.items()) if info.name]
-    args = [ir.Argument(node, ir.VARIANT) for node in dict.fromkeys(fed)]
-    main = graph_def.load_main(graph, name, args, wanted)
+    nodes = {node.name: node for node in graph.node}
+    args = {arg.name: arg for arg in (frozen.argument(nodes, tensor) for tensor in fed)}
+    main = graph_def.load_main(graph, name, list(args.values()), wanted)
+    return _needs(name, inputs, outputs, main, library)
+
+
+def _needs(
+    name: str,
+    inputs: list[TensorDescription],
+    outputs: list[TensorDescription],
+    main: ir.Function,
+    library: dict[str, ir.Function],
+) -> SignatureDescription:
+    """Returns a signature with the ops that it needs."""
     main = ref_variables.without_references(graph_def.reached(main))
     problems: dict[str, list[str]] = {}
     graph = ir.Graph(main, library)

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_v2_toggles
+from tensorflow.python.ops import control_flow_v2_toggles, gen_control_flow_ops
 
 import tf2jax_lite
 from tf2jax_lite.api import graph_of
 from tf2jax_lite.describe import describe_saved_model
-from tf2jax_lite.errors import InvalidModelError, UnsupportedError
+from tf2jax_lite.errors import InvalidModelError, UnsupportedError, UnsupportedOpsError
 from tf2jax_lite.loading.checkpoints import Checkpoint
 from tf2jax_lite.model_files import convert_file
 
@@ -256,6 +256,130 @@ def test_gradients_of_reference_variables_that_are_assigned():
     by_x, by_v = jax.jit(jax.grad(lambda x, p: fn(p, x)[0][0].sum(), (0, 1)))(x, {"v": before})
     close(by_x, expected[0])
     close(by_v["v"], expected[1])
+
+
+def test_a_reference_chosen_by_a_constant():
+    """What is written to the chosen variable stays out of the others."""
+
+    def build():
+        x, variables = tf1.placeholder(tf.float32, [2], "x"), [ref_variable(f"v{i}", [i, 2.0 * i]) for i in range(3)]
+        chosen = tf.raw_ops.RefSelect(index=tf.constant(1), inputs=[v._ref() for v in variables])
+        before = tf.identity(chosen) * x
+        with tf1.control_dependencies([before]):
+            after = tf.raw_ops.AssignAdd(ref=chosen, value=x)
+        with tf1.control_dependencies([after]):
+            return [x], [before, *(v + 0.0 for v in variables)]
+
+    graph, inputs, outputs, fn = converted(build)
+    x = np.float32([0.5, -3.0])
+    with tf1.Session(graph=graph) as session:
+        variables = graph.get_collection("variables")
+        session.run([v.initializer for v in variables])
+        params = {v.op.name: session.run(v) for v in variables}
+        found, params = jax.jit(fn)(params, x)
+        for a, b in zip(found, session.run(outputs, {inputs[0]: x}), strict=True):
+            close(a, b)
+        for v in variables:
+            close(params[v.op.name], session.run(v))
+
+
+def test_a_reference_chosen_by_data_is_refused():
+    def build():
+        index, variables = tf1.placeholder(tf.int32, [], "index"), [ref_variable(f"v{i}", 1.0) for i in range(2)]
+        chosen = tf.raw_ops.RefSelect(index=index, inputs=[v._ref() for v in variables], name="chosen")
+        return [index], [tf.identity(chosen)]
+
+    with pytest.raises(UnsupportedError, match=r"'chosen' \(RefSelect\).*constant index"):
+        converted(build)
+
+
+@pytest.mark.parametrize("p", [True, False])
+def test_references_in_branches_that_meet(p):
+    """A RefMerge of what either branch has assigned."""
+
+    def build():
+        x, pred, v = tf1.placeholder(tf.float32, [2], "x"), tf1.placeholder(tf.bool, [], "p"), ref_variable("v", [1, 2])
+        off, on = gen_control_flow_ops.ref_switch(v._ref(), pred)
+        results = [tf.raw_ops.AssignAdd(ref=off, value=x), tf.raw_ops.AssignSub(ref=on, value=x)]
+        merged = gen_control_flow_ops.ref_merge(results).output
+        with tf1.control_dependencies([merged]):
+            return [x, pred], [merged * 2.0, v + 0.0]
+
+    graph, inputs, outputs, fn = converted(build)
+    x = np.float32([0.5, -3.0])
+    with tf1.Session(graph=graph) as session:
+        session.run([v.initializer for v in graph.get_collection("variables")])
+        found, _ = jax.jit(fn)({"v": np.float32([1, 2])}, x, p)
+        for a, b in zip(found, session.run(outputs, dict(zip(inputs, (x, p), strict=True))), strict=True):
+            close(a, b)
+
+
+def input_pipeline():
+    queue = tf1.FIFOQueue(10, [tf.float32, tf.int32], [[3], []], name="queue")
+    image, label = queue.dequeue(name="dequeue")
+    with tf1.control_dependencies([image]):  # which would wait for the queue
+        return tf.sin(image, "sin"), tf.identity(image * tf.cast(label, tf.float32), "loss")
+
+
+@pytest.mark.parametrize(
+    "inputs, output", [(["dequeue:0"], "sin"), (["dequeue"], "sin"), (["dequeue:1", "dequeue:0"], "loss")]
+)
+def test_an_input_pipeline_is_cut_where_data_comes_in(inputs, output):
+    with tf.Graph().as_default() as graph:
+        input_pipeline()
+    fn, params = tf2jax_lite.convert_graph_def(graph.as_graph_def(), inputs, output)
+    x = np.float32([0.5, -1.0, 2.0])
+    feeds = {"dequeue:0": x, "dequeue": x, "dequeue:1": np.int32(3)}
+    close(jax.jit(fn)(params, *(feeds[name] for name in inputs))[0], np.sin(x) if output == "sin" else 3 * x)
+
+
+def test_an_input_pipeline_is_refused_with_what_to_do():
+    with tf.Graph().as_default() as graph:
+        tf1.placeholder(tf.float32, [], "x")
+        input_pipeline()
+    with pytest.raises(UnsupportedOpsError, match=r"QueueDequeueV2.*\n.*convert_graph_def\(graph, \['dequeue:0'"):
+        tf2jax_lite.convert_graph_def(graph.as_graph_def(), ["x"], "sin")
+    with pytest.raises(InvalidModelError, match=r"2 output\(s\); 2 is to be fed"):
+        tf2jax_lite.convert_graph_def(graph.as_graph_def(), ["dequeue:2"], "sin")
+
+
+def test_a_recurrent_loop_to_the_end_of_the_longest_sequence_and_its_gradients():
+    """What dynamic_rnn builds: the loop ends by data, but not after the last time step."""
+    kernel = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+
+    def build():
+        x, length = tf1.placeholder(tf.float32, [5, 2, 3], "x"), tf1.placeholder(tf.int32, [2], "length")
+        w = ref_variable("w", kernel)
+        steps, out = tf.TensorArray(tf.float32, 5).unstack(x), tf.TensorArray(tf.float32, 5)
+        last = tf.minimum(5, tf.maximum(1, tf.reduce_max(length)))
+
+        def body(time, state, out):
+            new = tf.tanh(tf.matmul(tf.concat([steps.read(time), state], 1), w))
+            copy = lambda: tf1.where(time >= length, state, new)  # noqa: E731
+            new = tf1.cond(time < tf.reduce_min(length), lambda: new, copy)
+            return time + 1, new, out.write(time, tf1.where(time >= length, tf.zeros_like(new), new))
+
+        _, state, _ = tf1.while_loop(lambda time, *_: time < last, body, (0, tf.zeros([2, 3]), out), swap_memory=True)
+        loss = tf.reduce_sum(state**2)
+        return [x, length], [loss, *tf1.gradients(loss, [x, w])]
+
+    with tf.Graph().as_default() as graph:
+        inputs, outputs = build()
+    names = [[t.name for t in ends] for ends in (inputs, outputs)]
+    with tf2jax_lite.override_config("loop_bound", "scan"):
+        fn, _ = tf2jax_lite.convert_graph_def(graph.as_graph_def(), *names, constants_as_params=False)
+    x = np.random.default_rng(1).normal(size=(5, 2, 3)).astype(np.float32)
+    gradient = jax.jit(jax.grad(lambda x, length, params: fn(params, x, length)[0][0], (0, 2)))
+    with tf1.Session(graph=graph) as session:
+        session.run([v.initializer for v in graph.get_collection("variables")])
+        for length in (np.int32([5, 2]), np.int32([1, 3])):
+            expected = session.run(outputs, dict(zip(inputs, (x, length), strict=True)))
+            found, _ = jax.jit(fn)({"w": kernel}, x, length)
+            for a, b in zip(found, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+            by_x, by_params = gradient(x, length, {"w": kernel})
+            np.testing.assert_allclose(by_x, expected[1], rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(by_params["w"], expected[2], rtol=1e-4, atol=1e-6)
 
 
 def test_a_table_that_the_model_computes_is_refused(tmp_path):

@@ -16,6 +16,7 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3) + 1
 
 CASES = []
 TESTED_OTHERWISE = {
+    "_TensorArrayStack",
     "TensorArrayCloseV3",
     "TensorArrayConcatV3",
     "TensorArrayGatherV3",

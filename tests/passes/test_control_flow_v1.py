@@ -388,6 +388,35 @@ def test_what_cannot_be_expressed_is_refused_with_its_place():
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def decoder():
+    """A decoder that stops when all its sequences have ended, and stacks what it has written until then."""
+    start, w = placeholder("start", shape=(2, 3)), placeholder("w", shape=(3, 3))
+
+    def body(time, state, done, out):
+        state = tf1.where(done, state, tf.tanh(tf.matmul(state, w)))
+        return time + 1, state, done | (tf.reduce_sum(state, 1) > 0.4), out.write(time, state)
+
+    out = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[2, 3])
+    going = lambda time, state, done, out: tf.logical_not(tf.reduce_all(done))  # noqa: E731
+    loop = tf1.while_loop(going, body, (0, start, tf.zeros([2], tf.bool), out), maximum_iterations=7)
+    return [start, w], [loop[0], loop[3].stack()]
+
+
+def test_a_stack_whose_length_data_decides_is_padded():
+    with tf2jax_lite.override_config("dynamic_shape_bound", 8):
+        graph, inputs, outputs, fn, params = converted(decoder)
+    values = numbers(2, 3), numbers(3, 3)
+    with tf1.Session(graph=graph, config=PLAIN) as session:
+        for scale in (1.0, 0.1, -0.3):
+            feeds = values[0] * np.float32(scale), values[1]
+            time, expected = session.run(outputs, dict(zip(inputs, feeds, strict=True)))
+            found, stacked = jax.jit(fn)(params, *feeds)[0]
+            assert found == time and stacked.shape == (8, 2, 3)
+            np.testing.assert_allclose(stacked[:time], expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(stacked[time:], 0.0)
+            np.testing.assert_allclose(fn(params, *feeds)[0][1], expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_stack_of_unknown_length_is_refused_when_it_is_called():
     def build():
         n, x = placeholder("n", tf.int32), placeholder("x")

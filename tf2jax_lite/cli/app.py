@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +16,6 @@ from .shared import (
     Json,
     MaxConstantBytes,
     MaxNodes,
-    Model,
     Tag,
     app,
     console,
@@ -30,23 +30,28 @@ __all__ = ["app"]
 
 @app.command()
 def inspect(
-    model: Model,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A SavedModel directory, or a .pb or TF1 .meta file.")],
     tag: Tag = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.")
+    ] = None,
+    outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
     as_json: Json = False,
 ) -> None:
-    """Show a SavedModel's signatures, variables and ops, and whether it converts."""
+    """Show what kind of model it is, its signatures, variables and ops, and whether it converts."""
     import_tensorflow()
-    from tf2jax_lite.describe import describe_saved_model
+    from tf2jax_lite.describe import describe_model
 
     with quiet_stderr(), limits(max_nodes, max_constant_bytes):
-        found = describe_saved_model(model, tag)
+        found = describe_model(model, tag, inputs=inputs, outputs=outputs)
     if as_json:
         print_json(found.as_json())
         return
     console.print(f"[bold]{found.path}[/bold]")
-    console.print(f"{found.kind}, TensorFlow {found.tensorflow_version or 'unknown'}; tags {found.tags}")
+    tags = f"; tags {found.tags}" if found.tags else ""
+    console.print(f"{found.kind}, TensorFlow {found.tensorflow_version or 'unknown'}{tags}")
     for signature in found.signatures:
         table = Table(title=f"signature {signature.name}", title_justify="left")
         for column in ("", "name", "dtype", "shape"):
@@ -63,7 +68,8 @@ def inspect(
             console.print(f"[red]unsupported[/red] {op}: {', '.join(nodes)}", highlight=False)
     if not found.signatures:
         console.print("no signatures")
-    table = Table(title=f"{len(found.variables)} variables, {size_text(found.bytes)}", title_justify="left")
+    what = "weights" if found.kind == "frozen GraphDef" else "variables"
+    table = Table(title=f"{len(found.variables)} {what}, {size_text(found.bytes)}", title_justify="left")
     for column in ("name", "dtype", "shape"):
         table.add_column(column)
     for variable in found.variables:

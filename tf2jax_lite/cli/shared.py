@@ -17,7 +17,6 @@ __all__ = [
     "Json",
     "MaxConstantBytes",
     "MaxNodes",
-    "Model",
     "SplitHost",
     "Tag",
     "Trust",
@@ -39,7 +38,6 @@ app = typer.Typer(
 )
 console = Console()
 
-Model = Annotated[Path, typer.Argument(metavar="DIR", help="A SavedModel directory.", show_default=False)]
 SplitHost = Annotated[
     bool,
     typer.Option("--split-host", help="Leave strings, decoders and tables in front of the model in TensorFlow."),

@@ -31,7 +31,8 @@ __all__: list[str] = []
 @app.command()
 def verify(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5 or frozen .pb file.")
+        Path,
+        typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5, frozen .pb or TF1 .meta file."),
     ],
     artefact: Annotated[
         Path | None,
@@ -65,9 +66,9 @@ def verify(
     ] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page.")] = None,
     graph_inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="Of a .pb, a tensor that becomes an argument.")
+        list[str] | None, typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.")
     ] = None,
-    graph_outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb, a result.")] = None,
+    graph_outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
     split_host: SplitHost = False,
     source: Annotated[
         bool, typer.Option("--source", help="Of OUT, run model.py as well: for artefacts that you trust.")

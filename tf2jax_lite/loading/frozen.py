@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,14 @@ from tf2jax_lite.params import Variable
 from tf2jax_lite.passes.prune import live_nodes
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 
-from . import dtypes, graph_def, op_defs, tf1
+from . import graph_def, tf1
 from .concrete import Loaded
 from .custom_gradients import report_missing
 from .function_gradients import with_function_gradients
 from .graph_size import check_graph_size
 from .tables import Tables
 
-__all__ = ["default_ends", "is_meta_graph", "load_frozen", "read_graph_def"]
+__all__ = ["argument", "default_ends", "is_meta_graph", "is_weight", "load_frozen", "read_graph_def"]
 
 
 def read_graph_def(source: Any) -> Any:
@@ -87,7 +87,7 @@ def load_frozen(
     names = [inputs] if isinstance(inputs, str) else list(inputs)
     wanted = [outputs] if isinstance(outputs, str) else list(outputs)
     nodes = {node.name: node for node in proto.node}
-    args = [_argument(nodes, name) for name in names]
+    args = [argument(nodes, name) for name in names]
     if len({a.name for a in args}) != len(args):
         raise InvalidModelError(f"an input is named twice in {names}.")
     main = graph_def.load_main(proto, "graph", args, wanted)
@@ -143,22 +143,23 @@ def _output_dtype(function: ir.Function, ref: ir.TensorRef) -> ir.DType:
     raise InvalidModelError(f"there is no node {ref.node!r}.")
 
 
-def _argument(nodes: dict[str, Any], text: str) -> ir.Argument:
+def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
+    """Returns a tensor that is fed as an argument.
+
+    Args:
+      nodes: the graph's NodeDefs by name.
+      text: the tensor's name.
+
+    Raises:
+      InvalidModelError: there is no such tensor.
+    """
     name, _, index = text.partition(":")
     if name not in nodes:
         close = [n for n, node in nodes.items() if node.op == "Placeholder"][:10]
         raise InvalidModelError(f"there is no node {name!r} to feed; the graph's placeholders are {close}.")
-    if index not in ("", "0"):
-        raise InvalidModelError(f"{text!r}: only a node's first output can be fed.")
-    node = nodes[name]
-    definition = op_defs.definition(node.op)
-    try:
-        attrs = op_defs.read_attrs(node)
-    except InvalidModelError as error:
-        raise InvalidModelError(f"node {name!r}: {error}") from error
-    types = definition.outputs[0].types(attrs, name) if definition and definition.outputs else []
-    dtype = types[0] if types else dtypes.from_tf(tf.float32)
-    return ir.Argument(name, dtype, attrs.get("shape") if "Placeholder" in node.op else None)
+    if not (index or "0").isdecimal():
+        raise InvalidModelError(f"{text!r} is not a tensor name: node, or node:index.")
+    return graph_def.fed(nodes[name], int(index or 0))
 
 
 def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[ir.Function, list[ir.Capture]]:
@@ -169,7 +170,7 @@ def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[
     captures = list(captures)
     for node in main.nodes:
         value = node.attrs.get("value")
-        if node.op == "Const" and node.name in live and isinstance(value, np.ndarray) and _is_weight(value):
+        if node.op == "Const" and node.name in live and isinstance(value, np.ndarray) and is_weight(value):
             handle = f"{node.name}/resource"
             captures.append(
                 ir.Capture(
@@ -189,7 +190,8 @@ def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[
     return dataclasses.replace(main, args=tuple(args), nodes=tuple(nodes)), captures
 
 
-def _is_weight(value: np.ndarray) -> bool:
+def is_weight(value: np.ndarray) -> bool:
+    """Whether a constant of a frozen graph becomes a param."""
     return value.size > 1 and jnp.issubdtype(value.dtype, jnp.inexact)
 
 

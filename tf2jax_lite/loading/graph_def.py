@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.passes.call_tree import check_calls
@@ -79,7 +81,8 @@ def load_main(
     Args:
       graph_def: the GraphDef.
       name: the function's name, for messages.
-      args: the nodes that become arguments (usually placeholders).
+      args: what becomes arguments, usually placeholders: each is named after its node, or after the tensor
+        (``node:index``) if it is one result of several (see `fed`).
       outputs: tensor names, as ``node`` or ``node:index``.
       control_outputs: names of nodes that must run although nothing reads them.
       output_names: names for the outputs.
@@ -102,6 +105,28 @@ def load_main(
     )
 
 
+def fed(proto: Any, index: int) -> ir.Argument:
+    """Returns a node's result as an argument.
+
+    Args:
+      proto: the NodeDef.
+      index: which result.
+
+    Raises:
+      InvalidModelError: there is no such result.
+    """
+    definition = op_defs.definition(proto.op)
+    attrs = dict(definition.defaults) if definition else {}
+    attrs.update((key, attributes.value_of(value)) for key, value in proto.attr.items())
+    types = [dtype for arg in definition.outputs for dtype in arg.types(attrs, proto.name)] if definition else []
+    if definition is not None and index >= len(types):
+        raise InvalidModelError(f"node {proto.name!r} ({proto.op}) has {len(types)} output(s); {index} is to be fed.")
+    recorded = attrs.get("_output_shapes") or ()
+    shape = attrs.get("shape") if "Placeholder" in proto.op else recorded[index] if index < len(recorded) else None
+    name = f"{proto.name}:{index}" if index or len(types) > 1 else proto.name
+    return ir.Argument(name, types[index] if types else np.dtype(np.float32), shape)
+
+
 # Nodes of an op that this TensorFlow does not know: they are refused when something needs them.
 _UNKNOWN_COUNT = 2**31
 
@@ -115,6 +140,7 @@ class _Builder:
         self._name = name
         self._signatures = signatures
         self._args = args
+        self._cut = {name.split(":")[0] for name in args if ":" in name}  # nodes of which single results are fed
         self._graph_style = graph_style
         self._protos: dict[str, Any] = {}
         for proto in protos:
@@ -157,9 +183,12 @@ class _Builder:
         if node not in self._known:
             self.check_node(node)
         if not index:
-            return ir.TensorRef(node, 0)
+            whole = node in self._cut and f"{node}:0" in self._args
+            return ir.TensorRef(f"{node}:0" if whole else node, 0)
         if not index.isdecimal():
             raise InvalidModelError(f"function {self._name!r}: {text!r} is not a tensor name.")
+        if node in self._cut and f"{node}:{int(index)}" in self._args:
+            return ir.TensorRef(f"{node}:{int(index)}", 0)
         return ir.TensorRef(node, int(index))
 
     def function_ref(self, text: str) -> ir.TensorRef:
@@ -214,7 +243,8 @@ class _Builder:
         read = self.graph_ref if self._graph_style else self.function_ref
         for text in proto.input:
             if text[:1] == "^":
-                control.append(self.check_node(text[1:]))
+                if text[1:] not in self._cut:
+                    control.append(self.check_node(text[1:]))
             else:
                 data.append(read(text))
         attrs = self._node_attrs(name)

@@ -18,6 +18,7 @@ import numpy as np
 from tensorflow.python.framework import op_def_registry
 
 from tf2jax_lite import ir
+from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.ops.values import LOCAL, OF_ASSIGNMENT
 
 from . import op_defs
@@ -95,7 +96,8 @@ class _Rewriter:
         written: set[str] = set()
         for node in self._nodes:
             inputs, gives = _takes_references(node.op)
-            sources = [variables[ref.node] for ref in node.inputs if ref.node in variables]
+            chosen = self._chosen(node) if node.op == "RefSelect" else node
+            sources = [variables[ref.node] for ref in chosen.inputs if ref.node in variables]
             if node.op in VARIABLE_OPS or node.op == "TemporaryVariable":
                 variables[node.name] = node.name
             elif gives and sources:
@@ -110,6 +112,8 @@ class _Rewriter:
         if node.op in VARIABLE_OPS or node.op == "TemporaryVariable":
             self._references[first] = _Reference(first, node.name)
             self._result.append(_handle(node))
+        elif node.op == "RefSelect":
+            self._forward(self._chosen(node))
         elif node.op in _FORWARD or self._forwards_buffer(node):
             self._forward(node)
         elif node.op == "DestroyTemporaryVariable":
@@ -122,6 +126,29 @@ class _Rewriter:
                 self._references[first] = dataclasses.replace(found, after=after)
         else:
             self._use(node)
+
+    def _chosen(self, node: ir.Node) -> ir.Node:
+        """Returns a RefSelect as the RefIdentity of the reference that it chooses.
+
+        Raises:
+          UnsupportedError: its index is not a constant: which variable is written to must be known.
+        """
+        index = self._by_name.get(node.inputs[0].node)
+        while index is not None and index.op == "Identity":
+            index = self._by_name.get(index.inputs[0].node)
+        value = index.attrs.get("value") if index is not None and index.op == "Const" else None
+        count = len(node.inputs) - 1
+        if value is None or not 0 <= int(value) < count:
+            what = "is computed" if value is None else f"is {int(value)}"
+            raise UnsupportedError(
+                f"node {node.name!r} (RefSelect): chooses among {count} reference variables by {node.inputs[0]}, which "
+                f"{what}. Only a constant index that is in range can be converted; choose among values (tf.gather, "
+                "tf.switch_case) instead."
+            )
+        return dataclasses.replace(
+            node, op="RefIdentity", inputs=(node.inputs[1 + int(value)],), groups=(None,),
+            control=tuple(dict.fromkeys([*node.control, *(ref.node for ref in node.inputs)])),
+        )  # fmt: skip
 
     def _forwards_buffer(self, node: ir.Node) -> bool:
         """Whether a node hands a variable's own buffer into a branch or a loop, where it may change."""

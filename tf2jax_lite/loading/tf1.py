@@ -34,6 +34,7 @@ from .unsafe import assets_of
 
 __all__ = [
     "Values",
+    "as_meta_graph",
     "checkpoint_values",
     "is_tf1",
     "lift_state",
@@ -69,6 +70,11 @@ def read_meta_graph(path: str | os.PathLike[str]) -> Any:
     return found
 
 
+def as_meta_graph(graph: Any) -> Any:
+    """Returns a GraphDef as a MetaGraph that says nothing more."""
+    return meta_graph_pb2.MetaGraphDef(graph_def=graph)
+
+
 def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> Loaded:
     """Loads one signature of a TF1 SavedModel.
 
@@ -88,12 +94,15 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> 
     ends = [_tensors(f"signature {name!r}", infos) for infos in (signatures[name].inputs, signatures[name].outputs)]
     inputs, outputs = ends
     args: list[ir.Argument] = []
-    for info in inputs.values():
+    protos = {node.name: node for node in meta_graph.graph_def.node}
+    fed: dict[str, str] = {}
+    for key, info in inputs.items():
         node, index = _tensor_name(info.name)
-        if index:
-            raise UnsupportedError(f"signature {name!r}: {info.name!r}: only a node's first output can be fed.")
-        if all(arg.name != node for arg in args):
-            args.append(ir.Argument(node, dtypes.from_tf(info.dtype), attributes.shape_of(info.tensor_shape)))
+        if node not in protos:
+            raise InvalidModelError(f"signature {name!r}: its input {key!r} is node {node!r}, which is not there.")
+        fed[key] = graph_def.fed(protos[node], index).name
+        if all(arg.name != fed[key] for arg in args):
+            args.append(ir.Argument(fed[key], dtypes.from_tf(info.dtype), attributes.shape_of(info.tensor_shape)))
     wanted = [info.name for info in outputs.values()]
     proto = meta_graph.graph_def
     main = graph_def.load_main(proto, name, args, wanted)
@@ -106,8 +115,8 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> 
     )
     positions = {arg.name: index for index, arg in enumerate(args)}
     kwargs = {}
-    for key, info in inputs.items():
-        arg = args[positions[_tensor_name(info.name)[0]]]
+    for key in inputs:
+        arg = args[positions[fed[key]]]
         dtype = arg.dtype if isinstance(arg.dtype, np.dtype) else None
         kwargs[key] = TensorArgument(positions[arg.name], arg.name, dtype, arg.shape)
     if len(set(positions)) != len(kwargs):

@@ -63,6 +63,8 @@ class Carry:
     _roomy: bool = False
 
     def __post_init__(self) -> None:
+        # Within a trace, an array made of a known number is not known any more.
+        self._zeros = {i for i, v in self.data.items() if _is_zero(v)}
         self.data = {i: as_traced(v) for i, v in self.data.items()}
         self.variables = {name: as_traced(v) for name, v in self.variables.items()}
         self._were_roomy = {key for key, v in (*self.data.items(), *self.variables.items()) if _is_roomy(v)}
@@ -163,7 +165,7 @@ class Carry:
         """Changes one initial value, if it has to be."""
         if forms.same_form(before, after):
             return False
-        if isinstance(after, TensorList) and after.owner and _is_zero(where[key]):
+        if isinstance(after, TensorList) and after.owner and key in self._zeros:
             # TF1's gradients of TensorArrays are added up from the number 0.
             where[key] = forms.fitted(None, after)
             return True

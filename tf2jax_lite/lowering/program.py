@@ -10,7 +10,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.config import Config
 from tf2jax_lite.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.ops import registry
-from tf2jax_lite.ops.refused import REFUSED
+from tf2jax_lite.ops.refused import reason
 from tf2jax_lite.passes.effects import Effects, Summaries
 from tf2jax_lite.passes.prune import live_nodes, needed_nodes
 
@@ -179,8 +179,7 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
     """Returns the error that lists ``(op, node, function)`` entries; ``effects`` are ops that change something."""
     ops = sorted({op for op, _, _ in nodes})
     lines = [
-        f"  {op}: node {node!r} in function {function!r}"
-        + (f" ({REFUSED[op]})" if op in REFUSED else ", which TensorFlow runs for what it does" * (op in effects))
+        f"  {op}: node {node!r} in function {function!r}" + (f" ({reason(op)})" if reason(op) else "")
         for op, node, function in sorted(nodes)
     ]
     lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "

@@ -1,4 +1,4 @@
-"""TF1 SavedModels in a session of tf.compat.v1.
+"""TF1 SavedModels and checkpoints with their graphs in a session of tf.compat.v1.
 
 TensorFlow 2 loads them, too, but neither lists nor sets their reference variables, and no tape sees through their
 loops.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_toggles
 
-from tf2jax_lite.loading import saved_model
+from tf2jax_lite.loading import saved_model, tf1
 from tf2jax_lite.loading.ref_variables import VARIABLE_OPS
 
 __all__ = ["Session"]
@@ -34,29 +34,56 @@ def _control_flow_v1() -> Iterator[None]:
             control_flow_v2_toggles.enable_control_flow_v2()
 
 
+def _tensor(argument: str) -> str:
+    """Returns the tensor that an argument stands for: a node's only result, or one of several."""
+    return argument if ":" in argument else f"{argument}:0"
+
+
 class Session:
-    """One signature of a TF1 SavedModel, loaded into a session of its own.
+    """One function of a TF1 graph, loaded into a session of its own.
 
     Attributes:
       graph: the session's graph.
+
+    Args:
+      load: loads graph and variables into the session that it is given; the graph is the default one.
+      outputs: the names of the results.
     """
 
-    def __init__(self, path: Path, meta_graph: Any, signature: str, tags: Sequence[str]):
+    def __init__(self, load: Callable[[Any], None], outputs: Sequence[str]):
         self.graph = tf.Graph()
         options = tf.compat.v1.ConfigProto()
         # Graph optimizers break some v1 control flow ("Retval does not have value"); the executor is what counts.
         options.graph_options.rewrite_options.disable_meta_optimizer = True
-        saved_model.check_before_tensorflow(meta_graph, path)
         with self.graph.as_default():
             self._session = tf.compat.v1.Session(graph=self.graph, config=options)
-            tf.compat.v1.saved_model.loader.load(self._session, list(tags), os.fspath(path))
-        outputs = meta_graph.signature_def[signature].outputs
-        self._outputs = [info.name for _, info in sorted(outputs.items())]
+            load(self._session)
+        self._outputs = list(outputs)
         self._setters: dict[str, tuple[Any, Any]] = {}
+
+    @classmethod
+    def of_saved_model(cls, path: Path, meta_graph: Any, signature: str, tags: Sequence[str]) -> Session:
+        """Returns one signature of a TF1 SavedModel."""
+        saved_model.check_before_tensorflow(meta_graph, path)
+        outputs = [info.name for _, info in sorted(meta_graph.signature_def[signature].outputs.items())]
+        return cls(lambda session: tf.compat.v1.saved_model.loader.load(session, list(tags), os.fspath(path)), outputs)
+
+    @classmethod
+    def of_meta_graph(cls, path: Path, outputs: Sequence[str]) -> Session:
+        """Returns what a ``.meta`` file and the checkpoint beside it compute."""
+        saved_model.check_before_tensorflow(tf1.read_meta_graph(path), path)
+        prefix = os.fspath(path).removesuffix(".meta")
+
+        def load(session: Any) -> None:
+            saver = tf.compat.v1.train.import_meta_graph(os.fspath(path))
+            if os.path.exists(f"{prefix}.index") and saver is not None:
+                saver.restore(session, prefix)
+
+        return cls(load, [_tensor(name) for name in outputs])
 
     def run(self, names: Sequence[str], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs the signature; ``inputs`` are the values of the nodes ``names``."""
-        feeds = {f"{name}:0": value for name, value in zip(names, inputs, strict=True)}
+        feeds = {_tensor(name): value for name, value in zip(names, inputs, strict=True)}
         return self._session.run(self._outputs, feeds)
 
     def gradients(
@@ -72,10 +99,10 @@ class Session:
         """
         with self.graph.as_default(), _control_flow_v1():
             results = [self.graph.get_tensor_by_name(self._outputs[i]) for i in upstream]
-            sources = [self.graph.get_operation_by_name(name).outputs[0] for name in (*variables, *at)]
+            sources = [self.graph.get_tensor_by_name(_tensor(name)) for name in (*variables, *at)]
             found = tf.compat.v1.gradients(results, sources, [tf.constant(u) for u in upstream.values()])
             dense = [None if g is None else tf.convert_to_tensor(g) for g in found]
-        feeds = {f"{name}:0": value for name, value in inputs.items()}
+        feeds = {_tensor(name): value for name, value in inputs.items()}
         shown = iter(self._session.run([g for g in dense if g is not None], feeds))
         zeros = [*self.values(variables).values(), *(inputs[name] for name in at)]
         return [np.zeros_like(z) if g is None else next(shown) for g, z in zip(dense, zeros, strict=True)]

@@ -32,7 +32,7 @@ class Source:
       name: the signature's name.
       make: returns the ConcreteFunction; called when its turn comes.
       path: the model's directory or file, if it came from one.
-      graph: for a frozen graph, ``(graph_def, inputs, outputs)``.
+      graph: for a frozen graph, ``(graph_def, inputs, outputs)``; for a ``.meta`` file its path comes first.
       tags: for a TF1 SavedModel, those of its MetaGraph; None for anything else.
     """
 
@@ -136,6 +136,8 @@ def subject(source: Source, *, split_host: bool = False) -> Subject:
     """Converts a source; with ``split_host`` only the core of it."""
     if source.tags is not None and source.path is not None and not split_host:
         return _tf1_subject(source, source.path, source.tags)
+    if source.graph is not None and frozen.is_meta_graph(source.graph[0]):
+        return _meta_subject(source, *source.graph)
     concrete = source.make()
     host = None
     handles: dict[str, Any]
@@ -172,7 +174,15 @@ def _tf1_subject(source: Source, path: Path, tags: list[str]) -> Subject:
     """Converts a signature of a TF1 SavedModel."""
     annotated, params = api.convert_saved_model(path, source.name, tags)
     converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
-    session = sessions.Session(path, saved_model.meta_graph(path, tags), source.name, tags)
+    session = sessions.Session.of_saved_model(path, saved_model.meta_graph(path, tags), source.name, tags)
+    return SessionSubject(source.name, session, converted, params, {}, {}, path)
+
+
+def _meta_subject(source: Source, path: Path, inputs: list[str], outputs: list[str]) -> Subject:
+    """Converts the graph of a TF1 checkpoint."""
+    annotated, params = api.convert_graph_def(path, inputs, outputs)
+    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    session = sessions.Session.of_meta_graph(path, outputs)
     return SessionSubject(source.name, session, converted, params, {}, {}, path)
 
 
@@ -209,8 +219,8 @@ def subjects(
     """Returns a model's functions.
 
     Args:
-      model: a path (SavedModel, ``.keras``, ``.h5``, ``.pb``), a restored SavedModel, a Keras model, a ``tf.function``,
-        a ConcreteFunction or a callable.
+      model: a path (SavedModel, ``.keras``, ``.h5``, ``.pb``, ``.meta``), a restored SavedModel, a Keras model, a
+        ``tf.function``, a ConcreteFunction or a callable.
       signatures: which; all by default.
       tags: of a SavedModel, which MetaGraph.
       train: of a Keras model, add the function ``train``, which runs in training mode.
@@ -247,6 +257,10 @@ def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> 
         yield from _of_keras(model_files.load_keras(path), train, path)
     elif path.is_file() and path.suffix == ".pb" and path.name != "saved_model.pb":
         yield _of_graph(path, *ends)
+    elif path.is_file() and frozen.is_meta_graph(path):
+        first, last = ends if all(ends) else frozen.default_ends(path)
+        graph = (path, list(ends[0] or first), list(ends[1] or last))
+        yield Source("serving_default", lambda: None, path, graph)
     else:
         meta_graph = saved_model.meta_graph(path, tags)
         if tf1.is_tf1(meta_graph):

@@ -1,0 +1,97 @@
+"""TF1 models of every kind in the shell: inspect names the kind, convert, run and verify take it, errors are a line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from .test_cli import TESTDATA, run, shell
+
+TF1 = TESTDATA / "tf1"
+
+# What inspect calls it, its signatures, variables, and how many of them train.
+KINDS = {
+    "classifier": ("TF1 SavedModel", ["lookup", "serving_default"], {"dense/w/part_0", "bn/moving_mean"}, 5),
+    "lstm": ("TF1 SavedModel", ["serving_default", "train"], {"lstm/kernel", "lstm/bias"}, 2),
+    "hub": ("TF1 Hub module", ["default"], {"module/embedding"}, 1),
+    "checkpoint/model.meta": ("TF1 MetaGraph", ["serving_default"], {"renamed"}, 1),
+    "frozen_inception.pb": ("frozen GraphDef", ["serving_default"], set(), 13),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_inspect_names_the_kind(name):
+    kind, signatures, variables, trainable = KINDS[name]
+    result = run("inspect", TF1 / name, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert (found["kind"], [s["name"] for s in found["signatures"]]) == (kind, signatures)
+    assert found["supported"] and variables <= {v["name"] for v in found["variables"]}
+    assert found["trainable"] == trainable
+    assert all(s["inputs"] and s["outputs"] for s in found["signatures"])
+    if name.endswith((".meta", ".pb")):
+        text = run("inspect", TF1 / name).output
+        assert kind in text and "every op is supported" in text
+
+
+def test_inspect_takes_other_ends():
+    result = run("inspect", TF1 / "checkpoint" / "model.meta", "--input", "x", "--output", "y", "--json")
+    assert result.exit_code == 0, result.output
+    (signature,) = json.loads(result.output)["signatures"]
+    assert [t["name"] for t in signature["inputs"]] == ["x"] and [t["name"] for t in signature["outputs"]] == ["y"]
+    assert "MatMul" in signature["ops"]
+
+
+@pytest.mark.parametrize(
+    "name, ends, recorded",
+    [
+        ("hub", [], ("default", "result")),
+        ("frozen_inception.pb", [], ("image", "probabilities")),
+        ("checkpoint/model.meta", ["--input", "x", "--output", "y"], None),
+    ],
+)
+def test_convert_and_run(name, ends, recorded, tmp_path):
+    result = run("convert", TF1 / name, tmp_path / "out", "--platforms", "cpu", "--quiet", *ends)
+    assert result.exit_code == 0, result.output
+    if recorded is None:
+        x = np.eye(3, dtype=np.float32)
+        expected, key = np.load(TF1 / "checkpoint.npz")["w"], "x"
+    else:
+        data = np.load(TF1 / f"{name.removesuffix('.pb')}.npz")
+        key, result_name = recorded
+        x, expected = data[key], data[result_name]
+    np.savez(tmp_path / "x.npz", **{key: x})
+    result = run("run", tmp_path / "out", "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
+    assert result.exit_code == 0, result.output
+    (found,) = np.load(tmp_path / "y.npz").values()
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name, ends", [("checkpoint/model.meta", ["--input", "x", "--output", "y"]), ("hub", [])])
+def test_verify(name, ends):
+    result = run("verify", TF1 / name, "--grad", "--batch-size", "2", "--json", *ends)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found["ok"] and all(s["outputs"] for s in found["signatures"])
+
+
+def test_errors_are_one_line_with_exit_code_2(tmp_path):
+    (tmp_path / "cut.meta").write_bytes((TF1 / "checkpoint" / "model.meta").read_bytes()[:100])
+    done = shell("inspect", tmp_path / "cut.meta")
+    assert done.returncode == 2 and done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert "cut.meta" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["inspect", TF1 / "frozen_inception.pb", "--output", "nothing"], "no node 'nothing'"),
+        (["inspect", TF1 / "frozen_inception.pb", "--tag", "serve"], "--tag goes with SavedModels"),
+        (["inspect", TF1 / "classifier", "--input", "x"], "--input and --output go with"),
+        (["inspect", TF1 / "none.pb"], "none.pb"),
+        (["verify", TF1 / "none.meta"], "none.meta"),
+    ],
+)
+def test_errors_say_what_is_wrong(arguments, words):
+    result = run(*arguments)
+    assert result.exit_code != 0 and words in str(result.exception), (result.exception, result.output)

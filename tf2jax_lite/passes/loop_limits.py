@@ -1,0 +1,171 @@
+"""Loop conditions on the least of several limits: ``i < minimum(a, b)`` as ``i < a and i < b``.
+
+Often one limit is known and the other is data: `tf.compat.v1.nn.dynamic_rnn` runs up to ``minimum(time_steps,
+reduce_max(sequence_length))``. Written as two conditions, the known one bounds the loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from tf2jax_lite import ir
+
+__all__ = ["split_limits"]
+
+# Comparisons that a loop goes on for, with the position of the limit that must not be reached.
+_COMPARISONS = {"Less": 1, "LessEqual": 1, "Greater": 0, "GreaterEqual": 0}
+_TRANSPARENT = ("Identity", "LoopCond")
+
+
+def split_limits(graph: ir.Graph) -> ir.Graph:
+    """Returns the graph with such conditions split, in every loop. Values are the same, NaN included."""
+    splitter = _Splitter(graph.functions)
+    functions = {name: splitter.function(function) for name, function in graph.functions.items()}
+    main = splitter.function(graph.main)
+    if not splitter.made:
+        return graph
+    return dataclasses.replace(graph, main=main, functions={**functions, **splitter.made})
+
+
+class _Splitter:
+    def __init__(self, functions: Mapping[str, ir.Function]):
+        self._functions = functions
+        self.made: dict[str, ir.Function] = {}
+
+    def function(self, function: ir.Function) -> ir.Function:
+        """Returns a function with its loops changed; what they call anew is in ``made``."""
+        if not any("cond" in node.attrs and "body" in node.attrs for node in function.nodes):
+            return function
+        outside = {node.name: node for node in function.nodes}
+        nodes = [self._loop(node, outside) for node in function.nodes]
+        return dataclasses.replace(function, nodes=tuple(nodes))
+
+    def _loop(self, node: ir.Node, outside: Mapping[str, ir.Node]) -> ir.Node:
+        refs = [node.attrs.get("cond"), node.attrs.get("body")]
+        if not all(isinstance(ref, ir.FunctionRef) and ref.name in self._functions for ref in refs):
+            return node
+        cond, body = (self._functions[ref.name] for ref in refs)  # type: ignore[union-attr]
+        if len(cond.outputs) != 1 or len(cond.args) != len(node.inputs):
+            return node
+        split = _Condition(node, cond, body, outside)
+        nodes = split.nodes()
+        if not split.changed:
+            return node
+        more = tuple(ir.Argument(f"limit_{i}/of_loop", dtype) for i, dtype in enumerate(split.dtypes))
+        number = len(self.made)
+        names = [f"{f.name}/split_limits_{number + i}" for i, f in enumerate((cond, body))]
+        self.made[names[0]] = dataclasses.replace(cond, name=names[0], args=(*cond.args, *more), nodes=nodes)
+        self.made[names[1]] = dataclasses.replace(
+            self.function(body),  # loops inside
+            name=names[1],
+            args=(*body.args, *more),
+            outputs=(*body.outputs, *(ir.TensorRef(arg.name) for arg in more)),
+            output_names=(*body.output_names, *(arg.name for arg in more)) if body.output_names else (),
+        )
+        inputs = (*node.inputs, *split.limits)
+        attrs = {**node.attrs, "cond": ir.FunctionRef(names[0]), "body": ir.FunctionRef(names[1])}
+        return dataclasses.replace(
+            node,
+            inputs=inputs,
+            groups=(len(inputs),),
+            attrs={key: value for key, value in attrs.items() if key not in ("T", "output_shapes", "_output_shapes")},
+            output_dtypes=(*node.output_dtypes, *split.dtypes),
+            output_shapes=None,
+        )
+
+
+class _Condition:
+    """The condition of one loop, with the limits that it is to get as further arguments."""
+
+    def __init__(self, loop: ir.Node, cond: ir.Function, body: ir.Function, outside: Mapping[str, ir.Node]):
+        self._loop, self._cond, self._outside = loop, cond, outside
+        self._inside = {node.name: node for node in cond.nodes}
+        self._positions = {arg.name: index for index, arg in enumerate(cond.args)}
+        inner = {node.name: node for node in body.nodes}
+        ends = [_resolved(ref, inner).node for ref in body.outputs]
+        self._constant = {i for i, (arg, end) in enumerate(zip(body.args, ends, strict=True)) if arg.name == end}
+        self.limits: list[ir.TensorRef] = []
+        self.dtypes: list[ir.DType] = []
+        self.changed = False
+
+    def nodes(self) -> tuple[ir.Node, ...]:
+        """Returns the condition's nodes, comparisons split."""
+        split = {name: found for name in self._comparisons() if len(found := self._parts(self._inside[name])) > 1}
+        self.changed = bool(split)
+        nodes: list[ir.Node] = []
+        for node in self._cond.nodes:
+            if node.name in split:
+                nodes.extend(_joined(node, split[node.name]))
+            else:
+                nodes.append(node)
+        return tuple(nodes)
+
+    def _comparisons(self) -> list[str]:
+        """Returns the names of the comparisons that all must hold."""
+        found: dict[str, None] = {}
+        stack = [self._cond.outputs[0]]
+        while stack:
+            node = self._inside.get(_resolved(stack.pop(), self._inside).node)
+            if node is None:
+                continue
+            if node.op == "LogicalAnd":
+                stack.extend(node.inputs)
+            elif node.op in _COMPARISONS:
+                found[node.name] = None
+        return list(found)
+
+    def _parts(self, comparison: ir.Node) -> list[ir.TensorRef]:
+        """Returns the limits of a comparison as the condition sees them."""
+        parts: list[ir.TensorRef] = []
+        for limit in _terms(comparison.inputs[_COMPARISONS[comparison.op]], self._inside):
+            position = self._positions.get(_resolved(limit, self._inside).node)
+            terms = []
+            if position is not None and position in self._constant:
+                terms = _terms(self._loop.inputs[position], self._outside)
+            if len(terms) < 2:
+                parts.append(limit)
+                continue
+            for term in terms:
+                parts.append(ir.TensorRef(f"limit_{len(self.limits)}/of_loop"))
+                self.limits.append(term)
+                self.dtypes.append(self._cond.args[position or 0].dtype)
+        return parts
+
+
+def _joined(comparison: ir.Node, limits: list[ir.TensorRef]) -> list[ir.Node]:
+    """Returns nodes that compare with each of the limits; the last one has the name of the comparison."""
+    position = _COMPARISONS[comparison.op]
+    nodes: list[ir.Node] = []
+    before: ir.TensorRef | None = None
+    for number, limit in enumerate(limits):
+        inputs = list(comparison.inputs)
+        inputs[position] = limit
+        one = dataclasses.replace(comparison, name=f"{comparison.name}/limit_{number}", inputs=tuple(inputs))
+        nodes.append(one)
+        if before is not None:
+            last = number == len(limits) - 1
+            name = comparison.name if last else f"{comparison.name}/and_{number}"
+            both = (before, ir.TensorRef(one.name))
+            bool_ = (np.dtype(np.bool_),)
+            nodes.append(ir.Node(name, "LogicalAnd", both, (None, None), (), {}, output_dtypes=bool_))
+            before = ir.TensorRef(name)
+        else:
+            before = ir.TensorRef(one.name)
+    return nodes
+
+
+def _resolved(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.TensorRef:
+    while ref.node in nodes and nodes[ref.node].op in _TRANSPARENT:
+        ref = nodes[ref.node].inputs[0]
+    return ref
+
+
+def _terms(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> list[ir.TensorRef]:
+    """Returns what a value is the least of."""
+    node = nodes.get(_resolved(ref, nodes).node)
+    if node is None or node.op != "Minimum":
+        return [ref]
+    return [term for operand in node.inputs for term in _terms(operand, nodes)]
