@@ -46,7 +46,7 @@ def test_inspect_takes_other_ends():
     "name, ends, recorded",
     [
         ("hub", [], ("default", "result")),
-        ("frozen_inception.pb", [], ("image", "probabilities")),
+        pytest.param("frozen_inception.pb", [], ("image", "probabilities"), marks=pytest.mark.slow),
         ("checkpoint/model.meta", ["--input", "x", "--output", "y"], None),
     ],
 )
