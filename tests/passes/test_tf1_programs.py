@@ -116,12 +116,6 @@ def rows_gathered_in_a_loop():
     return [w], tf1.while_loop(lambda i, a: i < 3, body, [0, tf.ones([2])])[1]
 
 
-def gradient_of_a_gradient_of_a_loop():
-    x = placeholder("x")
-    y = tf1.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, tf.sin(a) * x), [0, x])[1]
-    return [x], tf1.gradients(y, x)[0] * y
-
-
 def scans_and_folds():
     x = placeholder("x", shape=(4, 3))
     parts = [
@@ -202,7 +196,6 @@ PROGRAMS = [
     (array_split_and_joined, [(numbers(6, 2),)]),
     (array_scattered_and_gathered, [(numbers(6, 2),)]),
     (rows_gathered_in_a_loop, [(numbers(4, 3),)]),
-    (gradient_of_a_gradient_of_a_loop, ONE),
     (scans_and_folds, [(numbers(4, 3),)]),
     (assertions_in_a_loop, ONE),
     (case_in_a_loop, [(np.float32(0.5),), (np.float32(5.0),)]),
