@@ -107,7 +107,7 @@ SHAPES = [
     case("slice", lambda x: (lax.slice(x, (1, 0), (3, 3), (1, 2)), x[::-1, ::2]), M, **D),
     case("split", lambda x: lax.split(x, (1, 3), 1), M, **D),
     case("transpose", lambda x: lax.transpose(x, (1, 0)) * 2, M, **D),
-    case("tile", lambda x: jnp.tile(x, (2, 3)), M, size=3, **D),
+    case("tile", lambda x: jnp.tile(x, (2, 3)), M, **D),
     case("optimization_barrier", lambda x: lax.optimization_barrier((x, 2 * x)), M, **D),
     case("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i, -i), (2, 2)), M, np.int32(2), **D),
     case("dynamic_slice_outside", lambda x, i: lax.dynamic_slice(x, (i, i), (2, 2)), M, np.int32(9), **D),

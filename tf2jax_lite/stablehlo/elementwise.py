@@ -15,7 +15,7 @@ from tf2jax_lite.ops.values import canonical
 
 from .interpreter import NAMED, Iota, Site, Spread, Vector, forced, full, is_splat, is_static, rule, scalar_of
 
-__all__ = ["elementwise", "order_key"]
+__all__ = ["elementwise", "on_host", "order_key"]
 
 
 def elementwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, host: Any = None) -> Any:
@@ -65,11 +65,11 @@ def _define(name: str, fn: Callable[..., Any], host: Callable[..., Any] | None =
             return elementwise(lambda *a: fn(*a, accuracy=lax.AccuracyMode.HIGHEST), args, dtypes)
         return elementwise(fn, args, dtypes, host)
 
-    rule(f"stablehlo.{name}", lazy=True, host=None if host is None else _on_host(host))(traced)
+    rule(f"stablehlo.{name}", lazy=True, host=None if host is None else on_host(host))(traced)
 
 
-def _on_host(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes the numpy twin: splats stay splats, dtypes are the module's."""
+def on_host(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes the numpy twin of a rule out of a numpy function: splats stay splats, dtypes are the module's."""
 
     def host(site: Site, *args: Any) -> Any:
         dtype = canonical(site.op.types[0].dtype)
@@ -110,6 +110,14 @@ def _nonnegative(value: Any) -> bool:
     raise OpError("a division of dimensions that may be negative")
 
 
+def _shifted(fn: Callable[..., Any], a: Any, b: Any) -> Any:
+    """Shifts bits, sign or not; by the width of the type or more, nothing of them is left."""
+    words, width = np.dtype(f"u{a.dtype.itemsize}"), 8 * a.dtype.itemsize
+    by = np.asarray(b).astype(words)
+    moved = fn(np.asarray(a).astype(words), np.minimum(by, words.type(width - 1)))
+    return np.where(by < width, moved, words.type(0)).astype(a.dtype)
+
+
 def _pow(a: Any, b: Any) -> Any:
     return lax.pow(a, b) if jnp.issubdtype(a.dtype, jnp.inexact) else jnp.power(a, b)
 
@@ -132,9 +140,9 @@ _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {
     "power": (_pow, None),
     "atan2": (_atan2, None),
     "complex": (lax.complex, None),
-    "shift_left": (lax.shift_left, None),
+    "shift_left": (lax.shift_left, lambda a, b: _shifted(np.left_shift, a, b)),
     "shift_right_arithmetic": (lax.shift_right_arithmetic, None),
-    "shift_right_logical": (lax.shift_right_logical, None),
+    "shift_right_logical": (lax.shift_right_logical, lambda a, b: _shifted(np.right_shift, a, b)),
 }
 
 _UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from tf2jax_lite.errors import UnsupportedError
 from .interpreter import Site, forced, rule
 from .shapes import dims_of
 
-__all__: list[str] = []
+__all__ = ["convolution", "precision_of"]
 
 _PRECISIONS = {"DEFAULT": lax.Precision.DEFAULT, "HIGH": lax.Precision.HIGH, "HIGHEST": lax.Precision.HIGHEST}
 
 
-def _precision(site: Site) -> Any:
-    config = site.attr("precision_config") or ()
+def precision_of(attrs: Mapping[str, Any]) -> Any:
+    """Returns the precision that a product's attributes ask for, as jax.lax takes it; None for the default."""
+    config = attrs.get("precision_config") or ()
     if all(p == "DEFAULT" for p in config):
         return None
     found = tuple(_PRECISIONS[p] for p in config)
@@ -81,7 +83,7 @@ def _dot_general(site: Site, lhs: Any, rhs: Any) -> Any:
             (numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]),
             (numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"]),
         ),
-        precision=_precision(site) if algorithm is None else algorithm,
+        precision=precision_of(site.op.attrs) if algorithm is None else algorithm,
         preferred_element_type=preferred,
     )
 
@@ -92,7 +94,7 @@ def _dot(site: Site, lhs: Any, rhs: Any) -> Any:
         lhs,
         rhs,
         (((lhs.ndim - 1,), (0,)), ((), ())),
-        precision=_precision(site),
+        precision=precision_of(site.op.attrs),
         preferred_element_type=site.dtype,
     )
 
@@ -112,20 +114,38 @@ def _dynamic_convolution(site: Site, lhs: Any, rhs: Any, padding: Any) -> Any:
 
 
 def _convolve(site: Site, lhs: Any, rhs: Any, padding: list[tuple[Any, Any]]) -> Any:
-    numbers = site.attr("dimension_numbers")
+    return convolution(lhs, rhs, {**site.op.attrs, "padding": padding}, site.dtype)
+
+
+def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) -> Any:
+    """Convolves.
+
+    Args:
+      lhs: the array, of any rank from 2 on.
+      rhs: the filter, of the same rank.
+      attrs: the attributes of a ``stablehlo.convolution``; what is missing is the default.
+      preferred: the dtype of the result; None for that of the operands.
+    """
+    numbers = attrs["dimension_numbers"]
     rank = lhs.ndim - 2
+
+    def ones(name: str) -> tuple[int, ...]:
+        found = attrs.get(name)
+        return (1,) * rank if found is None else tuple(found)
+
     spatial = numbers["kernel_spatial_dimensions"]
-    reversal = site.attr("window_reversal") or (0,) * rank
+    reversal = attrs.get("window_reversal") or (0,) * rank
     turned = tuple(spatial[i] for i, flag in enumerate(np.asarray(reversal).reshape(-1)) if flag)
     if turned:
         rhs = lax.rev(rhs, turned)
+    padding = attrs.get("padding")
     return lax.conv_general_dilated(
         lhs,
         rhs,
-        window_strides=tuple(site.attr("window_strides") or (1,) * rank),
-        padding=padding,
-        lhs_dilation=tuple(site.attr("lhs_dilation") or (1,) * rank),
-        rhs_dilation=tuple(site.attr("rhs_dilation") or (1,) * rank),
+        window_strides=ones("window_strides"),
+        padding=[(0, 0)] * rank if padding is None else [(low, high) for low, high in padding],
+        lhs_dilation=ones("lhs_dilation"),
+        rhs_dilation=ones("rhs_dilation"),
         dimension_numbers=lax.ConvDimensionNumbers(
             (
                 numbers["input_batch_dimension"],
@@ -139,10 +159,10 @@ def _convolve(site: Site, lhs: Any, rhs: Any, padding: list[tuple[Any, Any]]) ->
                 *numbers["output_spatial_dimensions"],
             ),
         ),
-        feature_group_count=site.attr("feature_group_count", 1),
-        batch_group_count=site.attr("batch_group_count", 1),
-        precision=_precision(site),
-        preferred_element_type=site.dtype,
+        feature_group_count=attrs.get("feature_group_count", 1),
+        batch_group_count=attrs.get("batch_group_count", 1),
+        precision=precision_of(attrs),
+        preferred_element_type=preferred,
     )
 
 

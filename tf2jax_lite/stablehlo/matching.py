@@ -33,6 +33,15 @@ class Makers:
             for inner in op.regions:
                 self._add(inner)
 
+    def source(self, value: int) -> int:
+        """Returns where a value comes from behind conversions to the type that it has."""
+        while value in self.ops:
+            op, _ = self.ops[value]
+            if op.name != "stablehlo.convert" or op.types != op.operand_types:
+                break
+            value = op.operands[0]
+        return value
+
 
 class Matcher:
     """Compares values of a pattern's main function with values of a module's function.
@@ -68,6 +77,7 @@ class Matcher:
         stack = [(ours, theirs)]  # chains of thousands of ops are common: no recursion along operands
         while stack:
             ours, theirs = stack.pop()
+            ours, theirs = self._ours.source(ours), self._theirs.source(theirs)
             if ours in found:
                 if found[ours] != theirs:
                     return False

@@ -10,7 +10,7 @@ import numpy as np
 
 from .module import Op, TensorType
 
-__all__ = ["restore"]
+__all__ = ["repeated", "restore"]
 
 
 def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], *, names: bool) -> list[Op]:
@@ -36,8 +36,8 @@ def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], 
     return out
 
 
-def _repeated(number: int, made: Mapping[int, Op]) -> Any:
-    """Returns the scalar that a value repeats, if it is a constant."""
+def repeated(number: int, made: Mapping[int, Op]) -> Any:
+    """Returns the scalar that a value repeats, if it is a constant; ``made`` are ops by the values that they make."""
     op = made.get(number)
     while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim"):
         op = made.get(op.operands[0])
@@ -54,11 +54,11 @@ def _logistic(op: Op, made: Mapping[int, Op]) -> Op | None:
     """1 / (1 + exp(-x)): its derivative is that of the logistic function, without inf * 0."""
     one, below = op.operands
     add = made.get(below)
-    if add is None or add.name != "stablehlo.add" or _repeated(one, made) != 1:
+    if add is None or add.name != "stablehlo.add" or repeated(one, made) != 1:
         return None
     for first, second in (add.operands, add.operands[::-1]):
         exp = made.get(second)
-        if exp is None or exp.name != "stablehlo.exponential" or _repeated(first, made) != 1:
+        if exp is None or exp.name != "stablehlo.exponential" or repeated(first, made) != 1:
             continue
         negate = made.get(exp.operands[0])
         if negate is not None and negate.name == "stablehlo.negate":
@@ -75,7 +75,7 @@ def _filled_gather(op: Op, made: Mapping[int, Op]) -> Op | None:
     """select(indices inside, gather, fill): a gather in JAX's mode "fill"."""
     pred, chosen, other = op.operands
     gather = made.get(chosen)
-    fill = _repeated(other, made)
+    fill = repeated(other, made)
     if gather is None or gather.name != "stablehlo.gather" or fill is None:
         return None
     mask = made.get(pred)
@@ -90,7 +90,7 @@ def _filled_gather(op: Op, made: Mapping[int, Op]) -> Op | None:
     if low is None or high is None or not (_compares(low, "GE") and _compares(high, "LE")):
         return None
     indices = gather.operands[1]
-    if low.operands[0] != indices or high.operands[0] != indices or _repeated(low.operands[1], made) != 0:
+    if low.operands[0] != indices or high.operands[0] != indices or repeated(low.operands[1], made) != 0:
         return None
     numbers = gather.attrs["dimension_numbers"]
     if numbers["index_vector_dim"] != len(gather.operand_types[1].shape) - 1:

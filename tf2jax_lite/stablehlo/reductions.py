@@ -159,8 +159,30 @@ def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any
             return lax.reduce_window(x, init, _MONOIDS[kind], *window)
     if len(inputs) == 1:
         return lax.reduce_window(inputs[0], inits[0], lambda a, b: fn(a, b)[0], *window)
+    kind = _gathering(region)
+    if kind and _same_floats(inputs) and _is_identity(inits[0], kind) and _is_identity(inits[1], "add"):
+        # What a maximum's tangent is: the tangent of whichever element it was. In this form it has derivatives itself.
+        return jax.jvp(lambda x: lax.reduce_window(x, inits[0], _MONOIDS[kind], *window), inputs[:1], inputs[1:])
     results = lax.reduce_window(tuple(inputs), tuple(inits), lambda a, b: tuple(fn(*_listed(a), *_listed(b))), *window)
     return tuple(results)
+
+
+def _gathering(region: Region) -> str:
+    """Recognizes a maximum or minimum that takes a second number along: its kind, or ""."""
+    if len(region.returns) != 2:
+        return ""
+    x, t, y, s = (("arg", n) for n in range(4))
+    found = tuple(expression(region, v) for v in region.returns)
+    for direction, kind in (("GE", "maximum"), ("LE", "minimum")):
+        first = ("compare", direction, x, y)
+        if found == (("select", "", first, x, y), ("select", "", first, t, s)):
+            return kind
+    return ""
+
+
+def _same_floats(inputs: Any) -> bool:
+    dtypes = {np.dtype(x.dtype) for x in inputs}
+    return len(inputs) == 2 and len(dtypes) == 1 and jnp.issubdtype(inputs[0].dtype, jnp.floating)
 
 
 def _cumulative_axis(shape: Any, sizes: Any, strides: Any, pads: Any, base: Any, inner: Any) -> Any:

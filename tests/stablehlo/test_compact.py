@@ -1,0 +1,107 @@
+"""Powers, choices among many cases and tiles are one equation again, and nothing else is taken for one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export, lax
+
+import tf2jax_lite as tf2jax
+
+from .harness import case, check, equations, imported, same
+
+V = np.float32([-1.3, 0.2, 0.7, 1.9])
+C = (V + 1j * V[::-1]).astype(np.complex64)
+I = np.int32([-5, 0, 3, 7])  # noqa: E741
+M = np.arange(12, dtype=np.float32).reshape(3, 4) / 7
+D = {"grad": True, "vmap": True}
+K = np.uint32([[1, 2], [3, 4], [5, 6]])
+
+
+def key(data):
+    return jax.random.wrap_key_data(data)
+
+
+def total(draw, axes=0):
+    return jax.vmap(draw, axes)
+
+
+CASES = [
+    case("powers", lambda x: [lax.integer_pow(x, n) for n in (3, 4, 5, 6, 7, 8, 9, 13, -2, -3, -6)], V, **D),
+    case("power_of_a_power", lambda x: lax.integer_pow(lax.integer_pow(x, 3), 4), V, **D),
+    case("powers_of_complex_numbers", lambda x: (x**3, x**-2), C, **D),
+    case("powers_of_integers", lambda x: (x**3, x**5), I, vmap=True),
+    case("products_in_another_order", lambda x: (x * x * x * x, x * (x * (x * x)), (x * x * x) * (x * x)), V, **D),
+    case("product_of_two", lambda x, y: (x * y * x * y, x**3 * y**3), V, V[::-1].copy(), **D),
+    case("power_of_a_scalar", lambda x: lax.integer_pow(x[0], 3) + x, V, **D),
+    case("inverse_of_integers", lambda x: lax.div(jnp.int32(1), x * x), I + 9, vmap=True),
+    case("power_in_a_loop", lambda x: lax.fori_loop(0, 3, lambda i, c: lax.integer_pow(c, 3) / 2, x), V, **D),
+    case("four_cases", lambda i, x: lax.select_n(i, x, 2 * x, 3 * x, x + 1), np.int32([0, 3, -4, 9]), V, **D),
+    case("five_cases", lambda i, x: lax.select_n(i, x, 2 * x, 3 * x, x + 1, x), np.int32(2), V, **D),
+    case("other_bounds", lambda i, x: jnp.where(i < 1, x, jnp.where(i < 3, 2 * x, 3 * x)), I, V, **D),
+    case("not_in_order", lambda i, x: jnp.where(i < 2, jnp.where(i < 5, x, 7.0), 3 * x), I, V, **D),
+    case("two_indices", lambda i, x: jnp.where(i < 1, x, jnp.where(i + 1 < 2, 2 * x, 3 * x)), I, V, **D),
+    case("tiles", lambda x: (jnp.tile(x, (2, 3)), jnp.tile(x, (1, 2)), jnp.tile(x[0], 5)), M, **D),
+    case("no_tiles", lambda x: (jnp.repeat(x, 2, 0), jnp.broadcast_to(x[:, None], (3, 2, 4)).reshape(6, 4)), M, **D),
+    case("keys_of_many", lambda d: jax.vmap(lambda k: jax.random.key_data(jax.random.split(key(k), 3)))(d), K),
+    case("keys_of_many_each", jax.vmap(lambda k, i: jax.random.key_data(jax.random.fold_in(key(k), i))), K, I[:3]),
+    case("draws_of_many", jax.vmap(lambda k: jax.random.normal(key(k), (4,))), K, vmap=True),
+    case("seeds_of_many", jax.vmap(lambda i: jax.random.key_data(jax.random.key(i))), I),
+    case(
+        "variates_of_many_each",
+        jax.vmap(lambda k, a: jax.random.gamma(key(k), a, (2,))),
+        K,
+        abs(V[:3]),
+        grad=True,
+        second=False,
+        tol=1e-3,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_round_trip(case):
+    check(case)
+
+
+def primitives(fn, *args):
+    return [eqn.primitive.name for eqn in jax.make_jaxpr(fn)(*args).eqns]
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "expected"),
+    [
+        (lambda x: lax.integer_pow(x, 7), (V,), ["integer_pow"]),
+        (lambda x: 1 / (x * x), (V,), ["integer_pow"]),
+        (lambda x: ((x * x) * x) * x, (V,), ["integer_pow", "mul"]),  # not squared twice
+        (lambda i, x: lax.select_n(i, x, 2 * x, x), (I, V), ["mul", "select_n"]),
+        (lambda i, x: jnp.where(i < 1, x, jnp.where(i < 3, 2 * x, x)), (I, V), None),  # 1 and 3 are no cases in a row
+        (lambda x: jnp.tile(x, (2, 3)), (M,), ["tile"]),
+        (lambda x: jnp.repeat(x, 2, 0), (M,), None),
+    ],
+)
+def test_what_is_taken(fn, args, expected):
+    found = primitives(imported(fn, *args), *args)
+    if expected is None:
+        assert not {"integer_pow", "tile"} & set(found) and max(len(e.invars) for e in _eqns(fn, args)) <= 3
+    else:
+        assert found == expected
+
+
+def _eqns(fn, args):
+    return jax.make_jaxpr(imported(fn, *args))(*args).eqns
+
+
+def test_powers_of_dimensions_are_known_while_tracing():
+    (b,) = export.symbolic_shape("b")
+    fn = lambda x: x.sum() * jnp.arange(x.shape[0] ** 3).size  # noqa: E731
+    exported = export.export(jax.jit(fn))(jax.ShapeDtypeStruct((b,), np.float32))
+    ours = tf2jax.from_stablehlo(exported.mlir_module_serialized)
+    same(ours(V), fn(V))
+    assert equations(ours, V) <= equations(fn, V) + 2
+
+
+def test_keys_made_from_constants_cost_nothing():
+    fn = lambda x: x + jax.random.uniform(jax.random.fold_in(jax.random.key(7), 3), x.shape)  # noqa: E731
+    assert equations(imported(fn, V), V) <= 1.3 * equations(fn, V)
+    same(imported(fn, V)(V), fn(V))
