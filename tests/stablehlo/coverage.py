@@ -15,7 +15,7 @@ from .primitives import CASES
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "stablehlo-primitives.md"
 
-COLLECTIVE = "a collective: there is one device inside a module here; refused"
+COLLECTIVE = "a collective: refused among several devices, tests/stablehlo/test_compact.py among one"
 INTERNAL = "never reaches a module: jax replaces it while tracing or lowering"
 # Primitives that no case has, and why.
 NOT_SWEPT = {
@@ -27,7 +27,7 @@ NOT_SWEPT = {
     **dict.fromkeys(("eq_to", "le_to"), "total orders inside comparators: the sorts have them"),
     "rng_uniform": "XLA's own generator: values are any; read as lax.rng_uniform",
     "name": "jax.ad_checkpoint.checkpoint_name: an identity that nothing lowers to",
-    "select_and_scatter": "general regions have no public function; tests/ops/test_xla.py",
+    "select_and_scatter": "general regions have no public function; tests/ops/test_xla_reduce.py",
 }
 
 

@@ -26,6 +26,27 @@ def total(draw, axes=0):
     return jax.vmap(draw, axes)
 
 
+MESH = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
+SPEC = jax.sharding.PartitionSpec
+
+
+def over_one_device(fn):
+    return jax.shard_map(fn, mesh=MESH, in_specs=SPEC("d"), out_specs=SPEC(), check_vma=False)
+
+
+def collectives(v):
+    return (
+        lax.psum(v.sum(), "d"),
+        lax.pmax((v > 0).astype(np.int32), "d"),
+        lax.all_gather(v, "d"),
+        lax.ppermute(v, "d", [(0, 0)]),
+        lax.ppermute(v, "d", []),
+        lax.all_to_all(v[None], "d", 0, 0),
+        lax.psum_scatter(v[:1], "d"),
+        v * lax.axis_index("d"),
+    )
+
+
 CASES = [
     case("powers", lambda x: [lax.integer_pow(x, n) for n in (3, 4, 5, 6, 7, 8, 9, 13, -2, -3, -6)], V, **D),
     case("power_of_a_power", lambda x: lax.integer_pow(lax.integer_pow(x, 3), 4), V, **D),
@@ -55,6 +76,18 @@ CASES = [
         grad=True,
         second=False,
         tol=1e-3,
+    ),
+    case("collectives_of_one_device", over_one_device(collectives), V, size=2, **D),
+    case("functions_of_constants", lambda x: (lax.lgamma(jnp.float32(2.5)) * x, lax.digamma(jnp.float32(0.3)) + x), V),
+    case("constants_and_others", lambda x: lax.lgamma(x + 2) - lax.lgamma(jnp.float32(2.5)), V, tol=1e-4, **D),
+    case("inverse_of_a_constant", lambda x: lax.erf_inv(jnp.float32(0.5)) + lax.bessel_i1e(jnp.float32(0.5)) * x, V),
+    case("largest_along_an_axis", lambda x: (lax.top_k(x, 2, axis=0), lax.top_k(x + 1, 3, axis=0)), M, **D),
+    case("insertion_places", lambda x: jnp.searchsorted(jnp.sort(x), x + 0.1, method="scan"), V, vmap=True),
+    case(
+        "gradient_of_groups",
+        lambda x, w: jax.grad(lambda x, w: jnp.sum(jnp.sin(lax.ragged_dot(x, w, np.int32([2, 4])))), (0, 1))(x, w),
+        np.float32(np.arange(18).reshape(6, 3) / 9),
+        np.float32(np.arange(24).reshape(2, 3, 4) / 9),
     ),
 ]
 

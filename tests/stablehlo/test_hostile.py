@@ -51,9 +51,9 @@ HOSTILE = {
         op(
             '"stablehlo.all_reduce"(%x) ({\n^bb0(%a: tensor<f32>, %b: tensor<f32>):\n'
             "%s = stablehlo.add %a, %b : tensor<f32>\nstablehlo.return %s : tensor<f32>\n"
-            "}) {replica_groups = dense<0> : tensor<1x1xi64>} : (tensor<3xf32>) -> tensor<3xf32>"
+            "}) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<3xf32>) -> tensor<3xf32>"
         ),
-        "all_reduce at .*layer/op.*no rule",
+        "all_reduce at .*layer/op.*several devices",
     ),
     "recursion": (op("func.call @main(%x) : (tensor<3xf32>) -> tensor<3xf32>"), "calls itself"),
     "sizes that depend on data": (

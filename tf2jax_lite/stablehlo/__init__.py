@@ -15,6 +15,7 @@ from tf2jax_lite.ops.values import canonical
 
 from . import (  # noqa: F401
     chlo,
+    collectives,
     control,
     custom_call,
     elementwise,

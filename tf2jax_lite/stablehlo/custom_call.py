@@ -37,7 +37,9 @@ def _custom_call(site: Site, *args: Any) -> Any:
         return _TARGETS[name](site, *args)
     fn = linear_algebra(name)
     if fn is not None:
-        made = fn(site, *(v if isinstance(v, Scales) else forced(v) for v in args))
+        shapes = set(np.asarray(site.attr("indices_of_shape_operands", ())).reshape(-1).tolist())
+        data = [v for i, v in enumerate(args) if i not in shapes]  # jax.lax.linalg finds its results' shapes itself
+        made = fn(site, *(v if isinstance(v, Scales) else forced(v) for v in data))
         return [tuple(made)] if isinstance(site.op.types[0], str) else made
     if name.startswith("xla.sdy.") and len(args) == len(site.op.types):
         return args

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.extend.core.primitives as primitives
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import core, lax
 
 from tf2jax_lite.errors import OpError, UnsupportedError
 from tf2jax_lite.ops.values import canonical
@@ -104,6 +105,19 @@ def _remainder(a: Any, b: Any) -> Any:
     return np.where(b == 0, a, np.fmod(a, safe))
 
 
+def _largest(a: Any, b: Any) -> Any:
+    """Takes the larger of two; of dimensions that do not compare, an expression that says so."""
+    return np.frompyfunc(core.max_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
+
+
+def _smallest(a: Any, b: Any) -> Any:
+    return np.frompyfunc(core.min_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
+
+
+def _between(low: Any, x: Any, high: Any) -> Any:
+    return np.asarray(_smallest(np.asarray(_largest(x, low)), high))
+
+
 def _nonnegative(value: Any) -> bool:
     if all(bool(v >= 0) for v in np.asarray(value).flat):
         return True
@@ -132,8 +146,8 @@ _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {
     "multiply": (lambda a, b: lax.bitwise_and(a, b) if a.dtype == bool else lax.mul(a, b), lambda a, b: a * b),
     "divide": (lax.div, _divide),
     "remainder": (lax.rem, _remainder),
-    "maximum": (lax.max, np.maximum),
-    "minimum": (lax.min, np.minimum),
+    "maximum": (lax.max, _largest),
+    "minimum": (lax.min, _smallest),
     "and": (lax.bitwise_and, np.bitwise_and),
     "or": (lax.bitwise_or, np.bitwise_or),
     "xor": (lax.bitwise_xor, np.bitwise_xor),
@@ -196,6 +210,18 @@ def order_key(x: Any) -> Any:
     return jnp.where(raw < 0, raw ^ bits(np.iinfo(bits).max), raw)
 
 
+def _total_order(direction: str, a: Any, b: Any) -> Any:
+    """Compares in the total order of floats; jax names three of these comparisons, as primitives only."""
+    if direction in ("GT", "GE"):
+        return _total_order({"GT": "LT", "GE": "LE"}[direction], b, a)
+    if direction == "NE":
+        return lax.bitwise_not(_total_order("EQ", a, b))
+    primitive = getattr(primitives, f"{direction.lower()}_to_p", None)
+    if primitive is None:
+        return _COMPARE[direction][0](order_key(a), order_key(b))
+    return primitive.bind(jnp.asarray(a), jnp.asarray(b))
+
+
 def _compare_host(site: Site, a: Any, b: Any) -> Any:
     fn = _COMPARE[site.attr("comparison_direction")][1]
     if all(map(is_splat, (a, b))):
@@ -207,7 +233,7 @@ def _compare_host(site: Site, a: Any, b: Any) -> Any:
 def _compare(site: Site, a: Any, b: Any) -> Any:
     fn = _COMPARE[site.attr("comparison_direction")][0]
     if site.attr("compare_type") == "TOTALORDER" and jnp.issubdtype(a.dtype, jnp.floating):
-        return fn(order_key(forced(a)), order_key(forced(b)))
+        return _total_order(site.attr("comparison_direction"), forced(a), forced(b))
     return elementwise(fn, (a, b), [t.dtype for t in site.op.operand_types])
 
 
@@ -237,11 +263,11 @@ def _narrow(value: Any) -> Any:
     return scalar_of(value) if is_splat(value) else forced(value)
 
 
-@rule("stablehlo.clamp", lazy=True, host=lambda site, low, x, high: np.minimum(np.maximum(x, low), high))
+@rule("stablehlo.clamp", lazy=True, host=lambda site, low, x, high: _between(low, x, high))
 def _clamp(site: Site, low: Any, x: Any, high: Any) -> Any:
     if any(isinstance(v, Vector) for v in (low, x, high)):
         dtypes = [t.dtype for t in site.op.operand_types]
-        return _itemwise(lax.clamp, (low, x, high), dtypes, lambda a, b, c: np.minimum(np.maximum(b, a), c))
+        return _itemwise(lax.clamp, (low, x, high), dtypes, _between)
     x = forced(x)
     low, high = _narrow(low), _narrow(high)
     if np.ndim(low) != np.ndim(high):

@@ -14,7 +14,7 @@ from .interpreter import Site, rule
 from .linear import convolution
 from .module import TensorType
 
-__all__ = ["ARITY", "COMPLEX", "ELEMENTWISE", "Idiom", "frozen"]
+__all__ = ["ARITY", "COMPLEX", "ELEMENTWISE", "POLYNOMIALS", "Idiom", "frozen"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +109,13 @@ def _packed_qr(x: Any) -> Any:
     return jnp.linalg.qr(x, mode="raw")
 
 
-def _ragged_dot(lhs: Any, rhs: Any, sizes: Any, *, contract: tuple[int, int], precision: Any, preferred: Any) -> Any:
-    numbers = lax.RaggedDotDimensionNumbers((((contract[0],), (contract[1],)), ((), ())), (0,), (0,))
-    return lax.ragged_dot_general(lhs, rhs, sizes, numbers, precision=precision, preferred_element_type=preferred)
+def _ragged_dot(lhs: Any, rhs: Any, sizes: Any, *, numbers: tuple[Any, ...], precision: Any, preferred: Any) -> Any:
+    found = lax.RaggedDotDimensionNumbers(*numbers)
+    return lax.ragged_dot_general(lhs, rhs, sizes, found, precision=precision, preferred_element_type=preferred)
+
+
+def _top_k(x: Any, *, k: int, axis: int) -> Any:
+    return lax.top_k(x, k, axis=axis)
 
 
 def _convolution(lhs: Any, rhs: Any, *, attributes: tuple[tuple[str, Any], ...]) -> Any:
@@ -127,7 +131,10 @@ ARITY = {"betainc": 3, "igamma": 2, "igammac": 2, "igamma_grad_a": 2, "random_ga
 ARITY |= {"nextafter": 2, "zeta": 2, "polygamma": 2, "pow": 2, "div": 2}
 """How many arguments elementwise functions take that take more than one."""
 
-ELEMENTWISE = {*ARITY, *COMPLEX, "bessel_i0e", "erfc"}
+POLYNOMIALS = ("bessel_i1e", "digamma", "erf_inv", "lgamma")
+"""Functions that are found by name where their argument is not a constant: see `patterns`."""
+
+ELEMENTWISE = {*ARITY, *COMPLEX, *POLYNOMIALS, "bessel_i0e", "erfc"}
 """Functions whose outline is the same for all shapes."""
 
 _CALLS: dict[str, Callable[..., Any]] = {
@@ -138,9 +145,10 @@ _CALLS: dict[str, Callable[..., Any]] = {
         for name in ("cholesky", "cholesky_update", "eig", "eigh", "hessenberg", "lu", "qr", "schur", "svd")
     },
     **{name: getattr(lax.linalg, name) for name in ("lu_pivots_to_permutation", "symmetric_product")},
-    **{name: getattr(lax, name) for name in COMPLEX},
+    **{name: getattr(lax, name) for name in (*COMPLEX, *POLYNOMIALS)},
     "qr_raw": _packed_qr,
     "ragged_dot": _ragged_dot,
+    "top_k": _top_k,
     "convolution": _convolution,
     "bits": _bits,
     "rng_bit_generator": _generated,

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .idiom_calls import ARITY, COMPLEX, Idiom, frozen
+from .idiom_calls import ARITY, COMPLEX, POLYNOMIALS, Idiom, frozen
 from .linear import precision_of
 from .matching import Makers
 from .module import Op, Region, TensorType
@@ -50,6 +50,8 @@ def _hints(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
         yield from _complex_convolution(op, makers)
     elif name == "dot_general":
         yield from _products(op, region, makers)
+    elif name == "chlo.top_k" or (name == "composite" and op.attrs["name"] == "chlo.top_k"):
+        yield from _top_k(op, makers)
     elif name == "scatter":
         yield from _cholesky_update(op, region)
     elif name == "rng_bit_generator" and op.types[1].is_static:
@@ -57,12 +59,12 @@ def _hints(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
         options = {"shape": op.types[1].shape, "dtype": op.types[1].dtype, "algorithm": algorithm}
         yield Idiom("rng_bit_generator", (_words(4),), tuple(options.items()))
     written = _WRITTEN.get(op.where.rpartition("/")[2])
-    if written is not None:
+    if written is not None and not op.name.startswith("chlo."):
         for type_ in _float_types([op] if name != "constant" else region.ops):
             yield _function(written, type_)
 
 
-_WRITTEN = {name: name for name in ("bessel_i0e", "erfc", "nextafter", "polygamma", "zeta")}
+_WRITTEN = {name: name for name in ("bessel_i0e", "erfc", "nextafter", "polygamma", "zeta", *POLYNOMIALS)}
 
 
 def _words(*shape: int) -> TensorType:
@@ -120,20 +122,42 @@ def _products(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
 
 
 def _ragged_dot(op: Op) -> Iterator[Idiom]:
-    """Rows in groups: the left side once for each group, rows of other groups masked out, all contracted."""
+    """Rows in groups: the operands once for each group, rows of other groups masked out."""
     lhs, rhs = op.operand_types
-    numbers = op.attrs["dot_dimension_numbers"]
-    left, right = numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]
-    if len(lhs.shape) != 3 or len(rhs.shape) != 3 or len(left) != 2 or left[1] != 0 or right[1] != 0:
+    dims = op.attrs["dot_dimension_numbers"]
+    left, right = dims["lhs_contracting_dimensions"], dims["rhs_contracting_dimensions"]
+    batch = dims["lhs_batching_dimensions"], dims["rhs_batching_dimensions"]
+    if len(lhs.shape) != 3 or len(rhs.shape) != 3 or left[0] == 0 or right[0] == 0:
         return
-    rows = TensorType(lhs.dtype, lhs.shape[1:])
-    options = {"contract": (left[0] - 1, right[0]), "precision": precision_of(op.attrs)}
+    contract = (((left[0] - 1,), (right[0] - (batch[0] != ()),)), ((), ()))
+    if batch == ((), ()) and left[1:] == right[1:] == (0,):  # each group has a matrix of its own
+        types = _rows(lhs), rhs
+        numbers = ((contract[0][0], right[:1]), contract[1]), (2 - left[0],), (0,)
+    elif batch == ((0,), (0,)) and len(left) == len(right) == 1:  # each group gives one
+        types = _rows(lhs), _rows(rhs)
+        numbers = contract, contract[0][0], ()
+    else:
+        return
+    precision = precision_of(op.attrs)
     for preferred in (None, op.types[0].dtype):
-        for width in (np.int32, np.int64):
-            sizes = TensorType(np.dtype(width), rhs.shape[:1])
-            yield Idiom("ragged_dot", (rows, rhs, sizes), (*options.items(), ("preferred", preferred)))
-            if not jax.config.read("jax_enable_x64"):
-                break
+        for width in (np.int32, *((np.int64,) if jax.config.read("jax_enable_x64") else ())):
+            options = {"numbers": numbers, "precision": precision, "preferred": preferred}
+            sizes = TensorType(np.dtype(width), lhs.shape[:1])
+            yield Idiom("ragged_dot", (*types, sizes), tuple(options.items()))
+
+
+def _rows(type_: TensorType) -> TensorType:
+    return TensorType(type_.dtype, type_.shape[1:])
+
+
+def _top_k(op: Op, makers: Makers) -> Iterator[Idiom]:
+    """The largest along another axis than the last."""
+    k = op.attrs.get("k", op.attrs.get("composite_attributes", {}).get("k"))
+    maker = makers.ops.get(op.operands[0])
+    if k is None or maker is None or maker[0].name != "stablehlo.transpose" or not _tensors(op.operand_types):
+        return
+    options = (("k", int(np.asarray(k))), ("axis", int(maker[0].attrs["permutation"][-1])))
+    yield Idiom("top_k", maker[0].operand_types, options)
 
 
 def _symmetric_product(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
@@ -211,9 +235,9 @@ def _kernels(op: Op) -> Iterator[Idiom]:
 
 def _permutation(op: Op) -> Iterator[Idiom]:
     """A loop over pivots that carries a permutation."""
-    if len(op.types) > 6 or not _tensors(op.types) or any(t.dtype != np.int32 for t in op.types):
+    if len(op.types) > 6 or not _tensors(op.types) or any(t.dtype.kind != "i" for t in op.types):
         return
-    found = {t for t in op.types if t.shape}
+    found = {t for t in op.types if t.shape and t.dtype == np.int32}
     for pivots in found:
         for order in found:
             if order.shape[:-1] == pivots.shape[:-1] and order.shape[-1] >= pivots.shape[-1]:

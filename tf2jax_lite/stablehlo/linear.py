@@ -138,12 +138,16 @@ def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) ->
     turned = tuple(spatial[i] for i, flag in enumerate(np.asarray(reversal).reshape(-1)) if flag)
     if turned:
         rhs = lax.rev(rhs, turned)
-    padding = attrs.get("padding")
+    found = attrs.get("padding")
+    padding: Any = [(0, 0)] * rank if found is None else [(low, high) for low, high in found]
+    if not all(isinstance(n, (int, np.integer)) for pair in padding for n in pair):
+        lhs, padding = _padded(lhs, rhs, attrs, padding, ones)
+        attrs = {**attrs, "lhs_dilation": None}
     return lax.conv_general_dilated(
         lhs,
         rhs,
         window_strides=ones("window_strides"),
-        padding=[(0, 0)] * rank if padding is None else [(low, high) for low, high in padding],
+        padding=padding,
         lhs_dilation=ones("lhs_dilation"),
         rhs_dilation=ones("rhs_dilation"),
         dimension_numbers=lax.ConvDimensionNumbers(
@@ -164,6 +168,21 @@ def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) ->
         precision=precision_of(attrs),
         preferred_element_type=preferred,
     )
+
+
+def _padded(lhs: Any, rhs: Any, attrs: Mapping[str, Any], padding: Any, ones: Any) -> tuple[Any, Any]:
+    """Pads by symbolic numbers, which a convolution in jax.lax takes only where its padding has a name."""
+    numbers = attrs["dimension_numbers"]
+    axes, spatial = numbers["input_spatial_dimensions"], numbers["kernel_spatial_dimensions"]
+    if set(ones("lhs_dilation")) <= {1}:
+        windows = [(rhs.shape[d] - 1) * step + 1 for d, step in zip(spatial, ones("rhs_dilation"), strict=True)]
+        sizes = [lhs.shape[d] for d in axes]
+        if list(lax.padtype_to_pads(sizes, windows, ones("window_strides"), "SAME")) == padding:
+            return lhs, "SAME"
+    config: list[tuple[Any, Any, int]] = [(0, 0, 0)] * lhs.ndim
+    for axis, (low, high), step in zip(axes, padding, ones("lhs_dilation"), strict=True):
+        config[axis] = (low, high, step - 1)
+    return lax.pad(lhs, np.zeros((), lhs.dtype), config), [(0, 0)] * len(axes)
 
 
 @rule("stablehlo.fft")

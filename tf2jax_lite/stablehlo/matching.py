@@ -114,6 +114,11 @@ class Matcher:
             return False
         if op.name == "func.call":
             return self._same_function(op.attrs["callee"], other.attrs["callee"])
+        if op.name == "stablehlo.composite":
+            bodies = [{**o.attrs, "decomposition": None} for o in (op, other)]
+            return same_attributes(*bodies) and self._same_function(
+                op.attrs["decomposition"], other.attrs["decomposition"]
+            )
         return same_attributes(op.attrs, other.attrs)
 
     def _same_function(self, ours: str, theirs: str) -> bool:

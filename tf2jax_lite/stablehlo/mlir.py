@@ -130,12 +130,13 @@ _ENUM = re.compile(r"#(?:stablehlo|chlo)<\w+ (\w+)>")
 _STRUCTURE = re.compile(r"#stablehlo\.(\w+)<")
 
 
-def read(payload: bytes | str, *, own: bool = False) -> Module:
+def read(payload: bytes | str, *, own: bool = False, names: bool = True) -> Module:
     """Reads a module: the portable artifact that jax.export and XlaCallModule hold, MLIR bytecode, or text.
 
     Args:
       payload: the module.
       own: whether this process wrote it; one from elsewhere is read in another process first (`isolation`).
+      names: whether functions that jax writes out under their own names are put together by those (`patterns`).
 
     Raises:
       InvalidModelError: the payload is damaged, or no StableHLO.
@@ -157,7 +158,7 @@ def read(payload: bytes | str, *, own: bool = False) -> Module:
             stablehlo.register_dialect(context)
             chlo.register_dialect(context)
             sdy.register_dialect(context)
-            return _Reader(ir, stablehlo).module(stablehlo.deserialize_portable_artifact(context, payload))
+            return _Reader(ir, stablehlo, names).module(stablehlo.deserialize_portable_artifact(context, payload))
     except Tf2JaxError:
         raise
     except RecursionError:
@@ -168,7 +169,8 @@ def read(payload: bytes | str, *, own: bool = False) -> Module:
 
 
 class _Reader:
-    def __init__(self, ir: Any, stablehlo: Any):
+    def __init__(self, ir: Any, stablehlo: Any, names: bool):
+        self.names = names
         self.ir = ir
         self.stablehlo = stablehlo
         self.types: dict[str, Any] = {}
@@ -177,7 +179,7 @@ class _Reader:
     def module(self, module: Any) -> Module:
         functions = {}
         attrs = self.attributes(module.operation.attributes)
-        self.from_jax = any(name.startswith("jax.") for name in attrs)
+        self.from_jax = self.names and any(name.startswith("jax.") for name in attrs)
         for op in module.body.operations:
             op = op.operation
             if op.name == "func.func":

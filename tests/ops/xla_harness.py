@@ -1,0 +1,72 @@
+"""What tests of Xla* ops share. TensorFlow has no CPU kernels for most of them: the oracle is its own XLA compiler."""
+
+import ml_dtypes
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.xla import xla_data_pb2
+
+from . import harness
+from .harness import check
+
+BF16 = ml_dtypes.bfloat16
+FLOATS = ["float64", "float32", "float16", "bfloat16"]
+INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+def cast(value, dtype):
+    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
+
+
+def randoms(seed=0):
+    """Returns a function that makes arrays; each module has its own, so that its numbers do not depend on others."""
+    rng = np.random.default_rng(seed)
+
+    def random(*shape, dtype="float32"):
+        return cast(rng.integers(-8, 8, shape) / 2, dtype)
+
+    return random
+
+
+def i32(*values):
+    return np.array(values, np.int32)
+
+
+def numbers(kind, **fields):
+    return getattr(xla_data_pb2, kind)(**fields).SerializeToString()
+
+
+def scalar_fn(fn, *dtypes):
+    return tf.function(fn).get_concrete_function(*(tf.TensorSpec([], d) for d in dtypes))
+
+
+def fold(fn, dtype, count=2):
+    return scalar_fn(fn, *[tf.dtypes.as_dtype(dtype)] * count)
+
+
+FOLDS = {
+    "add": tf.add,
+    "mul": tf.multiply,
+    "max": tf.maximum,
+    "min": tf.minimum,
+    "odd": lambda a, b: a + b + a * b,
+}
+START = {"add": 0, "mul": 1, "max": -100, "min": 100, "odd": 0}
+LOGIC = {"and": tf.logical_and, "or": tf.logical_or}
+
+
+class Compiled(harness._Subject):
+    """A subject whose TensorFlow side is compiled by XLA."""
+
+    def __init__(self, case):
+        super().__init__(case)
+        self._oracle = tf.function(self._call_op, autograph=False, jit_compile=True)
+
+    def tensorflow(self, *traced):
+        with tf.device("cpu:0"):
+            return [t.numpy() for t in self._oracle(*map(tf.constant, traced))]
+
+
+def check_compiled(case, monkeypatch):
+    """Checks a case, TensorFlow's side of it compiled."""
+    monkeypatch.setattr(harness, "_Subject", Compiled)
+    check(case.using(grad=False))
