@@ -138,3 +138,34 @@ def test_keys_made_from_constants_cost_nothing():
     fn = lambda x: x + jax.random.uniform(jax.random.fold_in(jax.random.key(7), 3), x.shape)  # noqa: E731
     assert equations(imported(fn, V), V) <= 1.3 * equations(fn, V)
     same(imported(fn, V)(V), fn(V))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+@pytest.mark.parametrize(("start", "reduce"), [(-np.inf, lax.max), (np.inf, lax.min)])
+def test_tangents_of_windows_made_for_other_platforms(platform, start, reduce):
+    """Those put a number and its tangent into one word, of 64 bits on GPUs."""
+
+    def pool(x):
+        return lax.reduce_window(x, np.asarray(start, x.dtype), reduce, (2, 3), (1, 1), "SAME")
+
+    def fn(x):
+        return jax.jvp(pool, (x,), (jnp.cos(x),))
+
+    exported = export.export(jax.jit(fn), platforms=[platform])(M)
+    ours = tf2jax.from_stablehlo(exported.mlir_module_serialized)
+    same(ours(M), fn(M))
+    same(jax.vmap(ours)(np.stack([M, -M])), jax.vmap(fn)(np.stack([M, -M])))
+    same(jax.grad(lambda x: ours(x)[1].sum())(M), jax.grad(lambda x: fn(x)[1].sum())(M))
+
+
+def test_words_of_64_bits_are_refused_where_jax_has_none():
+    text = """
+    func.func @main(%x: tensor<3xui64>) -> tensor<3xui64> {
+      %c = stablehlo.constant dense<32> : tensor<3xui64>
+      %r = stablehlo.shift_left %x, %c : tensor<3xui64>
+      return %r : tensor<3xui64>
+    }"""
+    with pytest.raises(ValueError, match=r"shift_left.*need jax_enable_x64"):
+        tf2jax.from_stablehlo(text)(np.arange(3, dtype=np.uint32))
+    with jax.enable_x64(True):
+        same(tf2jax.from_stablehlo(text)(np.arange(3, dtype=np.uint64)), np.arange(3, dtype=np.uint64) << np.uint64(32))

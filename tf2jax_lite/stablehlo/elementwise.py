@@ -61,12 +61,22 @@ def _item(value: Any, i: int) -> Any:
 
 def _define(name: str, fn: Callable[..., Any], host: Callable[..., Any] | None = None) -> None:
     def traced(site: Site, *args: Any) -> Any:
+        _check_width(site, name, args)
         accuracy, dtypes = site.attr("result_accuracy"), [t.dtype for t in site.op.operand_types]
         if isinstance(accuracy, str) and "HIGHEST" in accuracy:
             return elementwise(lambda *a: fn(*a, accuracy=lax.AccuracyMode.HIGHEST), args, dtypes)
         return elementwise(fn, args, dtypes, host)
 
     rule(f"stablehlo.{name}", lazy=True, host=None if host is None else on_host(host))(traced)
+
+
+def _check_width(site: Site, name: str, args: tuple[Any, ...]) -> None:
+    """Refuses to shift out what JAX has no bits for: two words put into one of 64 bits are gone without those."""
+    type_ = site.op.types[0]
+    if name != "shift_left" or canonical(type_.dtype) == type_.dtype or not is_splat(args[1]):
+        return
+    if scalar_of(args[1]) >= 8 * canonical(type_.dtype).itemsize:
+        raise UnsupportedError("words of 64 bits need jax_enable_x64")
 
 
 def on_host(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .interpreter import Site, rule
@@ -123,6 +124,13 @@ def _convolution(lhs: Any, rhs: Any, *, attributes: tuple[tuple[str, Any], ...])
     return convolution(lhs, rhs, {**attrs, "dimension_numbers": dict(attrs["dimension_numbers"])}, None)
 
 
+def _window_tangent(x: Any, tangent: Any, *, kind: str, window: tuple[Any, ...]) -> Any:
+    reduce = lax.max if kind == "max" else lax.min
+    start = -np.inf if kind == "max" else np.inf
+    pool = lambda y: lax.reduce_window(y, np.asarray(start, y.dtype), reduce, *window)  # noqa: E731
+    return jax.jvp(pool, (x,), (tangent,))
+
+
 COMPLEX = ("exp", "expm1", "log", "log1p", "logistic", "sin", "cos", "sqrt", "square", "conj", "pow", "div")
 COMPLEX += ("asin", "acos", "atan", "asinh", "acosh", "atanh")
 """Functions of complex numbers that are written out in real and imaginary parts."""
@@ -149,6 +157,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "qr_raw": _packed_qr,
     "ragged_dot": _ragged_dot,
     "top_k": _top_k,
+    "window_tangent": _window_tangent,
     "convolution": _convolution,
     "bits": _bits,
     "rng_bit_generator": _generated,

@@ -52,6 +52,8 @@ def _hints(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
         yield from _products(op, region, makers)
     elif name == "chlo.top_k" or (name == "composite" and op.attrs["name"] == "chlo.top_k"):
         yield from _top_k(op, makers)
+    elif name == "reduce_window":
+        yield from _window_tangent(op, region)
     elif name == "scatter":
         yield from _cholesky_update(op, region)
     elif name == "rng_bit_generator" and op.types[1].is_static:
@@ -197,6 +199,28 @@ def _complex_convolution(op: Op, makers: Makers) -> Iterator[Idiom]:
     lhs, rhs = (whole(v) for v in op.operands)
     if lhs is not None and rhs is not None and _tensors((lhs, rhs)):
         yield Idiom("convolution", (lhs, rhs), (("attributes", frozen(dict(op.attrs))),))
+
+
+# ---- windows ----
+
+
+def _window_tangent(op: Op, region: Region) -> Iterator[Idiom]:
+    """The tangent of a maximum on GPU and TPU: numbers and their tangents side by side in words of twice the width."""
+    if len(op.types) != 1 or not _tensors(op.operand_types) or op.types[0].dtype not in (np.uint32, np.uint64):
+        return
+    shape = op.operand_types[0].shape
+    rank = len(shape)
+    ones = (1,) * rank
+    padding = np.asarray(op.attrs.get("padding", np.zeros((rank, 2), int))).reshape(-1, 2)
+    window = [op.attrs.get(name) or ones for name in ("window_dimensions", "window_strides")]
+    window += [padding, *(op.attrs.get(name) or ones for name in ("base_dilations", "window_dilations"))]
+    packed = {o.operand_types[0] for o in region.ops if o.name == "stablehlo.bitcast_convert"}
+    for type_ in packed:
+        if _is_float(type_) and type_.shape == shape:
+            for kind in ("max", "min"):
+                options = (("kind", kind), ("window", frozen(window)))
+                for platform in ("cuda", "tpu"):
+                    yield Idiom("window_tangent", (type_, type_), options, platform)
 
 
 # ---- factorizations ----
