@@ -1,4 +1,4 @@
-"""Powers, choices among many cases and tiles are one equation again, and nothing else is taken for one."""
+"""Powers, choices among many cases, tiles and stacks are one equation again, and nothing else is taken for one."""
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,12 @@ CASES = [
     case("not_in_order", lambda i, x: jnp.where(i < 2, jnp.where(i < 5, x, 7.0), 3 * x), I, V, **D),
     case("two_indices", lambda i, x: jnp.where(i < 1, x, jnp.where(i + 1 < 2, 2 * x, 3 * x)), I, V, **D),
     case("tiles", lambda x: (jnp.tile(x, (2, 3)), jnp.tile(x, (1, 2)), jnp.tile(x[0], 5)), M, **D),
+    case(
+        "stacks", lambda x: (jnp.stack([x, 2 * x, x], 1), jnp.stack([x[0, 0], x[1, 1]]), jnp.stack([x, x], -1)), M, **D
+    ),
+    case(
+        "no_stacks", lambda x: (jnp.concatenate([x[None], x[None]], 1), jnp.stack([x]), jnp.stack([1, x.size])), M, **D
+    ),
     case("no_tiles", lambda x: (jnp.repeat(x, 2, 0), jnp.broadcast_to(x[:, None], (3, 2, 4)).reshape(6, 4)), M, **D),
     case("keys_of_many", lambda d: jax.vmap(lambda k: jax.random.key_data(jax.random.split(key(k), 3)))(d), K),
     case("keys_of_many_each", jax.vmap(lambda k, i: jax.random.key_data(jax.random.fold_in(key(k), i))), K, I[:3]),

@@ -1,4 +1,4 @@
-"""Ops that are one call of ``jax.lax`` though JAX's lowering writes several: powers, choices among many, tiles."""
+"""What is one call of ``jax.lax`` though JAX's lowering writes several ops: powers, choices, tiles, stacks."""
 
 from __future__ import annotations
 
@@ -74,6 +74,8 @@ class _Walk:
             return self._choice(op)
         if op.name == "stablehlo.reshape":
             return self._tile(op)
+        if op.name == "stablehlo.concatenate":
+            return self._stack(op)
         return None
 
     # ---- powers ----
@@ -153,6 +155,31 @@ class _Walk:
             op, name="lax.tile", operands=spread.operands, operand_types=spread.operand_types, attrs={"reps": repeats}
         )
 
+    # ---- stacks ----
+
+    def _stack(self, op: Op) -> Op | None:
+        """Arrays that get a new axis each, and are joined along it."""
+        axis, sources = op.attrs["dimension"], []
+        for value, type_ in zip(op.operands, op.operand_types, strict=True):
+            wide = self.made.get(value)
+            if wide is None or wide.name != "stablehlo.broadcast_in_dim" or type_.shape[axis] != 1:
+                return None
+            kept = tuple(i for i in range(len(type_.shape)) if i != axis)
+            inner = wide.operand_types[0].shape
+            if tuple(wide.attrs["broadcast_dimensions"]) != kept or inner != tuple(type_.shape[i] for i in kept):
+                return None
+            sources.append(wide)
+        # Integers joined to a vector are mostly sizes or places: see `interpreter.Vector`.
+        if len(sources) < 2 or (not sources[0].operand_types[0].shape and not _is_inexact(op.types[0])):
+            return None
+        return dataclasses.replace(
+            op,
+            name="lax.stack",
+            operands=tuple(w.operands[0] for w in sources),
+            operand_types=tuple(w.operand_types[0] for w in sources),
+            attrs={"axis": axis},
+        )
+
 
 def _is_inexact(type_: object) -> bool:
     return isinstance(type_, TensorType) and jnp.issubdtype(type_.dtype, jnp.inexact)
@@ -177,3 +204,8 @@ def _select_n(site: Site, which: Any, *cases: Any) -> Any:
 @rule("lax.tile")
 def _tile(site: Site, x: Any) -> Any:
     return getattr(lax, "tile", jnp.tile)(x, site.attr("reps"))  # jax 0.9 has none
+
+
+@rule("lax.stack", host=lambda site, *xs: np.stack(xs, site.attr("axis")), exact=True)
+def _stack(site: Site, *xs: Any) -> Any:
+    return getattr(lax, "stack", jnp.stack)(xs, site.attr("axis"))  # jax 0.9 has none
