@@ -22,7 +22,7 @@ from tf2jax_lite.params import Variable
 from tf2jax_lite.passes.prune import live_nodes
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 
-from . import graph_def, tf1
+from . import graph_def, op_defs, tf1
 from .concrete import Loaded
 from .custom_gradients import report_missing
 from .function_gradients import with_function_gradients
@@ -126,7 +126,9 @@ def _tensor_shape(shape: Any) -> Any:
     return tf.TensorShape(shape)
 
 
-def _tf_dtype(dtype: ir.DType) -> Any:
+def _tf_dtype(dtype: ir.DType | None) -> Any:
+    if dtype is None:
+        raise InvalidModelError("an input or output of the graph has no dtype.")
     return tf.dtypes.as_dtype(dtype if isinstance(dtype, np.dtype) else dtype.name)
 
 
@@ -199,7 +201,7 @@ def default_ends(source: Any) -> tuple[list[str], list[str]]:
     """Returns the inputs and outputs that a frozen graph has if nobody names them.
 
     Returns:
-      Names of placeholders, and names of results that no node reads.
+      Names of placeholders, and names of results that no node reads; what a saver returns (its file's name) is none.
 
     Raises:
       InvalidModelError: there are none.
@@ -210,6 +212,17 @@ def default_ends(source: Any) -> tuple[list[str], list[str]]:
     outputs = [
         n.name for n in proto.node if n.name not in read and n.op not in ("Placeholder", "Const", "NoOp", "Assert")
     ]
+    nodes = {node.name: node for node in proto.node}
+    outputs = [name for name in outputs if _is_numeric(nodes[name])] or outputs
     if not inputs or not outputs:
         raise InvalidModelError("the graph has no placeholders or no results; name inputs and outputs")
     return inputs, outputs
+
+
+def _is_numeric(proto: Any) -> bool:
+    """Whether JAX can hold a node's first result, as far as its op says."""
+    definition = op_defs.definition(proto.op)
+    if definition is None or not definition.outputs:
+        return True
+    types = definition.outputs[0].types(op_defs.read_attrs(proto), proto.name)
+    return not types or isinstance(types[0], np.dtype)

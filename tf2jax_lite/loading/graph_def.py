@@ -116,15 +116,25 @@ def fed(proto: Any, index: int) -> ir.Argument:
       InvalidModelError: there is no such result.
     """
     definition = op_defs.definition(proto.op)
-    attrs = dict(definition.defaults) if definition else {}
-    attrs.update((key, attributes.value_of(value)) for key, value in proto.attr.items())
+    try:
+        attrs = op_defs.read_attrs(proto)
+    except InvalidModelError as error:
+        raise InvalidModelError(f"node {proto.name!r}: {error}") from error
     types = [dtype for arg in definition.outputs for dtype in arg.types(attrs, proto.name)] if definition else []
     if definition is not None and index >= len(types):
         raise InvalidModelError(f"node {proto.name!r} ({proto.op}) has {len(types)} output(s); {index} is to be fed.")
-    recorded = attrs.get("_output_shapes") or ()
+    recorded = _recorded_shapes(attrs) or ()
     shape = attrs.get("shape") if "Placeholder" in proto.op else recorded[index] if index < len(recorded) else None
     name = f"{proto.name}:{index}" if index or len(types) > 1 else proto.name
     return ir.Argument(name, types[index] if types else np.dtype(np.float32), shape)
+
+
+def _recorded_shapes(attrs: Mapping[str, Any]) -> list[ir.Shape] | None:
+    """Returns the shapes that a node's writer recorded, if they are shapes: no OpDef says what the attribute is."""
+    recorded = attrs.get("_output_shapes")
+    if not isinstance(recorded, list) or not all(s is None or isinstance(s, tuple) for s in recorded):
+        return None
+    return recorded
 
 
 # Nodes of an op that this TensorFlow does not know: they are refused when something needs them.
@@ -265,9 +275,7 @@ class _Builder:
             raise InvalidModelError(
                 f"node {name!r} ({op}) in {self._name!r}: expected {expected} inputs, found {len(data)}."
             )
-        recorded = attrs.get("_output_shapes")
-        if not isinstance(recorded, list) or not all(s is None or isinstance(s, tuple) for s in recorded):
-            recorded = None
+        recorded = _recorded_shapes(attrs)
         return ir.Node(
             name,
             op,

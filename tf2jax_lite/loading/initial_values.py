@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxprs_in_params
+from jax.extend import core as jex
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import current_config
@@ -110,5 +110,15 @@ def _check(jaxpr: Any, name: str, bounded: bool, times: int) -> None:
                 f"the initializer of {name!r} takes {steps} steps of loops; {MAX_STEPS} are allowed. Save the model's "
                 "variables to a checkpoint."
             )
-        for inner in jaxprs_in_params(equation.params):
+        for inner in _jaxprs(equation.params.values()):
             _check(inner, name, bounded, steps)
+
+
+def _jaxprs(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, jex.ClosedJaxpr):
+            yield value.jaxpr
+        elif isinstance(value, jex.Jaxpr):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _jaxprs(value)

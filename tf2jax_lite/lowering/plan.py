@@ -11,7 +11,7 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import Config
-from tf2jax_lite.errors import UnsupportedAttributeError
+from tf2jax_lite.errors import InvalidModelError, UnsupportedAttributeError
 from tf2jax_lite.ops import registry
 
 __all__ = ["Plan", "Step", "make_plan"]
@@ -122,7 +122,14 @@ def make_plan(
             )
         )
         size += count
-    results = tuple([first[ref.node] + ref.index for ref in (function.outputs if outputs is None else outputs)])
+    wanted = function.outputs if outputs is None else outputs
+    inside = [str(ref) for ref in wanted if ref.node not in first]
+    if inside:
+        raise InvalidModelError(
+            f"{function.name!r} returns {', '.join(inside)}, which it does not compute: what is inside of a loop or a "
+            "branch cannot be asked for from outside."
+        )
+    results = tuple([first[ref.node] + ref.index for ref in wanted])
     keep = set(results)
     for step in reversed(steps):
         used = [slot for slot in dict.fromkeys((*step.inputs, *step.outputs)) if slot not in keep]

@@ -179,7 +179,8 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
     """Returns the error that lists ``(op, node, function)`` entries; ``effects`` are ops that change something."""
     ops = sorted({op for op, _, _ in nodes})
     lines = [
-        f"  {op}: node {node!r} in function {function!r}" + (f" ({reason(op)})" if reason(op) else "")
+        f"  {op}: node {node!r} in function {function!r}"
+        + (f" ({reason(op)})" if reason(op) else ", which TensorFlow runs for what it does" * (op in effects))
         for op, node, function in sorted(nodes)
     ]
     lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "

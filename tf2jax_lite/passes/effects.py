@@ -116,6 +116,8 @@ class Summaries:
                             found.add(target)
                 late = late or bool(read & writes)
                 reads |= read
+            elif self._unknown and self.changes_unknown(node):
+                effect = True
             before = set(writes)
             inner_reads: set[Target] = set()
             for ref in node.functions:

@@ -221,7 +221,7 @@ class SubsetFederatedData(FederatedData):
         super().__init__()
         self._base, self._members = base, frozenset(client_ids)
         if validate and (missing := self._members.difference(base.client_ids())):
-            raise UnknownClientError(f"{base!r} lacks {len(missing)} clients: {sorted(missing)[:10]}")
+            raise UnknownClientError(f"{base!r} lacks {len(missing)} clients: {sorted(missing, key=repr)[:10]}")
 
     def __repr__(self) -> str:
         return f"SubsetFederatedData({self._base!r}, {len(self._members)} clients)"

@@ -34,7 +34,7 @@ class SQLiteFile:
         for table, columns in tables.items():
             # A view could hide anything behind the table's name.
             if kinds.get(table) != "table":
-                raise DataError(f"{self.path} has no table {table!r}; it has {sorted(kinds)}")
+                raise DataError(f"{self.path} has no table {table!r}; it has {sorted(map(str, kinds))}")
             there = {row[1] for row in self.rows(f"PRAGMA table_info({table})")}
             if missing := set(columns) - there:
                 raise DataError(f"{self.path}: table {table!r} lacks {sorted(missing)}; it has {sorted(there)}")

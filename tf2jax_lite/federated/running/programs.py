@@ -56,8 +56,19 @@ class Programs:
         with self._lock:  # rounds in several threads: one of them compiles
             found = self._compiled.get(key)
             if found is None:
-                found = self._compiled[key] = self._jitted.lower(*args).compile(_ONE_CORE if one_core else None)
+                compiled = self._jitted.lower(*args).compile(_ONE_CORE if one_core else None)
+                found = self._compiled[key] = _in_mode(compiled, bool(jax.config.jax_enable_x64))
         return found
+
+
+def _in_mode(compiled: Callable[..., Any], x64: bool) -> Callable[..., Any]:
+    """Returns the program with numpy arrays taken as where it was made: a thread may have another 64-bit mode."""
+
+    def run(*args: Any) -> Any:
+        with jax.enable_x64(x64):
+            return compiled(*args)
+
+    return run
 
 
 def _form(tree: PyTree) -> Any:
