@@ -20,7 +20,7 @@ from tf2jax_lite.passes.split_host import HostCut, split_host
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
 
 from .concrete import Loaded, load_concrete
-from .unsafe import refuse_unsafe_ops
+from .unsafe import refuse_unsafe_ops, unsafe_reason
 
 __all__ = ["CutTensor", "HostFunction", "load_split"]
 
@@ -170,8 +170,9 @@ def load_split(
     loaded = dataclasses.replace(loaded, graph=functionalize(loaded.graph))
     inlined = inline_calls(loaded.graph)
     cut = split_host(inlined.main, loaded.graph)
-    inner = [(node.op, node.name, function.name) for function, node in loaded.graph.walk()]
-    refuse_unsafe_ops([(n.op, n.name, loaded.interface.name) for n in cut.host] + inner, loaded.interface.name)
+    where = loaded.interface.name
+    nodes = [(where, node) for node in cut.host] + [(function.name, node) for function, node in loaded.graph.walk()]
+    refuse_unsafe_ops([(n.op, n.name, name, unsafe_reason(n.op, n.attrs.get)) for name, n in nodes], where)
     if not cut.core.outputs:
         raise UnsupportedError(
             f"{loaded.interface.name}: every result is a string; there is no numeric core to convert."

@@ -15,6 +15,7 @@ from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.limits import read_bytes, reading
 
 from . import graph_def, unsafe
+from .at_load import refuse_at_load
 from .checkpoints import Checkpoint
 
 __all__ = ["chosen_tags", "load", "meta_graph", "read_proto", "signature", "signature_names"]
@@ -123,6 +124,7 @@ def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> No
     with reading(os.fspath(path)):
         unsafe.refuse_unsafe_model(meta_graph, path)
         graph_def.check(meta_graph.graph_def, os.fspath(path))
+        refuse_at_load(meta_graph, path)
         prefix = os.path.join(path, "variables", "variables")
         if os.path.exists(f"{prefix}.index"):
             Checkpoint(prefix)

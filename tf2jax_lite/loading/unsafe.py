@@ -8,7 +8,7 @@ refused before TensorFlow sees them. ``config.trusted`` names what may stay.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tf2jax_lite.errors import InvalidModelError, UntrustedError
 from tf2jax_lite.limits import is_trusted
 
 from . import attributes
+from .protos import ancestors, called_functions
 
 __all__ = [
     "UNSAFE",
@@ -28,7 +29,10 @@ __all__ = [
     "refuse_unsafe_graph",
     "refuse_unsafe_model",
     "refuse_unsafe_ops",
+    "unsafe_reason",
 ]
+
+Entry = tuple[str, str, str, str | None]
 
 _CODE = "runs code that is not in the graph"
 _READS = "reads files"
@@ -37,6 +41,7 @@ _NETWORK = "talks to other machines"
 
 _BY_REASON: Mapping[str, tuple[str, ...]] = {
     _CODE: (
+        "DatasetFromGraph",
         "EagerPyFunc",
         "PyFunc",
         "PyFuncStateless",
@@ -63,14 +68,18 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         "InitializeTableFromDataset",
         "LMDBDataset",
         "LMDBReader",
+        "ListSnapshotChunksDataset",
         "LoadAndRemapMatrix",
         "LoadDataset",
         "MatchingFiles",
         "MatchingFilesDataset",
         "ReadFile",
+        "RecordInput",
         "Restore",
         "RestoreSlice",
         "RestoreV2",
+        "Skipgram",
+        "SnapshotChunkDataset",
         "SqlDataset",
         "TFRecordDataset",
         "TFRecordDatasetV2",
@@ -83,6 +92,7 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         "WholeFileReaderV2",
     ),
     _WRITES: (
+        "CalibrationStatisticsSaver",
         "CreateSummaryDbWriter",
         "CreateSummaryFileWriter",
         "DatasetToTFRecord",
@@ -91,6 +101,8 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         "DebugIdentityV3",
         "DebugNanCount",
         "DebugNumericSummary",
+        "DistributedSave",
+        "DumpTensor",
         "ExperimentalDatasetToTFRecord",
         "MergeV2Checkpoints",
         "Save",
@@ -108,37 +120,61 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         "DataServiceDatasetV2",
         "DataServiceDatasetV3",
         "DataServiceDatasetV4",
+        "FileSystemSetConfiguration",
         "RegisterDataset",
         "RegisterDatasetV2",
         "RemoteCall",
         "RpcCall",
         "RpcClient",
         "RpcServer",
-        "FileSystemSetConfiguration",
     ),
 }
 UNSAFE: Mapping[str, str] = {op: reason for reason, ops in _BY_REASON.items() for op in ops}
 """Op name to what it does besides computing."""
 
+_NO_FILE = ("", "local://")
+_BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
+    "DecodeProtoV2": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", _READS),
+    "EncodeProto": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", _READS),
+    "FixedUnigramCandidateSampler": ("vocab_file", bool, _READS),
+    "PrintV2": ("output_stream", lambda text: text.startswith("file:"), _WRITES),
+}
+"""Ops that touch files if an attribute says so: which one, when, and what they do then."""
+
 _SAVER_OPS = frozenset({"SaveV2", "RestoreV2", "MergeV2Checkpoints", "SaveSlices", "Save", "Restore", "RestoreSlice"})
 _FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 
 
-def refuse_unsafe_ops(nodes: Iterable[tuple[str, str, str]], where: str) -> None:
+def unsafe_reason(op: str, attribute: Callable[[str], Any]) -> str | None:
+    """Returns what a node does besides computing, or None.
+
+    Args:
+      op: its op.
+      attribute: returns a text attribute of it (str or bytes), or None.
+    """
+    if op in UNSAFE or op not in _BY_ATTRIBUTE:
+        return UNSAFE.get(op)
+    name, touches, reason = _BY_ATTRIBUTE[op]
+    value = attribute(name)
+    text = attributes.text_of(value) if isinstance(value, bytes) else str(value or "")
+    return reason if touches(text) else None
+
+
+def refuse_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
     """Refuses nodes that run code or touch files.
 
     Args:
-      nodes: ``(op, node, function)``.
+      nodes: ``(op, node, function, reason)``, the last as `unsafe_reason` returns it.
       where: which model, for the message.
 
     Raises:
       UntrustedError: there is one whose op ``config.trusted`` does not name; all of them are listed.
     """
-    found = [entry for entry in nodes if entry[0] in UNSAFE and not is_trusted(entry[0])]
+    found = [entry for entry in nodes if entry[3] and not is_trusted(entry[0])]
     if not found:
         return
-    ops = sorted({op for op, _, _ in found})
-    lines = [f"  {op}: node {node!r} in {function!r}, {UNSAFE[op]}" for op, node, function in found[:20]]
+    ops = sorted({entry[0] for entry in found})
+    lines = [f"  {op}: node {node!r} in {function!r}, {reason}" for op, node, function, reason in found[:20]]
     if len(found) > 20:
         lines.append(f"  and {len(found) - 20} more")
     raise UntrustedError(
@@ -153,12 +189,21 @@ def refuse_unsafe_graph(graph: Any, where: str) -> None:
     refuse_unsafe_ops(_all_nodes(graph), where)
 
 
-def _all_nodes(graph: Any) -> Iterable[tuple[str, str, str]]:
+def _all_nodes(graph: Any) -> Iterable[Entry]:
     for node in graph.node:
-        yield node.op, node.name, "graph"
+        yield _entry(node, "graph")
     for function in graph.library.function:
         for node in function.node_def:
-            yield node.op, node.name, function.signature.name
+            yield _entry(node, function.signature.name)
+
+
+def _entry(node: Any, function: str) -> Entry:
+    return (
+        node.op,
+        node.name,
+        function,
+        unsafe_reason(node.op, lambda name: node.attr[name].s if name in node.attr else ""),
+    )
 
 
 def refuse_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
@@ -179,10 +224,10 @@ def refuse_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
     main = graph.node
     if meta_graph.object_graph_def.nodes:
         main = ()  # TensorFlow 2 loads functions and objects; the graph around them is for TensorFlow 1
-    saving = _ancestors(graph, _saver_ends(meta_graph)) if main else set()
-    running = _ancestors(graph, _run_ends(meta_graph)) if main else set()
+    saving = ancestors(graph, _saver_ends(meta_graph)) if main else set()
+    running = ancestors(graph, _run_ends(meta_graph)) if main else set()
     found = [
-        (node.op, node.name, "graph")
+        _entry(node, "graph")
         for node in main
         if not (node.op in _SAVER_OPS and node.name in saving and node.name not in running)
     ]
@@ -190,7 +235,7 @@ def refuse_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
         name = function.signature.name
         for node in function.node_def:
             if not (node.op in _SAVER_OPS and name in savers):
-                found.append((node.op, node.name, name))
+                found.append(_entry(node, name))
     refuse_unsafe_ops(found, where)
     _refuse_files(main, assets, path)
     for function in graph.library.function:
@@ -267,26 +312,17 @@ def _saver_functions(meta_graph: Any) -> set[str]:
     ends = _saver_ends(meta_graph)
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     savers: set[str] = set()
-    for name in _ancestors(meta_graph.graph_def, ends):
-        savers.update(_called(nodes[name]))
+    for name in ancestors(meta_graph.graph_def, ends):
+        savers.update(called_functions(nodes[name]))
     others: set[str] = set(meta_graph.object_graph_def.concrete_functions)
     graph = meta_graph.graph_def
-    for name in _ancestors(graph, _run_ends(meta_graph)):
-        others.update(_called(nodes[name]))
+    for name in ancestors(graph, _run_ends(meta_graph)):
+        others.update(called_functions(nodes[name]))
     for function in graph.library.function:
         if function.signature.name not in savers:
             for node in function.node_def:
-                others.update(_called(node))
+                others.update(called_functions(node))
     return savers - others
-
-
-def _called(node: Any) -> set[str]:
-    found = {node.op}
-    for value in node.attr.values():
-        if value.HasField("func"):
-            found.add(value.func.name)
-        found.update(item.name for item in value.list.func)
-    return found
 
 
 def _saver_ends(meta_graph: Any) -> list[str]:
@@ -303,18 +339,6 @@ def _run_ends(meta_graph: Any) -> list[str]:
         if "init" in key or "main_op" in key or "table" in key:
             ends += list(collection.node_list.value)
     return ends
-
-
-def _ancestors(graph: Any, ends: Iterable[str]) -> set[str]:
-    nodes = {node.name: node for node in graph.node}
-    stack = [end.split(":")[0].lstrip("^") for end in ends]
-    seen: set[str] = set()
-    while stack:
-        name = stack.pop()
-        if name in nodes and name not in seen:
-            seen.add(name)
-            stack.extend(text.split(":")[0].lstrip("^") for text in nodes[name].input)
-    return seen
 
 
 def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
