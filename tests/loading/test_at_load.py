@@ -7,7 +7,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.trackable import resource
 
 import tf2jax_lite
-from tf2jax_lite.errors import InvalidModelError, LimitError, UntrustedError
+from tf2jax_lite.errors import InvalidModelError, LimitError, UnsupportedError, UntrustedError
 from tf2jax_lite.loading import saved_model
 
 tf1 = tf.compat.v1
@@ -111,6 +111,25 @@ def test_what_was_asked_for_by_name_runs(tmp_path):
     with tf2jax_lite.override_config("trusted", "StringToNumber"):
         function, params = tf2jax_lite.convert_saved_model(path)
     np.testing.assert_array_equal(function(params, np.ones(2, np.float32))[0]["output_0"], [2.0, 2.0])
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_resource_that_is_no_variable_is_called_so(tmp_path, restored):
+    model = tf.Module()
+    model.resource = Waiting(lambda: None)
+    handle = model.resource.resource_handle
+
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.float32)])
+    def size(x):
+        return x + tf.cast(tf.raw_ops.LookupTableSizeV2(table_handle=handle), tf.float32)
+
+    model.f = size
+    tf.saved_model.save(model, str(tmp_path / "model"), signatures=size)
+    with pytest.raises(UnsupportedError, match="not a variable"):
+        if restored:
+            tf2jax_lite.convert_saved_model(tmp_path / "model")
+        else:
+            tf2jax_lite.convert(size, np.ones(2, np.float32))
 
 
 def save_tf1(path):

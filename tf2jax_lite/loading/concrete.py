@@ -310,19 +310,25 @@ def _constant(tensor: Any) -> np.ndarray:
     return np.asarray(tensor.numpy())
 
 
+_NO_VARIABLE = (
+    "the function captures the resource {!r}, which is not a variable (a table or an iterator?). Look values up "
+    "outside the function and pass what it needs as an argument, or leave the look-up in TensorFlow with "
+    "split_host=True."
+)
+
+
 def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bool) -> ir.Variable:
     if variable is None:
         data = getattr(handle, "_handle_data", None)
         pairs = list(data.shape_and_type) if data is not None else []
-        if not pairs:
-            raise UnsupportedError(
-                f"the function captures the resource {handle!r}, which is not a variable (a table or an iterator?). "
-                "Look values up outside the function and pass what it needs as an argument, or leave the look-up in "
-                "TensorFlow with split_host=True."
-            )
+        if len(pairs) != 1:  # tables may have two, of their keys and of their values
+            raise UnsupportedError(_NO_VARIABLE.format(handle))
         tf_dtype = tf.dtypes.as_dtype(pairs[0].dtype)
         dtype: Any = dtypes.from_tf(tf_dtype)
-        value = _read(handle, tf_dtype) if read_values else None
+        try:
+            value = _read(handle, tf_dtype) if read_values else None
+        except tf.errors.FailedPreconditionError as error:  # a resource of another type has the handle
+            raise UnsupportedError(_NO_VARIABLE.format(handle)) from error
         shape = None if value is None else value.shape
         return ir.Variable(_unique("variable", taken), dtype, shape, False, value)
     dtype = dtypes.from_tf(variable.dtype)
