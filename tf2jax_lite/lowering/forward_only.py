@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import jax
-import jax.numpy as jnp
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from tf2jax_lite.errors import ReverseModeError
 
+from .marking import identity_primitive, marked
+
 __all__ = ["forward_only"]
 
-_forward_only = Primitive("forward_only")
-_forward_only.def_impl(lambda x, **_: x)
-_forward_only.def_abstract_eval(lambda x, **_: x)
-mlir.register_lowering(_forward_only, lambda ctx, x, **_: [x])
-batching.defvectorized(_forward_only)
+_forward_only = identity_primitive("forward_only")
 
 
 def _refuse(cotangent: Any, x: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> NoReturn:
@@ -41,10 +36,4 @@ def forward_only(value: Any, *, message: str, node: str, op: str, path: tuple[st
       op: its op.
       path: the calls that lead to it.
     """
-
-    def mark(leaf: Any) -> Any:
-        if not isinstance(leaf, jax.Array) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            return leaf
-        return _forward_only.bind(leaf, message=message, node=node, op=op, path=path)
-
-    return jax.tree.map(mark, value)
+    return marked(_forward_only, value, message=message, node=node, op=op, path=path)

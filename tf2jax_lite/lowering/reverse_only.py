@@ -15,13 +15,15 @@ from jax.interpreters import ad, batching, mlir
 
 from tf2jax_lite.errors import ForwardModeError
 
+from .marking import identity_primitive, marked
+
 __all__ = ["aside", "reverse_only"]
 
 
 # ---- arguments ----
 
 # The identity on values. Its tangents go through the other primitive, which can be transposed, but not run.
-_reverse_only = Primitive("reverse_only")
+_reverse_only = identity_primitive("reverse_only")
 _tangent = Primitive("reverse_only_tangent")
 
 
@@ -29,10 +31,6 @@ def _refuse(*_: Any, message: str, node: str, op: str, path: tuple[str, ...]) ->
     raise ForwardModeError(message, node=node, op=op, path=path)
 
 
-_reverse_only.def_impl(lambda x, **_: x)
-_reverse_only.def_abstract_eval(lambda x, **_: x)
-mlir.register_lowering(_reverse_only, lambda ctx, x, **_: [x])
-batching.defvectorized(_reverse_only)
 ad.defjvp(_reverse_only, lambda t, x, **params: _tangent.bind(t, **params))
 
 _tangent.def_impl(_refuse)
@@ -54,13 +52,7 @@ def reverse_only(value: Any, *, message: str, node: str, op: str, path: tuple[st
       op: its op.
       path: the calls that lead to it.
     """
-
-    def mark(leaf: Any) -> Any:
-        if not isinstance(leaf, jax.Array) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            return leaf
-        return _reverse_only.bind(leaf, message=message, node=node, op=op, path=path)
-
-    return jax.tree.map(mark, value)
+    return marked(_reverse_only, value, message=message, node=node, op=op, path=path)
 
 
 # ---- other values ----
