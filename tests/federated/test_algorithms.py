@@ -8,6 +8,7 @@ from tests.federated import workload
 from tests.federated.workload import Logistic, batches, fed_avg, local_sgd, tree, weighted_mean
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
+from tf2jax_lite.federated.algorithms.cluster_init import kmeans_init
 from tf2jax_lite.federated.algorithms.fed_avg import (
     build_fed_prox,
     build_fed_sgd,
@@ -239,6 +240,35 @@ def test_hyp_cluster():
     for q, found in zip(p, process.get_model_weights(state), strict=True):
         np.testing.assert_allclose(found.trainable["w"], q["w"], atol=1e-5)
     assert metrics["client_cluster"].tolist() == chosen
+
+
+def test_clusters_begin_far_apart():
+    """Against numpy: the first drawn, then the client that loses most by the clusters there are. NaN is never one."""
+    start = {"w": np.random.default_rng(5).normal(size=(6, 4)), "b": np.zeros(4)}
+    broken = {**CLIENTS[0], "x": np.full_like(CLIENTS[0]["x"], np.nan)}
+    cohort = [*data(CLIENTS[:4]), ClientDataset(broken), None, *data(CLIENTS[4:])]
+    found = kmeans_init(model(), 3, cohort, optax.sgd(LR), client_batching=BATCHING, params=start)
+    own = [local_sgd(start, c, LR, SIZE) for c in CLIENTS]
+    loss = np.array([[Logistic.value_and_grad(p, c)[0] for c in CLIENTS] for p in own])
+    chosen = [int(np.argmin([np.abs(p["w"] - found[0].trainable["w"]).max() for p in own]))]
+    while len(chosen) < 3:
+        regret = loss[chosen].min(0) - np.diag(loss)
+        regret[chosen] = -np.inf
+        chosen.append(int(regret.argmax()))
+    for weights, i in zip(found, chosen, strict=True):
+        np.testing.assert_allclose(weights.trainable["w"], own[i]["w"], atol=1e-5)
+    with pytest.raises(InputError, match="7 clusters need as many usable clients; there are 6"):
+        kmeans_init(model(), 7, cohort, optax.sgd(LR), client_batching=BATCHING)
+
+
+def test_clusters_count_clients():
+    process = build_hyp_cluster(model(), 2, optax.sgd(LR), client_batching=BATCHING)
+    nobody = ClientDataset({name: value[:0] for name, value in CLIENTS[0].items()})
+    broken = ClientDataset({**CLIENTS[0], "x": np.full_like(CLIENTS[0]["x"], np.nan)})
+    _, metrics = process.next(process.initialize(), [*data(CLIENTS[:2]), nobody, None, broken])
+    assert {n: int(v) for n, v in metrics["clients"].items()} == {
+        "participated": 2, "non_finite": 1, "dropped": 1, "empty": 1
+    }  # fmt: skip
 
 
 def test_kmeans():

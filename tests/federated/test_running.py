@@ -21,7 +21,7 @@ from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.federated.running import CohortRunner
 from tf2jax_lite.federated.running.buffers import Arena, ArenaPool
-from tf2jax_lite.federated.running.choice import choose_way
+from tf2jax_lite.federated.running.choice import can_be_batched, choose_way
 from tf2jax_lite.federated.running.strategies import Context
 
 DIMENSIONS = ("NHWC", "HWIO", "NHWC")
@@ -58,6 +58,14 @@ def test_what_cannot_be_rewritten_runs_as_a_loop(apply, channels, way):
     batch = {"x": np.ones((2, 5, 5, 4), np.float32), "y": np.zeros(2, np.int32)}
     assert choose_way(work, context, batch, None) == way
     assert choose_way(work, context, batch, None, alone=False) == "scan"
+    assert can_be_batched(work, context, batch, None) == (apply is not exported)
+
+
+def test_what_cannot_be_batched_is_refused_side_by_side():
+    model = create_model_from_fn({"k": np.ones((3, 3, 4, 4), np.float32)}, exported, "sparse_categorical_crossentropy")
+    process = build_weighted_fed_avg(model, optax.sgd(0.1), client_execution="vmap")
+    with pytest.raises(InputError, match="backend='source'"):
+        process.next(process.initialize(), [[{"x": np.ones((2, 5, 5, 4), np.float32), "y": np.zeros(2, np.int32)}]])
 
 
 def test_depthwise_convolutions_of_converted_models_are_no_convolutions_there():

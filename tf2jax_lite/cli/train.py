@@ -175,18 +175,24 @@ def federate(
     out: Out,
     loss: Loss = "sparse_categorical_crossentropy",
     algorithm: Annotated[
-        str, typer.Option(help="fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, mime, mime_lite or scaffold.")
+        str,
+        typer.Option(
+            help="fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, mime, mime_lite, scaffold, agnostic_fed_avg or "
+            "hyp_cluster (an artefact for each cluster, cluster_0, cluster_1, ...)."
+        ),
     ] = "fed_avg",
     rounds: Annotated[int, typer.Option(min=0, help="How many rounds.")] = 100,
     clients_per_round: Annotated[int, typer.Option(min=1, help="Size of a cohort.")] = 10,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples in a client's step.")] = 20,
     client_epochs: Annotated[int, typer.Option(min=1, help="A client's passes over its data in a round.")] = 1,
-    client_optimizer: Annotated[str, typer.Option(help="As for finetune.")] = "sgd",
-    client_learning_rate: Annotated[float, typer.Option(help="Its rate.")] = 0.1,
+    client_optimizer: Annotated[str | None, typer.Option(help="As for finetune; sgd by default.")] = None,
+    client_learning_rate: Annotated[float | None, typer.Option(help="Its rate, 0.1 by default.")] = None,
     server_optimizer: Annotated[
         str | None, typer.Option(help="As for finetune; by default clients are averaged.")
     ] = None,
-    server_learning_rate: Annotated[float, typer.Option(help="Its rate.")] = 1.0,
+    server_learning_rate: Annotated[
+        float | None, typer.Option(help="Its rate, 1 by default (of fed_sgd 0.1, as TFF has it).")
+    ] = None,
     server_momentum: Annotated[float | None, typer.Option(help="Of sgd and rmsprop.")] = None,
     aggregator: Annotated[
         str | None,
@@ -206,8 +212,19 @@ def federate(
     zeroing_norm: Annotated[
         float | None, typer.Option(help="Clients' updates with a number larger than this count as zeros.")
     ] = None,
-    proximal_strength: Annotated[float, typer.Option(help="Mu of fed_prox.")] = 0.01,
+    proximal_strength: Annotated[float | None, typer.Option(help="Mu of fed_prox, 0.01 by default.")] = None,
     client_decay: Annotated[float, typer.Option(help="Factor on clients' rate from round to round.")] = 1.0,
+    num_clusters: Annotated[int | None, typer.Option(min=1, help="Models of hyp_cluster, 2 by default.")] = None,
+    domain_key: Annotated[
+        str | None,
+        typer.Option(help="Of agnostic_fed_avg, the array of each example's domain, from 0; domain_id by default."),
+    ] = None,
+    domain_learning_rate: Annotated[
+        float | None, typer.Option(help="Of agnostic_fed_avg: how fast the domains' weights move, 0.1 by default.")
+    ] = None,
+    domain_window: Annotated[
+        int | None, typer.Option(min=1, help="Of agnostic_fed_avg: rounds whose examples are counted, 1 by default.")
+    ] = None,
     evaluation: Eval = None,
     eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after every so many rounds.")] = 1,
     seed: Seed = 0,
@@ -253,6 +270,10 @@ def federate(
             zeroing_norm=zeroing_norm,
             proximal_strength=proximal_strength,
             client_decay=client_decay,
+            num_clusters=num_clusters,
+            domain_key=domain_key,
+            domain_learning_rate=domain_learning_rate,
+            domain_window=domain_window,
             seed=seed,
             eval_examples=held_out,
             eval_every=eval_every,

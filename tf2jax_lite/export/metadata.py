@@ -15,7 +15,10 @@ from tf2jax_lite.errors import ExportError
 from .artifact import FORMAT, FORMAT_VERSION
 from .files import METADATA, sha256
 
-__all__ = ["check_hashes", "inside", "named_signature", "read_metadata"]
+__all__ = ["FAMILY", "check_hashes", "inside", "named_signature", "read_metadata"]
+
+FAMILY = "tf2jax_lite artefacts"
+"""The format of a directory that holds several artefacts."""
 
 _MOST_METADATA = 256 * 1024**2
 _PARAM = {"file": str, "dtype": str, "shape": list, "trainable": bool}
@@ -37,6 +40,8 @@ def read_metadata(folder: Path) -> dict[str, Any]:
         raise ExportError(f"{folder} is not an artefact: it has no {METADATA}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ExportError(f"{file} cannot be read: {error}") from error
+    if isinstance(metadata, dict) and metadata.get("format") == FAMILY:
+        raise ExportError(f"{folder} holds several artefacts: {metadata.get('artefacts')}; name one of them")
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise ExportError(f"{file} is not the metadata of a tf2jax_lite artefact")
     if metadata.get("format_version") != FORMAT_VERSION:

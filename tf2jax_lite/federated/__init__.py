@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         build_scaffold,
         build_unweighted_fed_avg,
         build_weighted_fed_avg,
+        kmeans_init,
         server_optimizer,
     )
     from .blocks import (
@@ -104,6 +105,7 @@ _LAZY = {
     "build_fed_prox": ".algorithms",
     "build_fed_sgd": ".algorithms",
     "build_hyp_cluster": ".algorithms",
+    "kmeans_init": ".algorithms",
     "build_jax_federated_averaging_process": ".algorithms",
     "build_mime": ".algorithms",
     "build_mime_lite": ".algorithms",
@@ -264,6 +266,7 @@ __all__ = [
     "flower",
     "freeze",
     "jax_computation",
+    "kmeans_init",
     "merge_lora",
     "metrics",
     "model_grad",

@@ -1,6 +1,7 @@
 """Training of artefacts, centrally and federated: what ``finetune`` and ``federate`` run. No TensorFlow."""
 
-from .artifacts import TrainingReport, federate_artifact, finetune_artifact
+from .artifacts import TrainingReport, finetune_artifact
+from .federated_artifacts import federate_artifact
 from .federated_training import federate
 from .finetuning import finetune
 from .history import History

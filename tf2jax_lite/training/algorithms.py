@@ -12,13 +12,15 @@ import optax
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.algorithms import fed_avg, mime, scaffold
+from tf2jax_lite.federated.algorithms import agnostic, fed_avg, hyp_cluster, mime, scaffold
 from tf2jax_lite.federated.client_work import ClientOptimizer
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.model import Model
 from tf2jax_lite.federated.process import LearningProcess
 
-__all__ = ["AGGREGATORS", "ALGORITHMS", "named_aggregator", "named_process"]
+from .domains import Domains
+
+__all__ = ["AGGREGATORS", "ALGORITHMS", "check_algorithm", "client_batching", "named_aggregator", "named_process"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,24 @@ class _Wanted:
     proximal_strength: float
     num_clients: int
     rates: tuple[float, float]
+    num_clusters: int
+    domains: Domains | None
     options: dict[str, Any]
+
+
+def _agnostic(w: _Wanted) -> LearningProcess:
+    if w.domains is None:
+        raise InputError("agnostic_fed_avg needs domains")
+    return agnostic.build_agnostic_fed_avg(
+        w.model,
+        w.client,
+        w.server,
+        init_domain_weights=w.domains.weights,
+        init_domain_window=w.domains.window,
+        domain_learning_rate=w.domains.learning_rate,
+        domain_id_key=w.domains.key,
+        **w.options,
+    )
 
 
 _PROCESSES: dict[str, Callable[[_Wanted], LearningProcess]] = {
@@ -40,14 +59,20 @@ _PROCESSES: dict[str, Callable[[_Wanted], LearningProcess]] = {
     "unweighted_fed_avg": lambda w: fed_avg.build_unweighted_fed_avg(w.model, w.client, w.server, **w.options),
     "fed_prox": lambda w: fed_avg.build_fed_prox(w.model, w.proximal_strength, w.client, w.server, **w.options),
     "fed_sgd": lambda w: fed_avg.build_fed_sgd(w.model, w.server, **w.options),
-    "mime": lambda w: mime.build_mime(w.model, w.plain, **w.options),
-    "mime_lite": lambda w: mime.build_mime_lite(w.model, w.plain, **w.options),
+    "mime": lambda w: mime.build_mime(w.model, w.plain, server_learning_rate=w.rates[1], **w.options),
+    "mime_lite": lambda w: mime.build_mime_lite(w.model, w.plain, server_learning_rate=w.rates[1], **w.options),
     "scaffold": lambda w: scaffold.build_scaffold(
         w.model, w.num_clients, w.rates[0], server_learning_rate=w.rates[1], **w.options
     ),
+    "agnostic_fed_avg": _agnostic,
+    "hyp_cluster": lambda w: hyp_cluster.build_hyp_cluster(w.model, w.num_clusters, w.client, w.server, **w.options),
 }
 ALGORITHMS = tuple(_PROCESSES)
 _WITHOUT_SERVER = ("mime", "mime_lite", "scaffold")
+_REFUSED = {
+    "fed_kmeans": "it moves centroids among the data, and an artefact has none; "
+    "in Python, tf2jax_lite.federated.build_fed_kmeans gives them",
+}
 _WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd")
 
 
@@ -160,6 +185,19 @@ def _made(name: str, make: Callable[..., agg.Factory], options: Mapping[str, Any
         raise InputError(f"the aggregator {name} does not take {dict(options)}: {error}") from error
 
 
+def client_batching(batch_size: int, client_epochs: int) -> ShuffleRepeatBatchHParams:
+    """Returns how a client's examples are batched in a round: shuffled, the last batch of an epoch short."""
+    return ShuffleRepeatBatchHParams(batch_size=batch_size, num_epochs=client_epochs, fill_remainder=False)
+
+
+def check_algorithm(name: str) -> None:
+    """Raises an InputError if there is no such algorithm; it says which there are."""
+    if name in _REFUSED:
+        raise InputError(f"{name} does not train a model: {_REFUSED[name]}")
+    if name not in ALGORITHMS:
+        raise InputError(f"no algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
+
+
 def named_process(
     name: str,
     model: Model,
@@ -169,10 +207,12 @@ def named_process(
     batch_size: int,
     client_epochs: int = 1,
     aggregator: agg.Factory | None = None,
-    proximal_strength: float = 0.01,
+    proximal_strength: float | None = None,
     client_decay: float = 1.0,
     num_clients: int | None = None,
     learning_rates: tuple[float, float] | None = None,
+    num_clusters: int | None = None,
+    domains: Domains | None = None,
 ) -> LearningProcess:
     """Returns a training process.
 
@@ -184,16 +224,18 @@ def named_process(
       batch_size: examples in a client's step.
       client_epochs: how often a client goes through its examples in a round.
       aggregator: how updates become one; the algorithm's own if None.
-      proximal_strength: mu of fed_prox.
+      proximal_strength: mu of fed_prox, 0.01 by default.
       client_decay: clients' steps are scaled by this to the power of the round's number; above 0.
       num_clients: how many clients there are in all; for scaffold.
-      learning_rates: of clients and the server; for scaffold, whose clients step with plain SGD.
+      learning_rates: of clients and the server; for scaffold, whose clients step with plain SGD, and, the server's
+        alone, for mime.
+      num_clusters: how many models hyp_cluster has, 2 by default.
+      domains: of agnostic_fed_avg, see `count_domains`.
 
     Raises:
       InputError: no such algorithm, or an option that does not go with it.
     """
-    if name not in ALGORITHMS:
-        raise InputError(f"no algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
+    check_algorithm(name)
     if name in _WITHOUT_SERVER and server_optimizer is not None:
         raise InputError(f"{name} has no server optimizer")
     if not client_decay > 0:
@@ -202,7 +244,7 @@ def named_process(
         raise InputError(f"client_decay does not go with {name}")
     if name == "scaffold" and (num_clients is None or learning_rates is None):
         raise InputError("scaffold needs num_clients and learning_rates")
-    batching = ShuffleRepeatBatchHParams(batch_size=batch_size, num_epochs=client_epochs, fill_remainder=False)
+    batching = client_batching(batch_size, client_epochs)
     options = {"client_batching": batching, **({} if aggregator is None else {"aggregator": aggregator})}
 
     def decaying(round_number: Any) -> optax.GradientTransformation:
@@ -213,9 +255,11 @@ def named_process(
         plain=client_optimizer,
         client=client_optimizer if client_decay == 1 else decaying,
         server=server_optimizer,
-        proximal_strength=proximal_strength,
+        proximal_strength=0.01 if proximal_strength is None else proximal_strength,
         num_clients=num_clients or 1,
         rates=learning_rates or (0.1, 1.0),
+        num_clusters=2 if num_clusters is None else num_clusters,
+        domains=domains,
         options=options,
     )
     return _PROCESSES[name](wanted)

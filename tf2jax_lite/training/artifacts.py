@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,22 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.errors import ExportError, InputError
+from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export.artifact import ExportReport
+from tf2jax_lite.export.family import write_family
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.rewrite import write_trained
-from tf2jax_lite.federated.data import FederatedData
 from tf2jax_lite.federated.process import ModelWeights
 
-from .algorithms import named_aggregator, named_process
-from .datasets import first_examples, prepared
-from .federated_training import federate
 from .finetuning import finetune
 from .history import History
 from .optimizers import named_optimizer
 from .subject import Subject, artifact_subject
 
-__all__ = ["TrainingReport", "federate_artifact", "finetune_artifact"]
+__all__ = ["TrainingReport", "finetune_artifact", "refuse_existing", "training_identity", "write_result"]
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -36,7 +34,7 @@ class TrainingReport:
     """What was trained and written.
 
     Attributes:
-      export: what was written.
+      export: what was written; where several models were trained, a directory with an artefact for each.
       history: the records of all epochs or rounds.
       from_logits: whether predictions were taken for logits.
       signatures: the functions in training and in evaluation mode.
@@ -124,7 +122,7 @@ def finetune_artifact(
         warmup_steps=warmup_steps,
         total_steps=epochs * per_epoch,
     )
-    identity = _identity(artifact, loss, subject, subject_options, options)
+    identity = training_identity(artifact, loss, subject, subject_options, options)
     if schedule != "constant":
         identity["epochs"] = epochs  # the rate depends on it; otherwise a training may be prolonged
     weights, history = finetune(
@@ -140,143 +138,7 @@ def finetune_artifact(
         report=report,
     )
     record = {"kind": "finetune", **identity, "epochs": epochs, "batch_size": batch_size, "seed": seed}
-    return _write(artifact, out, weights, history, subject, record, overwrite)
-
-
-def federate_artifact(
-    artifact: str | Path,
-    clients: FederatedData,
-    out: str | Path,
-    *,
-    loss: str,
-    algorithm: str = "fed_avg",
-    rounds: int = 1,
-    clients_per_round: int = 10,
-    batch_size: int = 20,
-    client_epochs: int = 1,
-    client_optimizer: str = "sgd",
-    client_learning_rate: float = 0.1,
-    server_optimizer: str | None = None,
-    server_learning_rate: float = 1.0,
-    server_momentum: float | None = None,
-    aggregator: str | None = None,
-    aggregator_options: Mapping[str, Any] | None = None,
-    noise_multiplier: float | None = None,
-    clip_norm: float | None = None,
-    zeroing_norm: float | None = None,
-    proximal_strength: float = 0.01,
-    client_decay: float = 1.0,
-    seed: int = 0,
-    eval_examples: Mapping[str, Any] | None = None,
-    eval_every: int = 1,
-    checkpoint_dir: str | Path | None = None,
-    checkpoint_every: int = 1,
-    overwrite: bool = False,
-    report: Report = lambda record: None,
-    **subject_options: Any,
-) -> TrainingReport:
-    """Trains an artefact by federated learning and writes a new one, as `finetune_artifact` does.
-
-    Args:
-      artifact: what ``tf2jax-lite convert`` made; with ``--train`` it has a training mode.
-      clients: the clients, see `open_clients`; their examples hold the model's inputs by name, and the targets.
-      out: the directory to make.
-      loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
-      algorithm: see `named_process`.
-      rounds: how many.
-      clients_per_round: size of a cohort.
-      batch_size: examples in a client's step.
-      client_epochs: how often a client goes through its examples in a round.
-      client_optimizer: a name, see `named_optimizer`.
-      client_learning_rate: its rate.
-      server_optimizer: a name, see `named_optimizer`; SGD with rate 1, that is averaging, by default.
-      server_learning_rate: its rate.
-      server_momentum: its momentum.
-      aggregator: see `named_aggregator`, as for noise_multiplier, clip_norm and zeroing_norm.
-      aggregator_options: its ``options``; see `named_aggregator`.
-      noise_multiplier: see `named_aggregator`.
-      clip_norm: see `named_aggregator`.
-      zeroing_norm: see `named_aggregator`.
-      proximal_strength: mu of fed_prox.
-      client_decay: see `named_process`.
-      seed: of cohorts, orders and what the model draws.
-      eval_examples: evaluated on the server.
-      eval_every: evaluate after every so many rounds.
-      checkpoint_dir: where the state is kept, and training goes on from; see `federate`.
-      checkpoint_every: keep it after every so many rounds.
-      overwrite: replace an artefact that is at ``out``.
-      report: called with each record of the history.
-      **subject_options: see `artifact_subject`: from_logits, label, output, train_signature, eval_signature, freeze,
-        backend.
-
-    Raises:
-      Tf2JaxError: see `artifact_subject`, `named_process`, `federate` and `write_trained`.
-    """
-    refuse_existing(out, overwrite)
-    subject = artifact_subject(artifact, loss, sample=first_examples(clients), **subject_options)
-    server = None
-    scaffold = algorithm == "scaffold"
-    if scaffold and client_optimizer != "sgd":
-        raise InputError(f"scaffold's clients step with sgd, not {client_optimizer}")
-    rated = server_learning_rate != 1.0 and not scaffold  # scaffold's server has a rate, and no optimizer
-    if server_optimizer is not None or server_momentum is not None or rated:
-        server = named_optimizer(server_optimizer or "sgd", server_learning_rate, momentum=server_momentum)
-    process = named_process(
-        algorithm,
-        subject.model,
-        named_optimizer(client_optimizer, client_learning_rate),
-        server,
-        batch_size=batch_size,
-        client_epochs=client_epochs,
-        aggregator=named_aggregator(
-            aggregator,
-            clients_per_round=clients_per_round,
-            noise_multiplier=noise_multiplier,
-            clip_norm=clip_norm,
-            zeroing_norm=zeroing_norm,
-            options=aggregator_options,
-        ),
-        proximal_strength=proximal_strength,
-        client_decay=client_decay,
-        num_clients=clients.num_clients(),
-        learning_rates=(client_learning_rate, server_learning_rate),
-    )
-    options = {
-        "algorithm": algorithm,
-        "batch_size": batch_size,
-        "client_epochs": client_epochs,
-        "client_optimizer": client_optimizer,
-        "client_learning_rate": client_learning_rate,
-        "server_optimizer": server_optimizer,
-        "server_learning_rate": server_learning_rate,
-        "server_momentum": server_momentum,
-        "aggregator": aggregator,
-        "aggregator_options": dict(aggregator_options or {}),
-        "noise_multiplier": noise_multiplier,
-        "clip_norm": clip_norm,
-        "zeroing_norm": zeroing_norm,
-        "proximal_strength": proximal_strength,
-        "client_decay": client_decay,
-        "clients": clients.num_clients(),
-    }
-    identity = _identity(artifact, loss, subject, subject_options, options)
-    held_out = None if eval_examples is None else subject.examples(eval_examples, "the evaluation data")
-    state, history = federate(
-        process,
-        subject.model,
-        prepared(clients, subject.examples),
-        rounds=rounds,
-        clients_per_round=clients_per_round,
-        seed=seed,
-        eval_examples=held_out,
-        eval_every=eval_every,
-        checkpoint_dir=checkpoint_dir,
-        checkpoint_every=checkpoint_every,
-        identity=identity,
-        report=report,
-    )
-    record = {"kind": "federate", **identity, "rounds": rounds, "clients_per_round": clients_per_round, "seed": seed}
-    return _write(artifact, out, process.get_model_weights(state), history, subject, record, overwrite)
+    return write_result(artifact, out, weights, history, subject, record, overwrite)
 
 
 def refuse_existing(out: str | Path, overwrite: bool) -> None:
@@ -289,10 +151,18 @@ def refuse_existing(out: str | Path, overwrite: bool) -> None:
         raise ExportError(f"{out} exists; choose another name, or overwrite it (--force)")
 
 
-def _identity(
+def training_identity(
     artifact: str | Path, loss: str, subject: Subject, subject_options: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what makes a training the one it is: the artefact's params and all options that change the result."""
+    """Returns what makes a training the one it is: the artefact's params and all options that change the result.
+
+    Args:
+      artifact: the artefact's directory.
+      loss: the loss's name.
+      subject: the model.
+      subject_options: how it was made.
+      options: of the algorithm.
+    """
     metadata = read_metadata(Path(artifact))
     files: Sequence[str] = sorted({info["file"] for info in metadata["params"].values()})
     return {
@@ -314,23 +184,44 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
     return found.hexdigest()
 
 
-def _write(
+def write_result(
     artifact: str | Path,
     out: str | Path,
-    weights: ModelWeights,
+    weights: ModelWeights | Sequence[ModelWeights],
     history: History,
     subject: Subject,
     record: Mapping[str, Any],
     overwrite: bool,
 ) -> TrainingReport:
-    params = {str(name): np.asarray(value) for part in weights for name, value in part.items()}
+    """Writes what was trained: one artefact, or a directory with ``cluster_0``, ``cluster_1``, ... for several weights.
+
+    Args:
+      artifact: what was trained.
+      out: the directory to make.
+      weights: the weights, or those of each cluster.
+      history: its records become ``history.jsonl`` and ``history.svg``.
+      subject: the model.
+      record: what was done, for the metadata.
+      overwrite: replace an artefact that is at ``out``.
+
+    Raises:
+      ExportError: it cannot be written.
+    """
+    files = {"history.jsonl": history.jsonl(), "history.svg": history.svg()}
     last = history.records[-1] if history.records else {}
-    written = write_trained(
-        artifact,
-        out,
-        params,
-        training={**record, "result": last},
-        extra={"history.jsonl": history.jsonl(), "history.svg": history.svg()},
-        overwrite=overwrite,
-    )
+
+    def write(place: str | Path, weights: ModelWeights, extra: Mapping[str, bytes], **more: Any) -> ExportReport:
+        params = {str(name): np.asarray(value) for part in weights for name, value in part.items()}
+        return write_trained(
+            artifact, place, params, training={**record, **more, "result": last}, extra=extra, overwrite=overwrite
+        )
+
+    if isinstance(weights, ModelWeights):
+        written = write(out, weights, files)
+    else:
+        members = {
+            f"cluster_{i}": functools.partial(write, weights=found, extra={}, cluster=i)
+            for i, found in enumerate(weights)
+        }
+        written = write_family(out, members, extra=files, overwrite=overwrite)
     return TrainingReport(written, history, subject.from_logits, subject.signatures)

@@ -12,7 +12,7 @@ from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.checkpoint import CheckpointFile
 from tf2jax_lite.federated.data import ClientDataset, FederatedData, UniformGetClientSampler
 from tf2jax_lite.federated.model import Model, evaluate_model
-from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.federated.process import LearningProcess, ModelWeights
 from tf2jax_lite.federated.training import run_rounds
 
 from .history import History, plain
@@ -34,6 +34,7 @@ def federate(
     checkpoint_every: int = 1,
     identity: Mapping[str, Any] | None = None,
     report: Callable[[dict[str, Any]], None] = lambda record: None,
+    params: Any = None,
 ) -> tuple[Any, History]:
     """Runs rounds of a training process.
 
@@ -53,10 +54,11 @@ def federate(
       checkpoint_every: keep it after every so many rounds, and after the last.
       identity: what must not differ between a checkpoint and now.
       report: called with each record of the history.
+      params: where to start; see the process's ``initialize``.
 
     Returns:
       ``(state, history)``: the process's last state; records have ``train/...``, ``clients/...``, ``aggregator/...``,
-      ``eval/...`` and ``seconds``.
+      ``eval/...`` and ``seconds``. A process of several models has ``cluster_0/train/...``, ``eval/cluster_0/...``.
 
     Raises:
       InputError: an argument is out of range.
@@ -72,6 +74,8 @@ def federate(
 
     def evaluate(weights: Any) -> Mapping[str, Any]:
         assert eval_examples is not None
+        if not isinstance(weights, ModelWeights):
+            return {f"cluster_{i}": evaluate(found) for i, found in enumerate(weights)}
         return evaluate_model(model, weights, ClientDataset(dict(eval_examples)).padded_batch(batch_size=128))
 
     state, records = run_rounds(
@@ -79,6 +83,7 @@ def federate(
         UniformGetClientSampler(clients, clients_per_round, seed),
         rounds,
         key=jax.random.key(seed),
+        params=params,
         evaluate=None if eval_examples is None else evaluate,
         evaluate_every=eval_every,
         evaluate_first=True,
@@ -92,7 +97,10 @@ def federate(
 
 
 def _short(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a round's metrics with ``client_work/train`` as ``train``."""
+    """Returns a round's metrics with ``client_work/train`` as ``train``; those of clusters as ``cluster_0``, ..."""
+    if "clusters" in metrics:
+        clusters = {f"cluster_{name}": _short(found) for name, found in metrics["clusters"].items()}
+        return {"clients": metrics["clients"], **clusters}
     rest = {name: value for name, value in metrics.items() if name != "client_work"}
     work = dict(metrics.get("client_work", {}))
     train = work.pop("train", {})

@@ -42,11 +42,16 @@ class Subject:
     from_logits: bool
     signatures: tuple[str, str]
 
-    def examples(self, arrays: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
+    def examples(self, arrays: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> dict[str, np.ndarray]:
         """Returns examples with the names and dtypes that the model takes.
 
         A model of one input takes the only array that is not the targets, whatever its name is. Floating arrays
         become the input's floating dtype and integers its integer dtype; nothing else is converted.
+
+        Args:
+          arrays: the examples.
+          where: whose they are, for the message.
+          beside: names of arrays that are no inputs.
 
         Raises:
           InputError: an input or the targets are missing, there is nothing, or lengths differ.
@@ -54,7 +59,7 @@ class Subject:
         found = dict(arrays)
         if self.label not in found:
             raise InputError(f"{where}: no targets {self.label!r} among {sorted(found)}; name them with --label.")
-        others = [name for name in found if name != self.label]
+        others = [name for name in found if name != self.label and name not in beside]
         if len(self.inputs) == 1 and len(others) == 1:
             found[next(iter(self.inputs))] = found.pop(others[0])
         missing = [name for name in self.inputs if name not in found]
@@ -80,6 +85,7 @@ def artifact_subject(
     loss: str,
     *,
     sample: Mapping[str, Any] | None = None,
+    beside: Sequence[str] = (),
     from_logits: bool | None = None,
     label: str = "y",
     output: str | None = None,
@@ -94,6 +100,7 @@ def artifact_subject(
       path: the artefact's directory.
       loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
       sample: some examples, by which ``from_logits=None`` is decided.
+      beside: names of arrays of the sample that are no inputs.
       from_logits: whether predictions are logits; None looks at predictions of the sample.
       label: the targets' name in the data.
       output: the name of the result that is meant; may be left out if there is one.
@@ -141,7 +148,7 @@ def artifact_subject(
         raise InputError(f"{folder}: no param trains.")
     subject = Subject(model, inputs, label, from_logits is not False, (trained, evaluated))
     if from_logits is None and sample is not None and "crossentropy" in loss:
-        examples = {k: v[:256] for k, v in subject.examples(sample, "the examples").items()}
+        examples = {k: v[:256] for k, v in subject.examples(sample, "the examples", beside).items()}
         predictions = model.apply_for_eval(model.init(jax.random.key(0)), {n: examples[n] for n in inputs})
         if _are_probabilities(np.asarray(predictions, np.float64), loss):
             subject = dataclasses.replace(subject, model=build(False), from_logits=False)

@@ -1,6 +1,7 @@
 """Federated algorithms: wirings of building blocks."""
 
 from .agnostic import build_agnostic_fed_avg
+from .cluster_init import kmeans_init
 from .fed_avg import build_fed_prox, build_fed_sgd, build_unweighted_fed_avg, build_weighted_fed_avg
 from .fed_opt import build_fed_opt, server_optimizer
 from .hyp_cluster import build_hyp_cluster
@@ -22,5 +23,6 @@ __all__ = [
     "build_scaffold",
     "build_unweighted_fed_avg",
     "build_weighted_fed_avg",
+    "kmeans_init",
     "server_optimizer",
 ]

@@ -6,7 +6,7 @@ fedjax.algorithms.hyp_cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,11 +15,11 @@ import numpy as np
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
+from tf2jax_lite.federated.algorithms.cluster_init import loss_work
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.compose import LearningState, as_clients, reusable, round_keys
 from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.model import Model, evaluate_stats
+from tf2jax_lite.federated.model import Model
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner
 from tf2jax_lite.federated.running.cohort import Batching
@@ -42,27 +42,6 @@ class HypClusterState(NamedTuple):
     round: Any
     key: Any
     clusters: tuple[LearningState, ...]
-
-
-def _choosing_work(model: Model) -> ClientWork:
-    """Returns the work whose output is the mean loss under each cluster's weights, float32 (clusters,)."""
-    bare = Model(model.init, model.apply_for_train, model.apply_for_eval, model.train_loss, {}, model.changes)
-
-    def stats(message: PyTree, batch: Mapping[str, Any]) -> Any:
-        return jax.vmap(lambda weights: evaluate_stats(bare, weights, batch)["loss"])(message)
-
-    def client_init(state: Any, message: PyTree, key: Any, client_input: Any) -> Any:
-        count = jax.tree.leaves(message)[0].shape[0]
-        return {"loss": jnp.zeros(count), "count": jnp.float32(0)}
-
-    def client_step(state: Any, message: PyTree, carry: Any, batch: Mapping[str, Any]) -> Any:
-        found = stats(message, batch)
-        return {"loss": carry["loss"] + found.accum, "count": carry["count"] + found.weight[0]}
-
-    def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
-        return ClientResult((), jnp.float32(1), [], {}, carry["loss"] / jnp.maximum(carry["count"], 1))
-
-    return ClientWork(lambda: (), client_init, client_step, client_final)
 
 
 def build_hyp_cluster(
@@ -88,9 +67,10 @@ def build_hyp_cluster(
 
     Returns:
       The process. ``initialize(key, params=[weights of each cluster])``; without params the key draws them, a key for
-      each cluster: a pretrained model ignores keys and needs params. ``get_model_weights(state)`` gives a tuple.
-      ``next`` takes the clients of `compose_learning_process`; metrics have ``clusters`` (each cluster's own, for those
-      that were trained) and ``client_cluster`` (for each client its cluster, -1 without data).
+      each cluster: a pretrained model ignores keys and needs params, see `kmeans_init`. ``get_model_weights(state)``
+      gives a tuple. ``next`` takes the clients of `compose_learning_process`; metrics have ``clusters`` (each cluster's
+      own, for those that were trained), ``client_cluster`` (for each client its cluster, -1 without data) and
+      ``clients`` (counts, as every process has them).
 
     Raises:
       InputError: an option out of range.
@@ -104,7 +84,7 @@ def build_hyp_cluster(
     )
     nothing = SumFactory().create(())
     chooser = CohortRunner(
-        _choosing_work(model),
+        loss_work(model, clusters=True),
         nothing,
         options.get("client_execution", "auto"),
         options.get("clients_per_chunk"),
@@ -122,27 +102,29 @@ def build_hyp_cluster(
             jnp.int32(0), key, tuple(inner.initialize(k, params=p) for k, p in zip(keys, given, strict=True))
         )
 
-    def choose(state: HypClusterState, clients: Sequence[Any]) -> np.ndarray:
+    def choose(state: HypClusterState, clients: Sequence[Any]) -> tuple[np.ndarray, dict[str, Any]]:
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *weights_of(state))
         keys = round_keys(state.key, state.round)
         context = Context((), nothing.initialize(), stacked, keys.clients, keys.aggregator)
-        found = chooser.run(context, Cohort(clients, evaluation, state.key, int(state.round))).outputs
+        found = chooser.run(context, Cohort(clients, evaluation, state.key, int(state.round)))
         chosen = np.full(len(clients), -1)
-        for index, losses in found.items():
+        for index, losses in found.outputs.items():
             # NaN never wins, unless all are.
             chosen[index] = int(np.argmin(np.where(np.isnan(losses), np.inf, losses)))
-        return chosen
+        return chosen, found.counts
 
     def next_fn(state: HypClusterState, client_data: Sequence[Any]) -> LearningProcessOutput:
         clients = reusable(as_clients(client_data))
-        chosen = choose(state, clients)
+        chosen, counts = choose(state, clients)
         clusters, metrics = list(state.clusters), {}
         for cluster in range(num_clusters):
             mine = [clients[int(i)] for i in np.flatnonzero(chosen == cluster)]
             if mine:
                 clusters[cluster], metrics[str(cluster)] = inner.next(clusters[cluster], mine)
         new = HypClusterState(state.round + 1, state.key, tuple(clusters))
-        return LearningProcessOutput(new, {"clusters": metrics, "client_cluster": chosen})
+        trained = [found["clients"] for found in metrics.values()]
+        counts |= {name: sum((c[name] for c in trained), np.int32(0)) for name in ("participated", "non_finite")}
+        return LearningProcessOutput(new, {"clusters": metrics, "client_cluster": chosen, "clients": counts})
 
     def weights_of(state: HypClusterState) -> tuple[ModelWeights, ...]:
         return tuple(inner.get_model_weights(s) for s in state.clusters)

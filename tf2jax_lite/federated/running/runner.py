@@ -21,7 +21,7 @@ from tf2jax_lite.federated.process import AggregationProcess
 from . import accumulate
 from .accumulate import Accumulator
 from .buffers import Arena, ArenaPool
-from .choice import choose_way
+from .choice import can_be_batched, choose_way
 from .cohort import Client, Cohort, round_up, stack
 from .lanes import Lanes, MeshFold
 from .programs import Programs
@@ -122,10 +122,18 @@ class CohortRunner:
         return CohortResult(total, counts, outputs)
 
     def _way(self, context: Context, batch: Any, client_input: PyTree) -> str:
-        if self.execution != "auto":
+        if self.execution not in ("auto", "vmap"):
             return self.execution
         if self._chosen is None:  # once: another batch would have to be another kind of model to change it
-            way = choose_way(self.work, context, batch, client_input, alone=self.mesh is None)
+            if self.execution == "auto":
+                way = choose_way(self.work, context, batch, client_input, alone=self.mesh is None)
+            elif can_be_batched(self.work, context, batch, client_input):
+                way = "vmap"
+            else:
+                raise InputError(
+                    "client_execution='vmap' runs clients side by side, and the model calls what cannot be batched (an "
+                    "artefact's StableHLO): choose 'auto' or 'scan', or load the artefact with backend='source'"
+                )
             object.__setattr__(self, "_chosen", way)
         assert self._chosen is not None
         return self._chosen

@@ -1,0 +1,143 @@
+"""Where the clusters of HypCluster begin. Source: fedjax.algorithms.hyp_cluster.kmeans_init, a variant of k-means++."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators import SumFactory
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.compose import apply_non_trainable, as_clients, initial_weights, reusable, round_keys
+from tf2jax_lite.federated.data import BatchHParams
+from tf2jax_lite.federated.model import Model, evaluate_stats
+from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.running import Cohort, CohortRunner
+from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running.strategies import Context
+
+__all__ = ["kmeans_init", "loss_work"]
+
+PyTree = Any
+
+
+def loss_work(model: Model, clusters: bool = False) -> ClientWork:
+    """Returns the work whose output is the mean loss in evaluation mode: under the message, or the client's own input.
+
+    With ``clusters`` the message is the stacked weights of several models, and the output has shape (models,).
+    """
+    bare = Model(model.init, model.apply_for_train, model.apply_for_eval, model.train_loss, {}, model.changes)
+
+    def stats(weights: PyTree, batch: Mapping[str, Any]) -> Any:
+        return evaluate_stats(bare, weights, batch)["loss"]
+
+    def client_init(state: Any, message: PyTree, key: Any, client_input: Any) -> Any:
+        shape = (jax.tree.leaves(message)[0].shape[0],) if clusters else ()
+        return {"loss": jnp.zeros(shape), "count": jnp.float32(0), "own": client_input}
+
+    def client_step(state: Any, message: PyTree, carry: Any, batch: Mapping[str, Any]) -> Any:
+        weights = message if carry["own"] is None else carry["own"]
+        if clusters:  # one after another: what an artefact holds cannot be batched
+            each = [stats(jax.tree.map(lambda w, k=k: w[k], weights), batch) for k in range(carry["loss"].shape[0])]
+            found = jax.tree.map(lambda *values: jnp.stack(values), *each)
+        else:
+            found = stats(weights, batch)
+        count = jnp.ravel(found.weight)[0].astype(jnp.float32)
+        return {**carry, "loss": carry["loss"] + found.accum, "count": carry["count"] + count}
+
+    def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
+        return ClientResult((), jnp.float32(1), [], {}, carry["loss"] / jnp.maximum(carry["count"], 1))
+
+    return ClientWork(lambda: (), client_init, client_step, client_final)
+
+
+def _trained(work: ClientWork) -> ClientWork:
+    """Returns a work that gives each client's update as its output; nothing is aggregated."""
+
+    def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
+        result = work.client_final(state, message, carry)
+        return ClientResult((), jnp.float32(1), [], {}, (result.update, result.non_trainable))
+
+    return ClientWork(
+        work.initialize, work.client_init, work.client_step, client_final, work.advance, work.pads_batches
+    )
+
+
+def kmeans_init(
+    model: Model,
+    num_clusters: int,
+    clients: Sequence[Any],
+    client_optimizer: Any,
+    *,
+    client_batching: Batching | None = None,
+    params: Any = None,
+    key: Any = None,
+) -> list[ModelWeights]:
+    """Chooses weights for the clusters of `build_hyp_cluster`: those of clients that are far from each other.
+
+    Each client trains from the same weights. The first cluster begins as a client drawn by the key; each further one as
+    the client whose loss, under the nearest cluster so far, exceeds that under its own weights by most. A pretrained
+    model needs this: clusters that begin alike stay alike.
+
+    Args:
+      model: the model.
+      num_clusters: how many sets of weights.
+      clients: as for ``next`` of a training process; those without data, or whose training ends in NaN, are left out.
+      client_optimizer: an optax transformation.
+      client_batching: see `compose_learning_process`.
+      params: the weights that clients train from: the model's own by default.
+      key: a JAX key, 0 by default: of the first choice, shuffling, and what the model draws.
+
+    Returns:
+      The weights, for ``initialize(params=...)``.
+
+    Raises:
+      InputError: there are fewer usable clients than clusters.
+    """
+    if num_clusters < 1:
+        raise InputError(f"kmeans_init: num_clusters is at least 1, not {num_clusters}")
+    key = jax.random.key(0) if key is None else key
+    clients = reusable(as_clients(clients))
+    if len(clients) < num_clusters:  # before anything is trained
+        raise InputError(f"kmeans_init: {num_clusters} clusters need as many usable clients; there are {len(clients)}")
+    start = initial_weights(model, key, params)
+    nothing = SumFactory().create(())
+    keys = round_keys(key, jnp.int32(0))
+
+    def context(work: ClientWork, message: PyTree) -> Context:
+        return Context(work.initialize(), nothing.initialize(), message, keys.clients, keys.aggregator)
+
+    training = _trained(build_model_delta_client_work(model, client_optimizer))
+    cohort = Cohort(clients, client_batching, key)
+    changes = CohortRunner(training, nothing).run(context(training, start), cohort).outputs
+    changes = {i: c for i, c in sorted(changes.items()) if all(np.isfinite(x).all() for x in jax.tree.leaves(c))}
+    if len(changes) < num_clusters:
+        raise InputError(f"kmeans_init: {num_clusters} clusters need as many usable clients; there are {len(changes)}")
+
+    def moved(change: Any) -> ModelWeights:
+        trainable = jax.tree.map(jnp.add, start.trainable, change[0])
+        return apply_non_trainable(model, start._replace(trainable=trainable), change[1], jnp.float32(1))
+
+    candidates = [moved(change) for change in changes.values()]
+    evaluation = None if client_batching is None else BatchHParams(client_batching.batch_size)
+    measuring = loss_work(model)
+    runner = CohortRunner(measuring, nothing)
+
+    def losses(message: ModelWeights, own: Sequence[ModelWeights] | None = None) -> np.ndarray:
+        here = Cohort([clients[i] for i in changes], evaluation, key, inputs=own)
+        found = runner.run(context(measuring, message), here).outputs
+        return np.array([found[i] for i in range(len(changes))], np.float64)
+
+    best = losses(start, candidates)
+    chosen = [int(jax.random.randint(jax.random.fold_in(key, num_clusters), (), 0, len(candidates)))]
+    nearest = losses(candidates[chosen[0]])
+    while len(chosen) < num_clusters:
+        regret = np.nan_to_num(nearest - best, nan=-np.inf)
+        regret[chosen] = -np.inf
+        chosen.append(int(np.argmax(regret)))
+        nearest = np.fmin(nearest, losses(candidates[chosen[-1]]))
+    return [candidates[i] for i in chosen]
