@@ -18,6 +18,7 @@ from typing import Any
 # Half the time is compiling.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
     " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE"
 )
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -48,9 +49,55 @@ def main() -> None:
         jax.config.update("jax_compilation_cache_dir", str(options.cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    reuse_contexts()
     figures = Figures(options)
     figures.run()
     sys.exit(1 if figures.different else 0)
+
+
+BUCKETS = {
+    "1": 1,
+    "2 to 5": 5,
+    "6 to 20": 20,
+    "21 to 50": 50,
+    "51 to 100": 100,
+    "101 to 200": 200,
+    "more than 200": 1 << 60,
+}
+
+
+def bucket(size: int) -> str:
+    """Returns in which row of the table a graph of so many nodes is counted."""
+    return next(name for name, most in BUCKETS.items() if size <= most)
+
+
+MEMORY = 5 << 30  # bytes at which what is compiled is thrown away
+
+
+def resident() -> int:
+    """Returns the bytes of memory that the process takes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def reuse_contexts() -> None:
+    """Makes JAX lower a few hundred programs in one MLIR context.
+
+    A context takes milliseconds to make, as long as all else of the lowering of a small program, and eager runs lower
+    thousands of them. It keeps every type and attribute, so now and then there is a new one.
+    """
+    from jax._src.interpreters import mlir
+
+    make, uses = mlir.make_ir_context, 500
+    kept: list[Any] = []
+
+    def make_ir_context() -> Any:
+        nonlocal uses
+        if not kept or uses >= 500:
+            kept[:], uses = [make()], 0
+        uses += 1
+        return kept[0]
+
+    mlir.make_ir_context = make_ir_context
 
 
 class Figures:
@@ -61,10 +108,11 @@ class Figures:
         self.done = self.nodes = self.jitted = self.values = self.seconds = 0
         self.refused = 0
         self.seen: set[int] = set()
-        self.forget = 150
+        self.forget = 0.0
         self.different: list[list[Any]] = []
         self.explained: collections.Counter[str] = collections.Counter()
         self.ops: collections.Counter[str] = collections.Counter()
+        self.sizes: collections.Counter[str] = collections.Counter()
         if options.resume and options.json.exists():
             self.add(json.loads(options.json.read_text())["state"])
 
@@ -90,7 +138,7 @@ class Figures:
 
             @hypothesis.seed(hash((self.options.seed, self.done)))
             @hypothesis.settings(
-                max_examples=20,
+                max_examples=50,
                 phases=[hypothesis.Phase.generate],
                 database=None,
                 deadline=None,
@@ -102,10 +150,10 @@ class Figures:
                     self.one(program)
 
             one_round()
-            if len(self.seen) >= self.forget:  # thousands of compiled programs take gigabytes
-                self.forget = len(self.seen) + 150
+            if resident() > max(MEMORY, self.forget):  # thousands of compiled programs take gigabytes
                 jax.clear_caches()
                 gc.collect()
+                self.forget = resident() + MEMORY / 4
             self.seconds += time.time() - begin
             self.write()
 
@@ -126,6 +174,7 @@ class Figures:
             return
         self.done += 1
         self.nodes += program.size()
+        self.sizes[bucket(program.size())] += 1
         self.values += outcome.values
         self.jitted += outcome.jitted
         self.explained.update(outcome.explained)
@@ -147,7 +196,18 @@ class Figures:
         seen = len(set(self.ops) & set(known_ops()))
         state = {
             name: getattr(self, name)
-            for name in ("done", "nodes", "jitted", "values", "seconds", "refused", "different", "explained", "ops")
+            for name in (
+                "done",
+                "nodes",
+                "jitted",
+                "values",
+                "seconds",
+                "refused",
+                "different",
+                "explained",
+                "ops",
+                "sizes",
+            )
         }
         page = {
             "title": "Random graphs",
@@ -157,6 +217,7 @@ class Figures:
             "rows": [
                 ["graphs that TensorFlow and the converted program ran", self.done],
                 ["of these also compiled (jax.jit)", self.jitted],
+                *([f"graphs of {name} nodes", self.sizes[name]] for name in BUCKETS if self.sizes[name]),
                 ["nodes, inner ones included", self.nodes],
                 ["values compared", self.values],
                 ["registered ops met", seen],
