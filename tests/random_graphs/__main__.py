@@ -50,6 +50,7 @@ def main() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     reuse_contexts()
+    gc.set_threshold(50_000, 20, 50)  # a heap of two frameworks is much to look through
     figures = Figures(options)
     figures.run()
     sys.exit(1 if figures.different else 0)
@@ -129,8 +130,12 @@ class Figures:
         import jax
 
         from .generate import programs
+        from .material import cases
         from .programs import Program
 
+        cases()
+        gc.collect()
+        gc.freeze()
         end = time.time() + 60 * (self.options.minutes or 1e9)
         strategy = programs()
         while self.done < self.options.count and time.time() < end:

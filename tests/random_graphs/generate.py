@@ -344,7 +344,7 @@ def _variables(node: Node) -> set[str]:
 
 
 # Most are small: compiling is what takes time, and it grows with the size.
-SIZES = [*range(1, 9)] * 8 + [10, 12, 16, 20, 30, 50, 100, 200]
+SIZES = [*range(1, 9)] * 20 + [10, 12, 16, 20, 30, 50, 100, 200]
 NUMBERS = st.integers(0, 2**32 - 1)
 
 
