@@ -31,6 +31,7 @@ ROOMS = [
     "stablehlo",
     "ops",
     "ir",
+    "npz",
     "limits",
     "config",
     "errors",

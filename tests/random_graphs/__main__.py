@@ -147,7 +147,7 @@ class Figures:
                 phases=[hypothesis.Phase.generate],
                 database=None,
                 deadline=None,
-                suppress_health_check=list(hypothesis.HealthCheck),
+                suppress_health_check=[*hypothesis.HealthCheck],  # pyright: ignore[reportArgumentType]
             )
             @hypothesis.given(strategy)
             def one_round(program: Program) -> None:

@@ -17,6 +17,7 @@ from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
     Json,
     MaxConstantBytes,
+    MaxInputBytes,
     MaxNodes,
     SplitHost,
     Tag,
@@ -25,7 +26,6 @@ from .shared import (
     console,
     limits,
     print_json,
-    read_npz,
     shape_text,
     size_text,
 )
@@ -260,6 +260,7 @@ def run(
     signature: Annotated[str | None, typer.Option("--signature", help="Which function.")] = None,
     backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artefact's Python code).")] = "stablehlo",
     seed: Annotated[int, typer.Option(help="For functions that draw random numbers.")] = 0,
+    max_input_bytes: MaxInputBytes = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -270,8 +271,10 @@ def run(
     from tf2jax_lite.export import load
     from tf2jax_lite.export.files import write_file
     from tf2jax_lite.export.load import call_with_arrays, flat_results
+    from tf2jax_lite.npz import read_npz
 
-    arrays = read_npz(inputs)
+    with limits(max_input_bytes=max_input_bytes):
+        arrays = read_npz(inputs)
     fn, params = load(artefact, signature, backend=backend)
     results, _ = call_with_arrays(fn, params, arrays, rng=jax.random.key(seed))
     found = {name: np.asarray(value) for name, value in flat_results(results).items()}

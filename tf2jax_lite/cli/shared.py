@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ from tf2jax_lite.units import size_text
 __all__ = [
     "Json",
     "MaxConstantBytes",
+    "MaxInputBytes",
     "MaxNodes",
     "SplitHost",
     "Tag",
@@ -24,7 +24,6 @@ __all__ = [
     "console",
     "limits",
     "print_json",
-    "read_npz",
     "shape_text",
     "size_text",
 ]
@@ -49,6 +48,9 @@ MaxNodes = Annotated[int | None, typer.Option("--max-nodes", min=1, help="The mo
 MaxConstantBytes = Annotated[
     int | None, typer.Option("--max-constant-bytes", min=1, help="The most bytes that a graph's constants may take.")
 ]
+MaxInputBytes = Annotated[
+    int | None, typer.Option("--max-input-bytes", min=1, help="The most bytes that an .npz may take, unpacked.")
+]
 Trust = Annotated[
     list[str] | None,
     typer.Option("--trust", metavar="NAME", help="An op or file that the model may use although it is unsafe; repeat."),
@@ -56,15 +58,23 @@ Trust = Annotated[
 
 
 @contextlib.contextmanager
-def limits(max_nodes: int | None, max_constant_bytes: int | None, trust: list[str] | None = None) -> Iterator[None]:
-    """Holds the options that say how much a model may take, and do."""
+def limits(
+    max_nodes: int | None = None,
+    max_constant_bytes: int | None = None,
+    trust: list[str] | None = None,
+    max_input_bytes: int | None = None,
+) -> Iterator[None]:
+    """Holds the options that say how much a model or its inputs may take, and do."""
     from tf2jax_lite.config import override_config
 
     with contextlib.ExitStack() as stack:
-        if max_nodes is not None:
-            stack.enter_context(override_config("max_nodes", max_nodes))
-        if max_constant_bytes is not None:
-            stack.enter_context(override_config("max_constant_bytes", max_constant_bytes))
+        for name, value in (
+            ("max_nodes", max_nodes),
+            ("max_constant_bytes", max_constant_bytes),
+            ("max_input_bytes", max_input_bytes),
+        ):
+            if value is not None:
+                stack.enter_context(override_config(name, value))
         if trust:
             stack.enter_context(override_config("trusted", ",".join(trust)))
         yield
@@ -78,20 +88,3 @@ def print_json(data: Any) -> None:
 def shape_text(shape: list[int | None] | None) -> str:
     """Returns a shape with ``?`` for what is unknown."""
     return "?" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
-
-
-def read_npz(path: Path) -> dict[str, Any]:
-    """Reads arrays from an .npz file, without pickles.
-
-    Raises:
-      InputError: it is not readable.
-    """
-    import numpy as np
-
-    from tf2jax_lite.errors import InputError
-
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return {name: data[name] for name in data.files}
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not a readable .npz of arrays ({error}).") from error

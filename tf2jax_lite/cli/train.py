@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tf2jax_lite.errors import InputError
 
 from .quiet import import_tensorflow, quiet_stderr
-from .shared import Json, Tag, app, console, print_json
+from .shared import Json, MaxInputBytes, Tag, app, console, limits, print_json
 
 Artefact = Annotated[Path, typer.Argument(metavar="ARTEFACT", help="What convert has made (--train: with Dropout).")]
 Out = Annotated[Path, typer.Option("--out", help="The directory to make.")]
@@ -127,6 +127,7 @@ def finetune(
     backend: Backend = "stablehlo",
     checkpoint_dir: Checkpoints = None,
     force: Force = False,
+    max_input_bytes: MaxInputBytes = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -134,7 +135,8 @@ def finetune(
     from tf2jax_lite.training import finetune_artifact
     from tf2jax_lite.training.datasets import read_arrays
 
-    examples, held_out = read_arrays(data), None if evaluation is None else read_arrays(evaluation)
+    with limits(max_input_bytes=max_input_bytes):
+        examples, held_out = read_arrays(data), None if evaluation is None else read_arrays(evaluation)
     with _progress("epoch", epochs, not (quiet or as_json)) as step:
         report = finetune_artifact(
             artefact,
@@ -239,6 +241,7 @@ def federate(
     checkpoint_dir: Checkpoints = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Keep the state after every so many rounds.")] = 1,
     force: Force = False,
+    max_input_bytes: MaxInputBytes = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -246,7 +249,8 @@ def federate(
     from tf2jax_lite.training import federate_artifact
     from tf2jax_lite.training.datasets import open_clients, read_arrays
 
-    clients, held_out = open_clients(data, client_key), None if evaluation is None else read_arrays(evaluation)
+    with limits(max_input_bytes=max_input_bytes):
+        clients, held_out = open_clients(data, client_key), None if evaluation is None else read_arrays(evaluation)
     with _progress("round", rounds, not (quiet or as_json)) as step:
         report = federate_artifact(
             artefact,

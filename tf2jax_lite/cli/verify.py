@@ -13,6 +13,7 @@ from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
     Json,
     MaxConstantBytes,
+    MaxInputBytes,
     MaxNodes,
     SplitHost,
     Tag,
@@ -21,7 +22,6 @@ from .shared import (
     console,
     limits,
     print_json,
-    read_npz,
     shape_text,
 )
 
@@ -75,16 +75,18 @@ def verify(
     ] = False,
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
+    max_input_bytes: MaxInputBytes = None,
     trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
     import_tensorflow()
+    from tf2jax_lite.npz import read_npz
     from tf2jax_lite.verification import verify as verify_model
 
-    arrays = None if inputs is None else read_npz(inputs)
-    held = limits(max_nodes, max_constant_bytes, trust)
+    held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes)
     with held, console.status("loading", spinner="dots") as status, quiet_stderr():
+        arrays = None if inputs is None else read_npz(inputs)
         result = verify_model(
             model,
             artefact,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tf2jax_lite.federated.data import (
     SQLiteFederatedData,
     TFFHDF5FederatedData,
 )
+from tf2jax_lite.npz import read_npz
 
 __all__ = ["open_clients", "read_arrays"]
 
@@ -25,13 +25,9 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Reads an .npz of arrays, without pickles.
 
     Raises:
-      DataError: it is not readable.
+      DataError: it is not readable, or takes more than ``config.max_input_bytes``.
     """
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return {name: data[name] for name in data.files}
-    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: not a readable .npz of arrays ({error}).") from error
+    return read_npz(path, DataError)
 
 
 def open_clients(path: str | Path, client_key: str = "client_id") -> FederatedData:

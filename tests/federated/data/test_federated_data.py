@@ -395,7 +395,7 @@ def test_npz_runs_no_pickles_and_believes_no_sizes(tmp_path):
     with zipfile.ZipFile(tmp_path / "liar.npz", "w") as archive, archive.open("x.npy", "w") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)})
     stored = data.NpzFolderFederatedData(tmp_path, max_client_bytes=1 << 19)
-    for name, match in {"pickle": "no plain array", "liar": "size", "zeros": "max_client_bytes"}.items():
+    for name, match in {"pickle": "Python objects", "liar": "size", "zeros": "max_client_bytes"}.items():
         with pytest.raises(DataError, match=match):
             stored.get_client(name)
 

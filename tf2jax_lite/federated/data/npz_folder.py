@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
-
-import numpy as np
 
 from tf2jax_lite.errors import DataError, UnknownClientError
 from tf2jax_lite.federated.data.examples import check_examples
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.preprocessor import Examples
+from tf2jax_lite.npz import read_npz, shapes_in_npz
 
 __all__ = ["MAX_CLIENT_BYTES", "NpzFolderFederatedData", "npz_file_name"]
 
@@ -63,59 +59,18 @@ class NpzFolderFederatedData(FederatedData):
         return (client_id for client_id in self._names if self._contains(client_id))
 
     def _size(self, client_id: ClientId) -> int:
-        headers = self._open(client_id, data=False)
+        headers = shapes_in_npz(self._path(client_id), DataError)
         sizes = {shape[:1] for shape in headers.values()}
         if len(sizes) != 1 or () in sizes:
-            raise DataError(f"{self._where(client_id)}: the leading sizes of the arrays differ: {headers}")
+            raise DataError(f"{self._path(client_id)}: the leading sizes of the arrays differ: {headers}")
         return sizes.pop()[0]
 
     def _read(self, client_id: ClientId) -> Examples:
-        return check_examples(self._open(client_id, data=True), self._where(client_id))
+        path = self._path(client_id)
+        arrays = read_npz(path, DataError, limit=self._max_bytes, option="max_client_bytes")
+        return check_examples(arrays, str(path))
 
-    def _where(self, client_id: ClientId) -> str:
-        return f"{self.path / self._names[client_id]}"
-
-    def _open(self, client_id: ClientId, data: bool) -> dict[str, Any]:
-        """Returns the arrays, or only their shapes."""
+    def _path(self, client_id: ClientId) -> Path:
         if client_id not in self._names:
             raise UnknownClientError(f"{self!r} has no client {client_id!r}")
-        where = self._where(client_id)
-        result: dict[str, Any] = {}
-        left = self._max_bytes
-        try:
-            with zipfile.ZipFile(self.path / self._names[client_id]) as archive:
-                for member in archive.infolist():
-                    with archive.open(member) as file:
-                        shape, fortran, dtype = _header(file)
-                        count = int(np.prod(shape, dtype=object))
-                        # Only a header that tells the member's true size may decide how much memory is taken.
-                        if dtype.hasobject or file.tell() + count * dtype.itemsize != member.file_size:
-                            raise ValueError(f"{member.filename} is no plain array of the size that it announces")
-                        left -= count * dtype.itemsize
-                        if left < 0:
-                            raise ValueError(f"more than max_client_bytes={self._max_bytes}; raise it if you trust it")
-                        name = member.filename.removesuffix(".npy")
-                        result[name] = shape
-                        if data:
-                            flat = np.frombuffer(file.read(), dtype, count)
-                            result[name] = flat.reshape(shape, order="F" if fortran else "C")
-        except (
-            OSError,
-            ValueError,
-            zipfile.BadZipFile,
-            zlib.error,
-            RuntimeError,
-            EOFError,
-            NotImplementedError,
-        ) as error:
-            raise DataError(f"{where} cannot be read as a client's arrays: {error}") from error
-        return result
-
-
-def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(file)
-    raise ValueError(f"npy format {version} is unknown")
+        return self.path / self._names[client_id]

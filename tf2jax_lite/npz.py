@@ -1,0 +1,104 @@
+"""Reads .npz files of strangers: no pickles, and no more memory than the options allow.
+
+A few kilobytes of a packed .npz can hold gigabytes of zeros, and a header can announce any shape. So the header of each
+array is read first, and only one that tells the size that the archive's directory tells, too, decides how much is read.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .config import current_config
+from .errors import InputError, Tf2JaxError
+
+__all__ = ["read_npz", "shapes_in_npz"]
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,  # as 2.0, for names of fields that are not Latin
+}
+
+
+def read_npz(
+    path: str | os.PathLike[str],
+    kind: type[Tf2JaxError] = InputError,
+    *,
+    limit: int | None = None,
+    option: str = "max_input_bytes",
+) -> dict[str, np.ndarray]:
+    """Returns the arrays of a file that ``np.savez`` or ``np.savez_compressed`` wrote.
+
+    Args:
+      path: the file.
+      kind: the error that is raised.
+      limit: how many bytes the arrays may take, unpacked; ``config.max_input_bytes`` if left out.
+      option: what sets the limit, for the message.
+
+    Raises:
+      Tf2JaxError: ``kind``: it is no such file, it is damaged, an array holds Python objects, or it takes too much.
+    """
+    return _read(path, kind, limit, option, data=True)
+
+
+def shapes_in_npz(path: str | os.PathLike[str], kind: type[Tf2JaxError] = InputError) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of a file's arrays without reading them; see `read_npz`.
+
+    Raises:
+      Tf2JaxError: as `read_npz`, whatever the arrays take.
+    """
+    return _read(path, kind, 1 << 62, "", data=False)
+
+
+def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, data: bool) -> dict[str, Any]:
+    left = allowed = current_config().max_input_bytes if limit is None else limit
+    found: dict[str, Any] = {}
+    try:
+        with zipfile.ZipFile(Path(path)) as archive:
+            for member in archive.infolist():
+                with archive.open(member) as file:
+                    shape, fortran, dtype = _header(file)
+                    count = int(np.prod(shape, dtype=object))
+                    if dtype.hasobject:
+                        raise ValueError(f"{member.filename} holds Python objects")
+                    if file.tell() + count * dtype.itemsize != member.file_size:
+                        raise ValueError(f"{member.filename} is no plain array of the size that it announces")
+                    left -= count * dtype.itemsize
+                    if left < 0:
+                        raise ValueError(f"more than {option}={allowed} bytes; raise it if you trust the file")
+                    flat = _elements(file, count, dtype) if data else None
+                name = member.filename.removesuffix(".npy")
+                found[name] = shape if flat is None else flat.reshape(shape, order="F" if fortran else "C")
+    except OSError as error:
+        raise kind(f"{path}: not a readable .npz of arrays ({error.strerror or error}).") from error
+    except Exception as error:  # zipfile, zlib, lzma and numpy each have errors of their own
+        raise kind(f"{path}: not a readable .npz of arrays ({error or type(error).__name__}).") from error
+    return found
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"npy format {version} is unknown")
+    return _HEADERS[version](file)
+
+
+def _elements(file: Any, count: int, dtype: np.dtype) -> np.ndarray:
+    flat = np.empty(count, dtype)
+    if not flat.nbytes:
+        return flat
+    space = flat.view(np.uint8).data
+    done = 0
+    while done < len(space):
+        read = file.readinto(space[done:])
+        if not read:
+            raise ValueError("cut short")
+        done += read
+    if file.read(1):  # at the end, the checksum is looked at
+        raise ValueError("more bytes than announced")
+    return flat
