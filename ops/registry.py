@@ -72,6 +72,7 @@ class Op:
       elements: for ops whose results grow with the values of inputs (sizes, repeats): takes what ``fn`` takes, and
         returns the number of elements of the largest result, before anything is made; None if it cannot tell.
       source: where it was registered, as ``file:line``.
+      plain: whether a node only gives results: it reads and writes no variable, draws nothing and has no effect.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Op:
     wide: tuple[str, ...]
     elements: Callable[..., int | None] | None
     source: str
+    plain: bool
 
     @property
     def effectful(self) -> bool:
@@ -193,6 +195,7 @@ def _describe(
         wide=wide,
         elements=elements,
         source=source,
+        plain=not (needs_key or reads or writes or wide or effect),
     )
 
 

@@ -28,6 +28,8 @@ __all__ = [
     "OpaqueType",
     "TensorRef",
     "Variable",
+    "functions_in",
+    "node_like",
 ]
 
 Shape = tuple[int | None, ...] | None
@@ -106,15 +108,7 @@ class Node:
     @functools.cached_property
     def functions(self) -> tuple[FunctionRef, ...]:
         """The functions that the attributes name, but for those that only describe the node (``_...``)."""
-        found: list[FunctionRef] = []
-        for name, value in self.attrs.items():
-            if name[:1] != "_":
-                kind = type(value)
-                if kind is FunctionRef:
-                    found.append(value)
-                elif kind is list:
-                    found.extend(item for item in value if isinstance(item, FunctionRef))
-        return tuple(found)
+        return functions_in(self.attrs)
 
     def __str__(self) -> str:
         shown = {k: v for k, v in self.attrs.items() if k not in self.implied and not k.startswith("_")}
@@ -122,6 +116,37 @@ class Node:
         inputs = ", ".join([*map(str, self.inputs), *(f"^{c}" for c in self.control)])
         outputs = ", ".join(str(d) for d in self.output_dtypes)
         return f"{self.name} = {self.op}({inputs}){{{attrs}}} -> ({outputs})"
+
+
+def functions_in(attrs: Mapping[str, Any]) -> tuple[FunctionRef, ...]:
+    """Returns what `Node.functions` is for these attributes."""
+    found: list[FunctionRef] = []
+    for name, value in attrs.items():
+        if name[:1] != "_":
+            kind = type(value)
+            if kind is FunctionRef:
+                found.append(value)
+            elif kind is list:
+                found.extend(item for item in value if isinstance(item, FunctionRef))
+    return tuple(found)
+
+
+def node_like(
+    fields: Mapping[str, Any], name: str, inputs: tuple[TensorRef, ...], control: tuple[str, ...] = ()
+) -> Node:
+    """Returns a node of a form that many share, without the cost of `Node`'s own constructor.
+
+    Args:
+      fields: all of `Node`'s fields but for the further arguments here, and ``functions``.
+      name: its name.
+      inputs: its data inputs.
+      control: names of nodes that must have run before.
+    """
+    node = object.__new__(Node)
+    own = node.__dict__
+    own.update(fields)
+    own["name"], own["inputs"], own["control"] = name, inputs, control
+    return node
 
 
 def _short(value: Any) -> str:
@@ -175,6 +200,16 @@ class Function:
     control_outputs: tuple[str, ...] = ()
     attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @functools.cached_property
+    def ops(self) -> frozenset[str]:
+        """The ops of its nodes."""
+        return frozenset([node.op for node in self.nodes])
+
+    @functools.cached_property
+    def callers(self) -> tuple[Node, ...]:
+        """Its nodes that name functions."""
+        return tuple([node for node in self.nodes if node.functions])
+
     def __str__(self) -> str:
         args = ", ".join(f"{a.name}: {a.dtype}{'' if a.shape is None else list(a.shape)}" for a in self.args)
         lines = [f"func {self.name}({args}):", *(f"  {node}" for node in self.nodes)]
@@ -189,6 +224,11 @@ class Graph:
     main: Function
     functions: Mapping[str, Function]
     captures: tuple[Capture, ...] = ()
+
+    @functools.cached_property
+    def ops(self) -> frozenset[str]:
+        """The ops of all nodes."""
+        return self.main.ops.union(*[function.ops for function in self.functions.values()])
 
     def walk(self) -> Iterator[tuple[Function, Node]]:
         """Yields every node with its function, the main function first."""

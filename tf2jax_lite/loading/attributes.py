@@ -35,6 +35,15 @@ _PLAIN = {
 }
 
 
+# Fields where a scalar of these types stands if it is not given as bytes.
+_SCALARS = {
+    tf.float32.as_datatype_enum: "float_val",
+    tf.float64.as_datatype_enum: "double_val",
+    tf.int32.as_datatype_enum: "int_val",
+    tf.int64.as_datatype_enum: "int64_val",
+}
+
+
 def tensor_of(proto: Any) -> np.ndarray:
     """Returns a TensorProto as a numpy array (strings as an object array of bytes).
 
@@ -47,6 +56,10 @@ def tensor_of(proto: Any) -> np.ndarray:
     try:
         if content:
             return np.frombuffer(content, plain).reshape([dim.size for dim in proto.tensor_shape.dim])
+        if proto.dtype in _SCALARS and not proto.tensor_shape.dim:
+            numbers = getattr(proto, _SCALARS[proto.dtype])
+            if len(numbers) == 1:
+                return np.array(numbers[0], plain)
         value = tf.make_ndarray(proto)
     except (ValueError, TypeError, IndexError, OverflowError, KeyError, AttributeError) as error:
         raise InvalidModelError(f"a constant's contents do not fit its dtype and shape: {error}") from error

@@ -19,6 +19,9 @@ _WRITE = frozenset({"LookupTableInsert", "LookupTableImport", "LookupTableRemove
 
 def table_dtypes(main: ir.Function, functions: Mapping[str, ir.Function]) -> list[tuple[Any, Any]]:
     """Returns the dtypes of keys and values with which a graph looks things up: a handle does not say its table's."""
+    ops = main.ops.union(*[function.ops for function in functions.values()])
+    if not ops & _FIND:
+        return []
     nodes = [node for function in (main, *functions.values()) for node in function.nodes]
     if any(node.op.removesuffix("V2") in _WRITE for node in nodes):
         return []  # contents that change while the function runs could not be read now

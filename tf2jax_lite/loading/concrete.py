@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import func_graph as tf_func_graph
+from tensorflow.python.ops import gen_resource_variable_ops as resource_ops
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import get_config
@@ -253,14 +254,15 @@ def _captures(
     taken: dict[str, int] = {}
     known: dict[int, Any] = {}
     captures = []
-    for offset, tensor in enumerate(captured):
-        try:
-            value: Any = _capture(tensor, by_handle, known, taken, read_values, tables or [])
-        except UnsupportedError as error:
-            if not opaque:
-                raise
-            value = Opaque(str(error))
-        captures.append(ir.Capture(count + offset, value))
+    with tf.init_scope():  # variables are read here, as conversion may run while a function is being traced
+        for offset, tensor in enumerate(captured):
+            try:
+                value: Any = _capture(tensor, by_handle, known, taken, read_values, tables or [])
+            except UnsupportedError as error:
+                if not opaque:
+                    raise
+                value = Opaque(str(error))
+            captures.append(ir.Capture(count + offset, value))
     return tuple(captures)
 
 
@@ -346,11 +348,12 @@ def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bo
 def _read(handle: Any, dtype: Any) -> np.ndarray:
     """Returns a variable's value; floating ones read-only and without a copy where numpy knows the dtype.
 
+    Called under ``tf.init_scope``.
+
     An assignment in TensorFlow makes a new buffer if somebody else holds the old one. Some kernels that advance the
     state of a random generator, an integer variable, do not (StatefulRandomBinomial): integers are copied.
     """
-    with tf.init_scope():
-        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+    value = resource_ops.read_variable_op(handle, dtype)
     if not (dtype.is_floating or dtype.is_complex):
         return value.numpy()
     try:

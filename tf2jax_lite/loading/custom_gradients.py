@@ -256,7 +256,7 @@ def _reachable(graph: ir.Graph) -> set[str]:
     found: set[str] = set()
     pending = [graph.main]
     while pending:
-        for node in pending.pop().nodes:
+        for node in pending.pop().callers:
             for ref in node.functions:
                 if ref.name not in found and ref.name in graph.functions:
                     found.add(ref.name)

@@ -14,6 +14,7 @@ from tf2jax_lite.passes.call_tree import check_calls
 
 from . import attributes, dtypes, op_defs
 from .graph_size import check_graph_size
+from .node_forms import Form, form_of, recorded_shapes
 
 
 def load_library(library: Any, known: Collection[str] = ()) -> dict[str, ir.Function]:
@@ -123,18 +124,10 @@ def fed(proto: Any, index: int) -> ir.Argument:
     types = [dtype for arg in definition.outputs for dtype in arg.types(attrs, proto.name)] if definition else []
     if definition is not None and index >= len(types):
         raise InvalidModelError(f"node {proto.name!r} ({proto.op}) has {len(types)} output(s); {index} is to be fed.")
-    recorded = _recorded_shapes(attrs) or ()
+    recorded = recorded_shapes(attrs) or ()
     shape = attrs.get("shape") if "Placeholder" in proto.op else recorded[index] if index < len(recorded) else None
     name = f"{proto.name}:{index}" if index or len(types) > 1 else proto.name
     return ir.Argument(name, types[index] if types else np.dtype(np.float32), shape)
-
-
-def _recorded_shapes(attrs: Mapping[str, Any]) -> list[ir.Shape] | None:
-    """Returns the shapes that a node's writer recorded, if they are shapes: no OpDef says what the attribute is."""
-    recorded = attrs.get("_output_shapes")
-    if not isinstance(recorded, list) or not all(s is None or isinstance(s, tuple) for s in recorded):
-        return None
-    return recorded
 
 
 # Nodes of an op that this TensorFlow does not know: they are refused when something needs them.
@@ -159,18 +152,18 @@ class _Builder:
             self._protos[proto.name] = proto
         self._known = self._protos.keys() | args
         self._counts = dict.fromkeys(args, 1)  # of outputs, where that is known
-        self._attrs: dict[str, dict[str, Any]] = {}
-        self._offsets: dict[str, dict[str, int]] = {}
+        self._forms: dict[str, Form] = {}
+        self._refs: dict[str, ir.TensorRef] = {}  # by how they are written
 
     def nodes(self) -> tuple[ir.Node, ...]:
-        parsed = {name: self._node(proto) for name, proto in self._protos.items() if name not in self._args}
+        parsed = {name: self._node(name, proto) for name, proto in self._protos.items() if name not in self._args}
+        counts = self._counts
         for name, node in parsed.items():
-            if node.output_dtypes or op_defs.definition(node.op) is not None:
-                self._counts[name] = len(node.output_dtypes)
-        for node in parsed.values():
-            for ref in node.inputs:
-                if ref.index >= self._counts.get(ref.node, _UNKNOWN_COUNT):
-                    self.check_output(ref)
+            if node.output_dtypes or self._forms[name].known:
+                counts[name] = len(node.output_dtypes)
+        for ref in self._refs.values():
+            if ref.index >= counts.get(ref.node, _UNKNOWN_COUNT):
+                self.check_output(ref)
         return _topological_order(self._name, parsed)
 
     def check_output(self, ref: ir.TensorRef) -> ir.TensorRef:
@@ -219,76 +212,44 @@ class _Builder:
             )
         return ir.TensorRef(node, offsets[rest[0]] + index)
 
-    def _node_attrs(self, name: str) -> dict[str, Any]:
-        if name not in self._attrs:
+    def _form(self, name: str) -> Form:
+        form = self._forms.get(name)
+        if form is None:
             proto = self._protos[name]
             try:
-                self._attrs[name] = op_defs.read_attrs(proto)
+                form = self._forms[name] = form_of(proto)
             except InvalidModelError as error:
-                raise InvalidModelError(f"node {name!r} in {self._name!r}: {error}") from error
-        return self._attrs[name]
+                raise InvalidModelError(f"node {name!r} ({proto.op}) in {self._name!r}: {error}") from error
+        return form
 
     def _output_offsets(self, name: str) -> dict[str, int]:
-        if name not in self._offsets:
-            proto = self._protos[name]
-            definition = op_defs.definition(proto.op)
-            offsets: dict[str, int] = {}
-            if definition is not None:
-                total = 0
-                for arg in definition.outputs:
-                    offsets[arg.name] = total
-                    try:
-                        total += len(arg.types(self._node_attrs(name)))
-                    except InvalidModelError as error:
-                        raise InvalidModelError(f"node {name!r} in {self._name!r}: {error}") from error
-            elif proto.op in self._signatures:
-                offsets = {arg.name: i for i, arg in enumerate(self._signatures[proto.op].output_arg)}
-            self._offsets[name] = offsets
-        return self._offsets[name]
+        form = self._form(name)
+        signature = None if form.known else self._signatures.get(form.op)
+        if signature is not None:
+            return {arg.name: i for i, arg in enumerate(signature.output_arg)}
+        return form.offsets
 
-    def _node(self, proto: Any) -> ir.Node:
-        name, op = proto.name, proto.op
+    def _node(self, name: str, proto: Any) -> ir.Node:
         data: list[ir.TensorRef] = []
-        control: list[str] = []
-        read = self.graph_ref if self._graph_style else self.function_ref
+        control: tuple[str, ...] = ()
+        refs = self._refs
         for text in proto.input:
-            if text[:1] == "^":
-                if text[1:] not in self._cut:
-                    control.append(self.check_node(text[1:]))
-            else:
-                data.append(read(text))
-        attrs = self._node_attrs(name)
-        definition = op_defs.definition(op)
-        if definition is None:
-            return self._foreign_node(proto, tuple(data), tuple(control), attrs)
-        try:
-            groups = definition.plain_groups
-            if groups is None:
-                groups = tuple(len(arg.types(attrs)) if arg.is_list else None for arg in definition.inputs)
-            output_dtypes: list[ir.DType] = []
-            for arg in definition.outputs:
-                output_dtypes += arg.types(attrs)
-        except InvalidModelError as error:
-            raise InvalidModelError(f"node {name!r} ({op}) in {self._name!r}: {error}") from error
-        expected = sum([1 if group is None else group for group in groups])
-        if expected != len(data):
+            ref = refs.get(text)
+            if ref is None:
+                if text[:1] == "^":
+                    if text[1:] not in self._cut:
+                        control = (*control, self.check_node(text[1:]))
+                    continue
+                ref = refs[text] = self.graph_ref(text) if self._graph_style else self.function_ref(text)
+            data.append(ref)
+        form = self._form(name)
+        if not form.known:
+            return self._foreign_node(proto, tuple(data), control, form.attrs)
+        if form.expected != len(data):
             raise InvalidModelError(
-                f"node {name!r} ({op}) in {self._name!r}: expected {expected} inputs, found {len(data)}."
+                f"node {name!r} ({form.op}) in {self._name!r}: expected {form.expected} inputs, found {len(data)}."
             )
-        recorded = _recorded_shapes(attrs)
-        return ir.Node(
-            name,
-            op,
-            tuple(data),
-            groups,
-            tuple(control),
-            attrs,
-            definition.implied,
-            definition.input_types,
-            tuple(output_dtypes),
-            tuple(recorded) if recorded else None,
-            stateful=definition.stateful,
-        )
+        return ir.node_like(form.fields, name, tuple(data), control)
 
     def _foreign_node(
         self, proto: Any, data: tuple[ir.TensorRef, ...], control: tuple[str, ...], attrs: dict[str, Any]
@@ -359,19 +320,30 @@ def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, .
 
     A TF1 loop is a cycle through a NextIteration node into a Merge; that one back edge is not an ordering.
     """
-    if _is_ordered(nodes):
-        return tuple(nodes.values())
-    needs = {
-        node.name: [
-            source
-            for source in dict.fromkeys([*(ref.node for ref in node.inputs), *node.control])
-            if source in nodes and not (node.op in _MERGES and nodes[source].op in _BACK_EDGES)
-        ]
-        for node in nodes.values()
-    }
     ordered: list[ir.Node] = []
     state: dict[str, int] = {}
-    for root in nodes:
+
+    def needs(node: ir.Node) -> list[str]:
+        """What is still to come before a node, or is on its way and so closes a cycle."""
+        merges = node.op in _MERGES
+        return [
+            source
+            for source in dict.fromkeys([*[ref.node for ref in node.inputs], *node.control])
+            if state.get(source) != 2 and source in nodes and not (merges and nodes[source].op in _BACK_EDGES)
+        ]
+
+    for root, node in nodes.items():
+        if root in state:
+            continue
+        # Most nodes stand after what they need already, as TensorFlow writes those of functions.
+        for ref in node.inputs:
+            if state.get(ref.node) != 2 and ref.node in nodes:
+                break
+        else:
+            if not node.control or not needs(node):
+                state[root] = 2
+                ordered.append(node)
+                continue
         stack = [root]
         while stack:
             current = stack[-1]
@@ -384,26 +356,11 @@ def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, .
                 stack.pop()
                 continue
             state[current] = 1
-            for source in reversed(needs[current]):
+            for source in reversed(needs(nodes[current])):
                 if state.get(source) == 1:
                     raise InvalidModelError(f"function {name!r}: nodes {source!r} and {current!r} are on a cycle.")
-                if source not in state:
-                    stack.append(source)
+                stack.append(source)
     return tuple(ordered)
-
-
-def _is_ordered(nodes: dict[str, ir.Node]) -> bool:
-    """Whether nodes stand in order already, as TensorFlow writes those of functions."""
-    ahead = set(nodes)
-    for name, node in nodes.items():
-        for ref in node.inputs:
-            if ref.node in ahead:
-                return False
-        for source in node.control:
-            if source in ahead:
-                return False
-        ahead.discard(name)
-    return True
 
 
 # The two structural facts of control flow v1 that the order of nodes depends on.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tf2jax_lite.config import current_config
 from tf2jax_lite.errors import InvalidModelError, LimitError, UnsupportedError
@@ -12,7 +13,12 @@ from tf2jax_lite.limits import check_bytes
 
 from . import dtypes
 
-__all__ = ["check_graph_size", "tensor_bytes"]
+__all__ = ["check_graph_size", "plain_bytes", "tensor_bytes"]
+
+
+_ITEM_SIZES = {
+    dtype.as_datatype_enum: dtype.size for dtype in (tf.float32, tf.float64, tf.float16, tf.int32, tf.int64, tf.bool)
+}
 
 
 def check_graph_size(graph: Any, where: str) -> None:
@@ -35,8 +41,12 @@ def check_graph_size(graph: Any, where: str) -> None:
     total = 0
     for protos in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in protos:
-            if node.op == "Const" and "value" in node.attr:
-                total += tensor_bytes(node.attr["value"].tensor, f"{where}: constant {node.name!r}")
+            if node.op == "Const" and "value" in (attrs := node.attr):
+                tensor = attrs["value"].tensor
+                size = plain_bytes(tensor)
+                if size is None or size > config.max_constant_bytes:
+                    size = tensor_bytes(tensor, f"{where}: constant {node.name!r}")
+                total += size
                 if total > config.max_constant_bytes:
                     raise LimitError(
                         f"{where}: the constants up to {node.name!r} take {total} bytes together; max_constant_bytes "
@@ -44,13 +54,33 @@ def check_graph_size(graph: Any, where: str) -> None:
                     )
 
 
+def plain_bytes(proto: Any) -> int | None:
+    """Returns what `tensor_bytes` does for a TensorProto without anything odd in it; None for others."""
+    size = _ITEM_SIZES.get(proto.dtype)
+    shape = proto.tensor_shape
+    if size is None or shape.unknown_rank:
+        return None
+    for dim in shape.dim:
+        if dim.size < 0:
+            return None
+        size *= dim.size
+    return size
+
+
 def tensor_bytes(proto: Any, what: str) -> int:
     """Returns how many bytes a TensorProto's array takes, as it declares.
+
+    Args:
+      proto: the TensorProto.
+      what: what the error calls it.
 
     Raises:
       InvalidModelError: its shape is not known.
       LimitError: ``config.max_constant_bytes`` allows less.
     """
+    plain = plain_bytes(proto)
+    if plain is not None and plain <= current_config().max_constant_bytes:
+        return plain
     if proto.tensor_shape.unknown_rank:
         raise InvalidModelError(f"{what} has a shape of unknown rank.")
     try:

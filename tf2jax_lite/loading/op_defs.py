@@ -63,7 +63,7 @@ class Definition:
     """An OpDef, read once.
 
     ``plain_groups`` are the groups of inputs (see `ir.Node`) where no attribute sizes any of them, else None. ``kinds``
-    says for each attribute which field of an AttrValue holds it.
+    says for each attribute which field of an AttrValue holds it. ``tensors`` are those that hold a tensor.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Definition:
     stateful: bool
     plain_groups: tuple[None, ...] | None
     kinds: dict[str, str]
+    tensors: tuple[str, ...]
 
 
 # Kinds of attributes whose field in an AttrValue has another name.
@@ -108,6 +109,7 @@ def definition(op: str) -> Definition | None:
         stateful=proto.is_stateful,
         plain_groups=None if any(arg.is_list for arg in inputs) else (None,) * len(inputs),
         kinds={str(a.name): _field(str(a.type)) for a in proto.attr},
+        tensors=tuple(str(a.name) for a in proto.attr if a.type == "tensor"),
     )
 
 
@@ -119,7 +121,9 @@ def read_attrs(proto: Any) -> dict[str, Any]:
     """
     found = definition(proto.op)
     attrs, kinds = (found.defaults.copy(), found.kinds) if found else ({}, {})
-    for key, value in proto.attr.items():
+    written = proto.attr
+    for key in written:
+        value = written[key]
         kind, expected = value.WhichOneof("value"), kinds.get(key)
         if expected is None or kind == expected or kind == "placeholder":
             attrs[key] = attributes.value_of(value)

@@ -57,8 +57,12 @@ class Step:
     kwargs: Mapping[str, Any]
     functions: Mapping[str, Any]  # attributes that name functions, to be made callables
     release: tuple[int, ...]
-    stable_id: int
     dtypes: tuple[np.dtype | None, ...]
+
+    @property
+    def stable_id(self) -> int:
+        """What tells the node's random key from others'."""
+        return stable_id(self.node.name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,36 +95,33 @@ def make_plan(
     first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
     size = len(first)
     steps: list[Step] = []
-    statics: dict[tuple[str, int], tuple[bool, ...]] = {}
+    # Many nodes share their attributes and dtypes (see `loading.node_forms`): these objects, all alive, are looked at
+    # once.
+    forms: dict[tuple[str, int, int, int], tuple[registry.Op, Any, Any, tuple[bool, ...]]] = {}
+    arrays: dict[int, tuple[np.dtype | None, ...]] = {}
     for node in nodes:
-        entry = ops[node.op]
-        count = len(node.output_dtypes)
-        first[node.name] = size
-        kwargs, functions = node_kwargs(node, entry, function.name)
-        for name in entry.options:
-            kwargs[name] = getattr(config, name)
-        if entry.dynamic_shape:
-            kwargs["bound"] = config.dynamic_shape_bound or None
-        groups = len(node.groups)
-        static = statics.get((node.op, groups))
-        if static is None:
+        dtypes = arrays.get(id(node.output_dtypes))
+        if dtypes is None:
+            dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
+            arrays[id(node.output_dtypes)] = dtypes
+        key = (node.op, id(node.attrs), id(node.implied), len(node.groups))
+        form = forms.get(key)
+        if form is None:
+            entry = ops[node.op]
+            kwargs, functions = node_kwargs(node, entry, function.name)
+            for name in entry.options:
+                kwargs[name] = getattr(config, name)
+            if entry.dynamic_shape:
+                kwargs["bound"] = config.dynamic_shape_bound or None
             names = entry.inputs
-            static = tuple(i < len(names) and names[i] in entry.static for i in range(groups))
-            statics[node.op, groups] = static
-        steps.append(
-            Step(
-                node,
-                entry,
-                tuple([first[ref.node] + ref.index for ref in node.inputs]),
-                tuple(range(size, size + count)),
-                static,
-                kwargs,
-                functions,
-                (),
-                stable_id(node.name),
-                tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes]),
-            )
-        )
+            static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
+            form = forms[key] = (entry, kwargs, functions, static)
+        entry, kwargs, functions, static = form
+        count = len(dtypes)
+        first[node.name] = size
+        inputs = tuple([first[ref.node] + ref.index for ref in node.inputs])
+        outputs_of = (size,) if count == 1 else tuple(range(size, size + count))
+        steps.append(Step(node, entry, inputs, outputs_of, static, kwargs, functions, (), dtypes))
         size += count
     wanted = function.outputs if outputs is None else outputs
     inside = [str(ref) for ref in wanted if ref.node not in first]
@@ -132,9 +133,10 @@ def make_plan(
     results = tuple([first[ref.node] + ref.index for ref in wanted])
     keep = set(results)
     for step in reversed(steps):
-        used = [slot for slot in dict.fromkeys((*step.inputs, *step.outputs)) if slot not in keep]
-        step.release = tuple(used)
-        keep.update(used)
+        used = [slot for slot in (*step.inputs, *step.outputs) if slot not in keep]
+        if used:
+            step.release = tuple(dict.fromkeys(used))
+            keep.update(used)
     return Plan(function, tuple(steps), size, results)
 
 

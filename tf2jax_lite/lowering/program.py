@@ -49,7 +49,12 @@ class Program:
             self._ops.update(self._compiled)
         self._effects = Summaries(graph.functions, self._ops, unknown=config.raise_on_lost_effect)
         # TensorFlow runs every stateful node of a function whose name is an op.
-        self._whole = {n.attrs["f"].name for _, n in graph.walk() if "_by_name" in n.attrs and "f" in n.attrs}
+        self._whole = {
+            n.attrs["f"].name
+            for function in (graph.main, *graph.functions.values())
+            for n in function.callers
+            if "_by_name" in n.attrs and "f" in n.attrs
+        }
         self._lock = threading.RLock()
         self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None, bool], Plan] = {}
         self._live: dict[str, tuple[ir.Node, ...]] = {}

@@ -35,7 +35,7 @@ def check_calls(graph: ir.Graph, *, everything: bool = False) -> None:
         if function.name in callees and function is not graph.main:
             continue
         key = "" if function is graph.main else function.name
-        callees[key] = [ref.name for node in function.nodes for ref in node.functions]
+        callees[key] = [ref.name for node in function.callers for ref in node.functions]
         sizes[key] = len(function.nodes)
         pending += [graph.functions[n] for n in callees[key] if n in graph.functions and n not in callees]
     _check(callees, sizes, current_config().max_nodes)

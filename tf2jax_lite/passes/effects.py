@@ -71,8 +71,11 @@ class Summaries:
     def effectful(self, node: ir.Node) -> bool:
         """Whether running a node changes something besides its results."""
         entry = self._ops.get(node.op)
-        if entry is not None and entry.effectful:
-            return True
+        if entry is not None:
+            if entry.plain and not node.functions:
+                return False
+            if entry.effectful:
+                return True
         if self._unknown and self.changes_unknown(node):
             return True
         return any(self.of_name(ref.name) for ref in node.functions)
@@ -105,6 +108,8 @@ class Summaries:
         for node in function.nodes:
             entry = self._ops.get(node.op)
             if entry is not None:
+                if entry.plain and not node.functions:
+                    continue
                 effect = effect or entry.effect
                 needs_key = needs_key or entry.draws(node.attrs)
                 read: set[Target] = set()

@@ -25,6 +25,8 @@ def infer_relu(graph: ir.Graph, config: Config) -> ir.Graph:
 
 
 def _rewrite(function: ir.Function) -> ir.Function:
+    if "Maximum" not in function.ops:
+        return function
     nodes = {node.name: node for node in function.nodes}
 
     def is_zero(ref: ir.TensorRef) -> bool:

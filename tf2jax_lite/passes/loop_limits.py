@@ -37,7 +37,7 @@ class _Splitter:
 
     def function(self, function: ir.Function) -> ir.Function:
         """Returns a function with its loops changed; what they call anew is in ``made``."""
-        if not any("cond" in node.attrs and "body" in node.attrs for node in function.nodes):
+        if not any("cond" in node.attrs and "body" in node.attrs for node in function.callers):
             return function
         outside = {node.name: node for node in function.nodes}
         nodes = [self._loop(node, outside) for node in function.nodes]

@@ -64,7 +64,8 @@ def _closure(roots: Iterable[str], nodes: dict[str, ir.Node], *, control: bool) 
         node = nodes.get(name)
         if node is not None:
             for ref in node.inputs:
-                stack.append(ref.node)
+                if ref.node not in seen:
+                    stack.append(ref.node)
             if control:
                 stack.extend(node.control)
     return seen

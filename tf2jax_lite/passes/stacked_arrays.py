@@ -17,12 +17,14 @@ __all__ = ["stack_arrays"]
 
 def stack_arrays(graph: ir.Graph) -> ir.Graph:
     """Returns the graph with a ``_TensorArrayStack`` for each gather of all elements of an array."""
+    if "TensorArrayGatherV3" not in graph.ops:
+        return graph
     functions = {name: _stacked(function) for name, function in graph.functions.items()}
     return dataclasses.replace(graph, main=_stacked(graph.main), functions=functions)
 
 
 def _stacked(function: ir.Function) -> ir.Function:
-    if not any(node.op == "TensorArrayGatherV3" for node in function.nodes):
+    if "TensorArrayGatherV3" not in function.ops:
         return function
     nodes = {node.name: node for node in function.nodes}
 

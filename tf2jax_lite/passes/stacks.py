@@ -25,7 +25,7 @@ def stacks_as_lists(graph: ir.Graph) -> ir.Graph:
     Raises:
       UnsupportedError: a function that pushes or pops gets one stack as two arguments.
     """
-    if not any(node.op == "StackV2" for _, node in graph.walk()):
+    if "StackV2" not in graph.ops:
         return graph
     rewriter = _Rewriter(graph)
     main = rewriter.function(graph.main, ())

@@ -36,7 +36,7 @@ def functionalize(graph: ir.Graph) -> ir.Graph:
     Raises:
       UnsupportedError: the control flow has no such form; the message names frame, nodes and reason.
     """
-    if not any(node.op in OPS for _, node in graph.walk()):
+    if not OPS & graph.ops:
         return graph
     library = Library([*graph.functions, graph.main.name])
     summaries = Summaries(collections.ChainMap(library.functions, dict(graph.functions)), registry.known_ops())
@@ -49,7 +49,7 @@ def functionalize(graph: ir.Graph) -> ir.Graph:
 
 
 def _function(library: Library, summaries: Summaries, function: ir.Function) -> ir.Function:
-    if not any(node.op in OPS for node in function.nodes):
+    if not OPS & function.ops:
         return function
     nodes = [_plain(node) for node in _reached(function)]
     root = find_frames(function.name, nodes)
