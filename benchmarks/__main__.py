@@ -10,7 +10,7 @@ import platform
 import sys
 from typing import Any
 
-from . import models
+from . import models, timing
 
 SUITES = ("run", "train", "convert", "artefact", "memory", "spelling")
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
@@ -24,6 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--batch", default="1,8", help="comma separated batch sizes; train takes the last")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of turns for each model")
+    parser.add_argument("--around", help="a command run as `CMD begin PID` before and `CMD end PID` after each timing")
     parser.add_argument("--peer", help="a directory to import tf2jax from")
     parser.add_argument("--no-xla", action="store_true", help="leave out TensorFlow with jit_compile=True")
     parser.add_argument("--json", help="append the records to this file, one JSON object a line")
@@ -78,6 +79,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     unknown = [n for n in options.models.split(",") if n not in models.MODELS]
     if unknown:
         sys.exit(f"no model {unknown[0]!r}; there are {', '.join(models.MODELS)}")
+    if options.around:
+        os.environ[timing.AROUND] = options.around
     found = []
     for suite in options.suite.split(","):
         for record in _records(suite, options):

@@ -64,9 +64,14 @@ def _transformer(keras: Any, x: Any, depth: int, width: int, heads: int, **call:
 
 
 def _positions(keras: Any, x: Any) -> Any:
-    length, width = x.shape[1:]
-    table = keras.layers.Embedding(length, width)
-    return x + table(keras.ops.arange(length, dtype="int32"))
+    class Positions(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.table = self.add_weight(shape=shape[1:], initializer="normal", name="table")
+
+        def call(self, x: Any) -> Any:
+            return x + self.table
+
+    return Positions()(x)
 
 
 def _vit(keras: Any, size: str) -> Any:
