@@ -287,6 +287,32 @@ def test_kmeans():
     np.testing.assert_allclose(state.weights, w)
 
 
+def agnostic(**options):
+    return build_agnostic_fed_avg(
+        model(),
+        optax.sgd(LR),
+        init_domain_weights=[1, 1],
+        init_domain_window=[[1, 1]],
+        client_batching=BATCHING,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (agnostic, r"no 'domain_id' \(domain_id_key\); it has \['x', 'y'\]"),
+        (lambda: agnostic(domain_id_key="x"), r"'x' holds integers \(n,\)"),
+        (lambda: build_fed_kmeans(3, (6,), data_key="z", client_batching=BATCHING), r"no 'z' \(data_key\)"),
+        (lambda: build_fed_kmeans(3, (2, 3), client_batching=BATCHING), r"shape \(6,\), and data_shape is \(2, 3\)"),
+    ],
+)
+def test_batches_that_lack_what_is_needed(build, says):
+    process = build()
+    with pytest.raises(InputError, match=says):
+        process.next(process.initialize(), data(CLIENTS[:1]))
+
+
 def test_learning_rate_by_round():
     p = zeros()
     for r, clients in enumerate(ROUNDS):

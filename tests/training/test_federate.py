@@ -22,6 +22,7 @@ from .conftest import make_examples
 
 TEST = make_examples(60, 1)
 CLIENTS = {f"c{i}": make_examples(8 + 3 * i, 10 + i) for i in range(6)}
+NAN = float("nan")
 OPTIONS = {"loss": "sparse_categorical_crossentropy", "rounds": 3, "clients_per_round": 3, "batch_size": 8}
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 Y = (X @ [[1.0], [-2.0], [0.5]]).astype(np.float32)
@@ -137,6 +138,13 @@ def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         ({"algorithm": "scaffold", "client_optimizer": "adam"}, InputError, "step with sgd"),
         ({"algorithm": "scaffold", "client_decay": 0.9}, InputError, "client_decay does not go with scaffold"),
         ({"client_decay": 0.0}, InputError, "client_decay is above 0"),
+        ({"client_decay": NAN}, InputError, "client_decay is above 0"),
+        ({"algorithm": "mime", "server_learning_rate": NAN}, InputError, "finite numbers above 0, not nan"),
+        ({"algorithm": "scaffold", "server_learning_rate": -1.0}, InputError, "finite numbers above 0, not -1"),
+        ({"algorithm": "fed_prox", "proximal_strength": NAN}, InputError, "proximal_strength is 0 or more"),
+        ({"clip_norm": NAN}, InputError, "norm"),
+        ({"zeroing_norm": NAN}, InputError, "norm"),
+        ({"aggregator": "dp", "noise_multiplier": NAN}, InputError, "noise_multiplier"),
         ({"aggregator_options": {"bound": 1.0}}, InputError, "without an aggregator"),
         ({"aggregator": "krum", "aggregator_options": {"f": 1}}, InputError, "krum has no option 'f'; it has"),
         ({"aggregator": "krum", "aggregator_options": {"num_byzantine": "x"}}, InputError, "is like 0, not 'x'"),

@@ -172,7 +172,8 @@ def finetune(
 def federate(
     artefact: Artefact,
     data: Annotated[
-        Path, typer.Option("--data", help="Clients: SQLite, a folder of .npz, TFF's .h5, or an .npz with client_id.")
+        Path,
+        typer.Option("--data", help="Clients: SQLite (ours or TFF's), a folder of .npz, .h5, or .npz with client_id."),
     ],
     out: Out,
     loss: Loss = "sparse_categorical_crossentropy",
@@ -233,6 +234,9 @@ def federate(
     from_logits: Logits = None,
     label: Label = "y",
     client_key: Annotated[str, typer.Option(help="Of an .npz, the array of whose each example is.")] = "client_id",
+    split: Annotated[
+        str | None, typer.Option(help="Of TFF's SQLite, the split to train on; train if there is one.")
+    ] = None,
     output: Output = None,
     signature: Signature = None,
     train_signature: TrainSignature = None,
@@ -249,8 +253,7 @@ def federate(
     from tf2jax_lite.training import federate_artifact
     from tf2jax_lite.training.datasets import open_clients, read_arrays
 
-    with limits(max_input_bytes=max_input_bytes):
-        clients, held_out = open_clients(data, client_key), None if evaluation is None else read_arrays(evaluation)
+    clients, held_out = open_clients(data, client_key, split), None if evaluation is None else read_arrays(evaluation)
     with _progress("round", rounds, not (quiet or as_json)) as step:
         report = federate_artifact(
             artefact,

@@ -6,6 +6,7 @@ Sources: tff.learning.templates.ClientWorkProcess; the split into init, step and
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -220,7 +221,7 @@ def build_model_delta_client_work(
     Raises:
       InputError: an option out of range.
     """
-    if proximal_strength < 0:
+    if not 0 <= proximal_strength < math.inf:
         raise InputError(f"proximal_strength is 0 or more, not {proximal_strength}")
     client_weight(client_weighting, jnp.float32(0))
     metrics = dict(train_metrics or {})

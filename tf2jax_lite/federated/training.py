@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from tf2jax_lite.errors import DataError, InputError
+from tf2jax_lite.errors import CheckpointError, DataError, InputError
 from tf2jax_lite.federated.checkpoint import Checkpoints, CheckpointStore
 from tf2jax_lite.federated.events import EventWriter
 from tf2jax_lite.federated.plots import plot_history
@@ -119,7 +119,7 @@ def run_rounds(
     Raises:
       InputError: a number out of range, or an extra that is needed is not installed.
       DataError: the metrics file is damaged.
-      CheckpointError: the checkpoint is damaged, or of another training.
+      CheckpointError: the checkpoint is damaged, of another training, or of more rounds.
     """
     if num_rounds < 0 or evaluate_every < 1 or checkpoint_every < 1:
         raise InputError("num_rounds is 0 or more; evaluate_every and checkpoint_every are 1 or more")
@@ -130,6 +130,8 @@ def run_rounds(
     assert checkpoints is None or isinstance(checkpoints, CheckpointStore)
     if checkpoints is not None and checkpoints.latest() is not None:
         done, state, kept = checkpoints.restore(state)
+        if done > num_rounds:
+            raise CheckpointError(f"the checkpoint is of {done} rounds, more than the {num_rounds} that are asked for")
         history = list(kept.get("history", ()))
     if metrics_file is not None:
         history = _resume_file(Path(metrics_file), done)

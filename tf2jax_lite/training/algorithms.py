@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -238,8 +239,11 @@ def named_process(
     check_algorithm(name)
     if name in _WITHOUT_SERVER and server_optimizer is not None:
         raise InputError(f"{name} has no server optimizer")
-    if not client_decay > 0:
-        raise InputError(f"client_decay is above 0, not {client_decay}")
+    if not 0 < client_decay < math.inf:
+        raise InputError(f"client_decay is above 0, and finite; not {client_decay}")
+    for rate in learning_rates or ():
+        if not 0 < rate < math.inf:
+            raise InputError(f"learning rates are finite numbers above 0, not {rate}")
     if client_decay != 1 and name in _WITHOUT_SCHEDULE:
         raise InputError(f"client_decay does not go with {name}")
     if name == "scaffold" and (num_clients is None or learning_rates is None):

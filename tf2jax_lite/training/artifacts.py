@@ -15,6 +15,7 @@ import numpy as np
 from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.family import write_family
+from tf2jax_lite.export.files import METADATA
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.rewrite import write_trained
 from tf2jax_lite.federated.process import ModelWeights
@@ -100,8 +101,10 @@ def finetune_artifact(
     """
     refuse_existing(out, overwrite)
     subject = artifact_subject(artifact, loss, sample=examples, **subject_options)
-    train = subject.examples(examples, "the training data")
-    held_out = None if eval_examples is None else subject.examples(eval_examples, "the evaluation data")
+    train = subject.examples(examples, "the training data", may_be_empty=False)
+    held_out = None
+    if eval_examples is not None:
+        held_out = subject.examples(eval_examples, "the evaluation data", may_be_empty=False)
     per_epoch = -(-len(train[subject.label]) // batch_size) if batch_size > 0 else 0
     options = {
         "optimizer": optimizer,
@@ -145,10 +148,14 @@ def refuse_existing(out: str | Path, overwrite: bool) -> None:
     """Says before hours of training, not after, that the result has no place.
 
     Raises:
-      ExportError: something is there.
+      ExportError: something is there that must not be replaced.
     """
-    if Path(out).exists() and not overwrite:
+    if not Path(out).exists():
+        return
+    if not overwrite:
         raise ExportError(f"{out} exists; choose another name, or overwrite it (--force)")
+    if not (Path(out) / METADATA).is_file():
+        raise ExportError(f"{out} is not an artefact of tf2jax_lite; it is left as it is")
 
 
 def training_identity(

@@ -15,8 +15,9 @@ from tf2jax_lite.federated.data import (
     NpzFolderFederatedData,
     SQLiteFederatedData,
     TFFHDF5FederatedData,
+    TFFSQLiteFederatedData,
 )
-from tf2jax_lite.npz import read_npz
+from tf2jax_lite.federated.data.tff_sqlite import tff_element_spec, tff_splits
 
 __all__ = ["open_clients", "read_arrays"]
 
@@ -30,13 +31,14 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     return read_npz(path, DataError)
 
 
-def open_clients(path: str | Path, client_key: str = "client_id") -> FederatedData:
+def open_clients(path: str | Path, client_key: str = "client_id", split: str | None = None) -> FederatedData:
     """Opens federated data by what the path is.
 
     Args:
-      path: a SQLite file of `SQLiteFederatedDataBuilder`, a folder of .npz files (one for each client), a TFF HDF5 file
-        (.h5, .hdf5), or one .npz in which the array ``client_key`` says whose each example is.
+      path: a SQLite file of `SQLiteFederatedDataBuilder` or with TFF's tables, a folder of .npz files (one for each
+        client), a TFF HDF5 file (.h5, .hdf5), or one .npz in which the array ``client_key`` says whose each example is.
       client_key: that array's name.
+      split: of a file with TFF's tables, the split to train on: ``train`` if there is one and this is None.
 
     Raises:
       DataError: it is none of these, or damaged.
@@ -51,11 +53,27 @@ def open_clients(path: str | Path, client_key: str = "client_id") -> FederatedDa
     if path.suffix in (".h5", ".hdf5"):
         return TFFHDF5FederatedData(path)
     if path.suffix != ".npz":
-        return SQLiteFederatedData(path)
+        spec = tff_element_spec(path)
+        if spec is None:
+            return SQLiteFederatedData(path)
+        splits = tff_splits(path)
+        if split is not None and split not in splits:
+            raise DataError(f"{path}: no split {split!r}; there are {splits}")
+        return TFFSQLiteFederatedData(path, spec, "train" if split is None and "train" in splits else split)
     arrays = read_arrays(path)
     if client_key not in arrays:
         raise DataError(f"{path}: no array {client_key!r} that says whose each example is; there are {sorted(arrays)}.")
     owner = arrays.pop(client_key)
+    if owner.ndim != 1 or owner.dtype.kind not in "iuUS":
+        raise DataError(
+            f"{path}: {client_key!r} holds whose each example is, whole numbers or text, shape (n,); "
+            f"not {owner.dtype}{list(owner.shape)}"
+        )
+    for name, array in arrays.items():
+        if array.shape[:1] != owner.shape:
+            raise DataError(
+                f"{path}: {client_key!r} is of {len(owner)} examples, and {name!r} has shape {list(array.shape)}"
+            )
     order = np.argsort(owner, kind="stable")
     ids, begins = np.unique(owner[order], return_index=True)
     parts = np.split(order, begins[1:])

@@ -207,7 +207,9 @@ def federate_artifact(
         "clients": clients.num_clients(),
     }
     identity = training_identity(artifact, loss, subject, subject_options, options)
-    held_out = None if eval_examples is None else subject.examples(eval_examples, "the evaluation data")
+    held_out = None
+    if eval_examples is not None:
+        held_out = subject.examples(eval_examples, "the evaluation data", may_be_empty=False)
     state, history = federate(
         process,
         subject.model,

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from tf2jax_lite.errors import InputError, TrainingError
+from tf2jax_lite.errors import CheckpointError, InputError, TrainingError
 from tf2jax_lite.federated.checkpoint import CheckpointFile
 from tf2jax_lite.federated.data import ClientDataset
 from tf2jax_lite.federated.model import Model, evaluate_model, model_value_and_grad
@@ -74,8 +75,8 @@ def finetune(
 
     Raises:
       InputError: an argument is out of range.
-      TrainingError: the loss is no longer finite.
-      CheckpointError: the checkpoint is damaged or of another training.
+      TrainingError: the loss or a weight is no longer finite.
+      CheckpointError: the checkpoint is damaged, of another training, or of more epochs.
     """
     if epochs < 0 or batch_size < 1:
         raise InputError(f"epochs is 0 or more and batch_size at least 1, not {epochs} and {batch_size}.")
@@ -91,6 +92,8 @@ def finetune(
     checkpoints = None if checkpoint_dir is None else CheckpointFile(checkpoint_dir, known)
     if checkpoints is not None and checkpoints.latest() is not None:
         done, state, kept = checkpoints.restore(state)
+        if done > epochs:
+            raise CheckpointError(f"the checkpoint is of {done} epochs, more than the {epochs} that are asked for")
         steps, history = int(kept["steps"]), History("epoch", list(kept["history"]))
         for record in history.records:
             report(record)
@@ -113,15 +116,30 @@ def finetune(
             state, total, count = step(state, total, count, batch, key, jnp.int32(steps))
             steps += 1
         loss = float(total) / int(count)
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss of epoch {epoch + 1} is {loss}: lower the learning rate, or clip gradients (clip_norm)."
+        if not (math.isfinite(loss) and _finite(state.weights.trainable)):
+            what = (
+                f"the loss of epoch {epoch + 1} is {loss}" if not math.isfinite(loss) else "weights are NaN or infinite"
             )
+            raise TrainingError(f"{what}: {_reason(dataset.all_examples())}.")
         record = history.add(epoch + 1, {"loss": loss, "steps": steps, **evaluated(), "seconds": _since(begin)})
         if checkpoints is not None:
             checkpoints.save(epoch + 1, state, {"steps": steps, "history": history.records})
         report(record)
     return state.weights, history
+
+
+@jax.jit
+def _finite(weights: Any) -> Any:
+    return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)]))
+
+
+def _reason(examples: Mapping[str, Any]) -> str:
+    for name, value in examples.items():
+        array = np.asarray(value)
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            first = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(1)))
+            return f"{name!r} of example {first} is NaN or infinite"
+    return "lower the learning rate, or clip gradients (clip_norm)"
 
 
 def _since(begin: float) -> float:

@@ -95,8 +95,9 @@ def _panel(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], unit:
     ys = [y for line in lines.values() for _, y in line]
     x0, x1 = min(xs), max(max(xs), min(xs) + 1)
     y0, y1 = min(ys), max(ys)
-    if y1 - y0 < 1e-12:
-        y0, y1 = y0 - 0.5, y1 + 0.5
+    if y1 - y0 <= 1e-12 * max(abs(y0), abs(y1), 1):
+        half = 0.5 * max(abs(y0), 1)
+        y0, y1 = y0 - half, y1 + half
 
     def at(x: float, y: float) -> tuple[float, float]:
         wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM

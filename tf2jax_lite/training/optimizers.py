@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -55,15 +56,15 @@ def named_optimizer(
     """
     if name not in _MAKERS:
         raise InputError(f"no optimizer {name!r}; there are {', '.join(OPTIMIZERS)}")
-    if not learning_rate > 0:
-        raise InputError(f"the learning rate is above 0, not {learning_rate}")
+    if not 0 < learning_rate < math.inf:
+        raise InputError(f"the learning rate is a finite number above 0, not {learning_rate}")
     options: dict[str, Any] = {}
     if momentum is not None:
         if name not in _WITH_MOMENTUM or not 0 <= momentum < 1:
             raise InputError(f"momentum is in [0, 1) and goes with {', '.join(_WITH_MOMENTUM)}; not {momentum}, {name}")
         options["momentum"] = momentum
     if weight_decay is not None:
-        if name not in _DECAYING or weight_decay < 0:
+        if name not in _DECAYING or not 0 <= weight_decay < math.inf:
             raise InputError(f"weight decay is 0 or more and goes with {', '.join(_DECAYING)}; not with {name}")
         options["weight_decay"] = weight_decay
     rate = _schedule(schedule, learning_rate, warmup_steps, total_steps)

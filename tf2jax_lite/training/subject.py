@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ class Subject:
       label: the targets' name.
       from_logits: whether the loss takes predictions for logits.
       signatures: the functions in training and in evaluation mode.
+      shapes: the inputs' shapes, with the first axis; sizes that may vary are no integers.
+      classes: how many classes the targets may name; None if they are no class numbers, or it is not known.
     """
 
     model: Model
@@ -41,20 +44,26 @@ class Subject:
     label: str
     from_logits: bool
     signatures: tuple[str, str]
+    shapes: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    classes: int | None = None
 
-    def examples(self, arrays: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> dict[str, np.ndarray]:
-        """Returns examples with the names and dtypes that the model takes.
+    def examples(
+        self, arrays: Mapping[str, Any], where: str, beside: Sequence[str] = (), *, may_be_empty: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Returns examples with the names, dtypes and shapes that the model takes.
 
         A model of one input takes the only array that is not the targets, whatever its name is. Floating arrays
-        become the input's floating dtype and integers its integer dtype; nothing else is converted.
+        become the input's floating dtype and integers its integer dtype; flat rows, and rows that differ in axes of
+        size 1 alone, take the input's shape. Nothing else is converted.
 
         Args:
           arrays: the examples.
           where: whose they are, for the message.
           beside: names of arrays that are no inputs.
+          may_be_empty: whether there may be none.
 
         Raises:
-          InputError: an input or the targets are missing, there is nothing, or lengths differ.
+          InputError: an input or the targets are missing or do not fit, there is nothing, or lengths differ.
         """
         found = dict(arrays)
         if self.label not in found:
@@ -65,12 +74,34 @@ class Subject:
         missing = [name for name in self.inputs if name not in found]
         if missing:
             raise InputError(f"{where}: no arrays for the inputs {missing}; there are {sorted(found)}.")
-        chosen = {name: _as_kind(np.asarray(found[name]), dtype) for name, dtype in self.inputs.items()}
-        chosen[self.label] = np.asarray(found[self.label])
-        lengths = {name: value.shape[0] if value.ndim else 0 for name, value in chosen.items()}
+        chosen = {name: np.asarray(found[name]) for name in (*self.inputs, self.label)}
+        for name, array in chosen.items():
+            if not array.ndim:
+                raise InputError(f"{where}: {name!r} is a scalar; its first dimension must run over the examples.")
+        lengths = {name: len(value) for name, value in chosen.items()}
         if len(set(lengths.values())) > 1:
             raise InputError(f"{where}: arrays differ in the number of examples: {lengths}.")
+        if not may_be_empty and not lengths[self.label]:
+            raise InputError(f"{where}: there are no examples.")
+        for name, dtype in self.inputs.items():
+            array = _as_kind(chosen[name], dtype)
+            if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise InputError(f"{where}: {name!r} is {array.dtype}; the model takes {dtype}.")
+            chosen[name] = _in_shape(array, self.shapes.get(name), f"{where}: {name!r}")
+        self._check_targets(chosen[self.label], where)
         return chosen
+
+    def _check_targets(self, targets: np.ndarray, where: str) -> None:
+        if targets.dtype.kind not in "biuf" and not jnp.issubdtype(targets.dtype, jnp.floating):
+            raise InputError(f"{where}: the targets {self.label!r} are {targets.dtype}; a loss takes numbers.")
+        if self.classes is None or not targets.size:
+            return
+        low, high = targets.min(), targets.max()
+        if not (low >= 0 and high < self.classes):
+            raise InputError(
+                f"{where}: the targets {self.label!r} go from {low} to {high}, and the model has {self.classes} "
+                f"classes, 0 to {self.classes - 1}."
+            )
 
 
 def _as_kind(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -78,6 +109,23 @@ def _as_kind(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if jnp.issubdtype(array.dtype, kind) and jnp.issubdtype(dtype, kind):
             return array.astype(dtype, copy=False)
     return array
+
+
+def _in_shape(array: np.ndarray, shape: Sequence[Any] | None, what: str) -> np.ndarray:
+    """Returns the array with rows in the input's shape, where that only adds, drops or unfolds axes."""
+    if shape is None:
+        return array
+    sizes = [size if type(size) is int else None for size in shape[1:]]
+    here = array.shape[1:]
+    if len(here) == len(sizes) and all(s is None or s == h for s, h in zip(sizes, here, strict=True)):
+        return array
+    known = [size for size in sizes if size is not None]
+    if len(known) == len(sizes):
+        same = [h for h in here if h != 1] == [s for s in known if s != 1]
+        if same or (len(here) == 1 and here[0] == math.prod(known)):
+            return array.reshape(len(array), *known)
+    wanted = ", ".join("?" if size is None else str(size) for size in sizes)
+    raise InputError(f"{what} has shape {list(array.shape)}; the model takes [{len(array)}{wanted and ', ' + wanted}].")
 
 
 def artifact_subject(
@@ -146,12 +194,19 @@ def artifact_subject(
     model = build(from_logits is not False)
     if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
         raise InputError(f"{folder}: no param trains.")
-    subject = Subject(model, inputs, label, from_logits is not False, (trained, evaluated))
-    if from_logits is None and sample is not None and "crossentropy" in loss:
-        examples = {k: v[:256] for k, v in subject.examples(sample, "the examples", beside).items()}
-        predictions = model.apply_for_eval(model.init(jax.random.key(0)), {n: examples[n] for n in inputs})
-        if _are_probabilities(np.asarray(predictions, np.float64), loss):
-            subject = dataclasses.replace(subject, model=build(False), from_logits=False)
+    shapes = {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]}
+    subject = Subject(model, inputs, label, from_logits is not False, (trained, evaluated), shapes)
+    if sample is None or "crossentropy" not in loss:
+        return subject
+    examples = subject.examples({k: np.asarray(v)[:256] for k, v in sample.items()}, "the examples", beside)
+    weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in inputs}
+    if not len(examples[label]):
+        return subject
+    predictions = np.asarray(model.apply_for_eval(weights, batch), np.float64)
+    if loss.startswith("sparse"):
+        subject = dataclasses.replace(subject, classes=predictions.shape[-1] if predictions.ndim else None)
+    if from_logits is None and _are_probabilities(predictions, loss):
+        subject = dataclasses.replace(subject, model=build(False), from_logits=False)
     return subject
 
 
@@ -190,6 +245,9 @@ def _frozen(params: Mapping[str, Any], freeze: Sequence[str]) -> dict[str, Any]:
         patterns = [re.compile(p) for p in freeze]
     except re.error as error:
         raise InputError(f"--freeze takes regular expressions: {error}") from error
+    for pattern in patterns:
+        if not any(pattern.search(name) for name in params):
+            raise InputError(f"--freeze: no param's name has {pattern.pattern!r}; there are {sorted(params)[:20]}")
     return {
         VariableName(name, getattr(name, "trainable", False) and not any(p.search(name) for p in patterns)): value
         for name, value in params.items()

@@ -49,6 +49,19 @@ class _Message(NamedTuple):
     scale: Any
 
 
+def _domain(batch: Mapping[str, Any], key_name: str) -> Any:
+    if key_name not in batch:
+        there = sorted(batch.keys() - {MASK_KEY})
+        raise InputError(f"build_agnostic_fed_avg: a batch has no {key_name!r} (domain_id_key); it has {there}")
+    found = jnp.asarray(batch[key_name])
+    if found.ndim != 1 or not jnp.issubdtype(found.dtype, jnp.integer):
+        raise InputError(
+            f"build_agnostic_fed_avg: {key_name!r} holds integers (n,), each example's domain; not "
+            f"{found.dtype}{found.shape}"
+        )
+    return found
+
+
 def _survey_work(model: Model, domains: int, key_name: str) -> ClientWork:
     losses_of = model_per_example_loss(model)
     zeros = {"loss": jnp.zeros(domains), "count": jnp.zeros(domains)}
@@ -59,7 +72,7 @@ def _survey_work(model: Model, domains: int, key_name: str) -> ClientWork:
     def client_step(state: Any, message: ModelWeights, carry: Any, batch: Mapping[str, Any]) -> Any:
         losses = losses_of(message, batch, jax.random.fold_in(carry["key"], carry["step"]))
         mask = batch.get(MASK_KEY, jnp.ones(losses.shape, bool))
-        hot = jax.nn.one_hot(batch[key_name], domains) * jnp.asarray(mask)[:, None]
+        hot = jax.nn.one_hot(_domain(batch, key_name), domains) * jnp.asarray(mask)[:, None]
         sums = {"loss": losses @ hot, "count": jnp.sum(hot, axis=0)}
         return {**carry, "sums": jax.tree.map(jnp.add, carry["sums"], sums), "step": carry["step"] + 1}
 
@@ -72,7 +85,7 @@ def _survey_work(model: Model, domains: int, key_name: str) -> ClientWork:
 def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: Any) -> ClientWork:
     def work(scale: Any) -> ClientWork:
         return build_model_delta_client_work(
-            model, optimizer, train_metrics=train_metrics, example_weight=lambda batch: scale[batch[key_name]]
+            model, optimizer, train_metrics=train_metrics, example_weight=lambda batch: scale[_domain(batch, key_name)]
         )
 
     outer = work(None)
@@ -130,7 +143,7 @@ def build_agnostic_fed_avg(
             f"build_agnostic_fed_avg: init_domain_weights is (domains,) and init_domain_window (rounds, domains); got "
             f"{start.shape} and {window.shape}"
         )
-    if (start <= 0).any() or (window <= 0).any():
+    if not (np.all((start > 0) & np.isfinite(start)) and np.all((window > 0) & np.isfinite(window))):
         raise InputError("build_agnostic_fed_avg: init_domain_weights and init_domain_window are positive")
     domains = len(start)
     optimizer = server_optimizer or optax.sgd(1.0)

@@ -42,7 +42,15 @@ def _work(data_key: str) -> ClientWork:
         return {"sums": jnp.zeros_like(message), "counts": jnp.zeros(message.shape[0]), "distance": jnp.float32(0)}
 
     def client_step(state: Any, message: Any, carry: Any, batch: Mapping[str, Any]) -> Any:
+        if data_key not in batch:
+            raise InputError(
+                f"build_fed_kmeans: a batch has no {data_key!r} (data_key); it has {sorted(batch.keys() - {MASK_KEY})}"
+            )
         points = jnp.asarray(batch[data_key]).astype(message.dtype)
+        if points.shape[1:] != message.shape[1:]:
+            raise InputError(
+                f"build_fed_kmeans: points have shape {points.shape[1:]}, and data_shape is {message.shape[1:]}"
+            )
         flat, centers = points.reshape(points.shape[0], -1), message.reshape(message.shape[0], -1)
         distances = jnp.sum(jnp.square(flat[:, None] - centers[None]), axis=-1)
         mask = jnp.asarray(batch.get(MASK_KEY, jnp.ones(points.shape[0], bool)))

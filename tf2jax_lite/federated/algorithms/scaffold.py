@@ -132,7 +132,7 @@ def build_scaffold(
     Raises:
       InputError: an option out of range; clients without ids, or one twice.
     """
-    if num_clients < 1 or client_learning_rate <= 0:
+    if num_clients < 1 or not client_learning_rate > 0:
         raise InputError("build_scaffold: num_clients is at least 1 and client_learning_rate above 0")
     template = jax.eval_shape(model.init, jax.random.key(0)).trainable
     work = _client_work(model, client_learning_rate, train_metrics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from tf2jax_lite.errors import DataError
 
-__all__ = ["ExampleParser", "new_example"]
+__all__ = ["ExampleParser", "element_spec_of", "new_example"]
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _PACKAGE = "tf2jax_lite.example"
@@ -113,6 +113,35 @@ class ExampleParser:
                     )
                 columns[name][row] = _array(values, kind).reshape(shape).astype(columns[name].dtype)
         return columns
+
+
+def element_spec_of(serialized: Any, where: str) -> dict[str, Any]:
+    """Returns the features of one serialized example, for `ExampleParser`; those without values are left out.
+
+    Several values have shape (n,), one has shape (); floats are float32, integers int64, bytes objects.
+
+    Raises:
+      DataError: it is no ``tf.train.Example``; ``where`` is named.
+    """
+    try:
+        features = _Example.FromString(serialized).features.feature
+    except (DecodeError, TypeError) as error:
+        raise DataError(f"{where}: no tf.train.Example: {error}") from error
+    dtypes = {"float_list": np.dtype(np.float32), "int64_list": np.dtype(np.int64), "bytes_list": np.dtype(object)}
+    found = {}
+    for name in sorted(features):
+        kind = features[name].WhichOneof("kind")
+        if kind is None:
+            continue
+        count = len(getattr(features[name], kind).value)
+        if count:
+            found[name] = _Feature((count,) if count > 1 else (), dtypes[kind])
+    return found
+
+
+class _Feature(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: np.dtype
 
 
 def _kind(dtype: np.dtype) -> str:

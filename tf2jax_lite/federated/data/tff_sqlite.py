@@ -9,7 +9,7 @@ from typing import Any
 
 from tf2jax_lite.errors import DataError, UnknownClientError
 from tf2jax_lite.federated.data.client_dataset import ClientDataset
-from tf2jax_lite.federated.data.example_proto import ExampleParser
+from tf2jax_lite.federated.data.example_proto import ExampleParser, element_spec_of
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.sqlite_file import SQLiteFile
@@ -18,7 +18,35 @@ from tf2jax_lite.federated.data.sqlite_file import SQLiteFile
 _BINARY = "COLLATE BINARY"
 _SIZE = "CAST(SUM(CAST(num_examples AS INTEGER)) AS INTEGER)"
 
-__all__ = ["TFFSQLiteFederatedData"]
+__all__ = ["TFFSQLiteFederatedData", "tff_element_spec", "tff_splits"]
+
+_TABLES = {
+    "client_metadata": {"client_id", "split_name", "num_examples"},
+    "examples": {"client_id", "split_name", "serialized_example_proto"},
+}
+
+
+def tff_element_spec(path: str | os.PathLike) -> dict[str, Any] | None:
+    """Returns what the first example of a file with TFF's tables is made of; None if the file has other tables.
+
+    A message does not hold shapes: several values are flat, one is a scalar. Features without values are left out.
+
+    Raises:
+      DataError: there is no such file, it is no SQLite database, or the first example cannot be read.
+    """
+    file = SQLiteFile(path, {})
+    there = {name for (name,) in file.rows("SELECT name FROM sqlite_master")}
+    if not set(_TABLES) <= there:
+        return None
+    row = SQLiteFile(path, _TABLES).row("SELECT serialized_example_proto FROM examples LIMIT 1")
+    if row is None:
+        raise DataError(f"{file.path}: no client has any examples")
+    return element_spec_of(row[0], f"{file.path}, the first example")
+
+
+def tff_splits(path: str | os.PathLike) -> list[str]:
+    """Returns the names of the splits that a file with TFF's tables has."""
+    return [str(name) for (name,) in SQLiteFile(path, _TABLES).rows("SELECT DISTINCT split_name FROM client_metadata")]
 
 
 class TFFSQLiteFederatedData(FederatedData):
@@ -41,13 +69,7 @@ class TFFSQLiteFederatedData(FederatedData):
         super().__init__()
         self._parse = ExampleParser(element_spec)
         self._split = split_name
-        self._file = SQLiteFile(
-            path,
-            {
-                "client_metadata": {"client_id", "split_name", "num_examples"},
-                "examples": {"client_id", "split_name", "serialized_example_proto"},
-            },
-        )
+        self._file = SQLiteFile(path, _TABLES)
 
     def __repr__(self) -> str:
         split = f", split_name={self._split!r}" if self._split is not None else ""
