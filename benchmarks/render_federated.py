@@ -71,10 +71,12 @@ def _ways(records: Sequence[Record]) -> str:
     rows = []
     for r in records:
         times = r["times"]
-        best = min(t["processor"] for t in times.values())
-        rows.append((r["model"], *(f"{t['processor'] / best:.2f}" for t in times.values()), r["chosen"]))
+        best = min(t["processor"] for t in times.values() if t)
+        cells = (f"{t['processor'] / best:.2f}" if t else "refused" for t in times.values())
+        rows.append((r["model"], *cells, r["chosen"]))
     text = (
-        'The processor\'s time, relative to the best way; the last column is what `client_execution="auto"` takes.\n\n'
+        'The processor\'s time, relative to the best way; the last column is what `client_execution="auto"` takes. '
+        "What an artefact's StableHLO holds cannot be batched, so it does not run side by side.\n\n"
     )
     return "## Ways to run clients\n\n" + text + _table(("model", *records[0]["times"], "chosen"), rows)
 
