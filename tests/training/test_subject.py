@@ -1,5 +1,7 @@
 """What data an artefact takes for training: what is converted, and what is refused before anything is trained."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import optax
@@ -106,3 +108,12 @@ def test_what_is_no_artefact_is_not_replaced(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(ExportError, match="left as it is"):
         refuse_existing(tmp_path, True)
+
+
+def test_names_of_many_curves_do_not_lie_on_each_other():
+    """Four clusters have eight losses."""
+    history = History("round")
+    history.add(1, {f"{kind}/cluster_{k}/loss": 1.0 for kind in ("train", "eval") for k in range(4)})
+    places = re.findall(rb'<text (x="\d+" y="\d+") fill', history.svg())
+    assert len(places) == 8 == len(set(places))
+    assert max(int(p.split(b'"')[1]) for p in places) < 600

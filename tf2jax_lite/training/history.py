@@ -15,7 +15,8 @@ import numpy as np
 __all__ = ["History", "plain"]
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 220, 70, 16, 28, 34
-_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1")
+_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#b7791f", "#2c7a7b")
+_NAMES_A_ROW = 4
 
 
 def plain(metrics: Any, prefix: str = "") -> dict[str, Any]:
@@ -113,7 +114,9 @@ def _panel(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], unit:
         colour = _COLOURS[i % len(_COLOURS)]
         points = " ".join("{:.1f},{:.1f}".format(*at(x, y)) for x, y in line)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        parts.append(f'<text x="{_LEFT + 150 * i}" y="16" fill="{colour}">{html.escape(name)}</text>')
+        row, column = divmod(i, _NAMES_A_ROW)
+        place = f'x="{_LEFT + 160 * column}" y="{16 + 14 * row}"'
+        parts.append(f'<text {place} fill="{colour}">{html.escape(name)}</text>')
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{unit} {x0:g}</text>')
     parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 10}" text-anchor="end">{x1:g}</text>')
     parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 10}" text-anchor="middle">{title}</text>')
