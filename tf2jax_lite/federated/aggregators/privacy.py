@@ -40,6 +40,8 @@ def adaptive_clip_noise_params(
       InputError: the count's noise is so small that the budget is spent on it alone.
     """
     stddev = 0.05 * clients_per_round if clipped_count_stddev is None else clipped_count_stddev
+    if not 0 <= noise_multiplier < math.inf:
+        raise InputError(f"noise_multiplier is 0 or more, and finite; not {noise_multiplier}.")
     if not noise_multiplier:
         return 0.0, 0.0
     if noise_multiplier >= 2 * stddev:
@@ -72,7 +74,9 @@ class DifferentiallyPrivateFactory(Factory):
 
     def __post_init__(self) -> None:
         if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
-            raise InputError(f"DifferentiallyPrivateFactory: noise_multiplier {self.noise_multiplier} is below 0.")
+            raise InputError(
+                f"DifferentiallyPrivateFactory: noise_multiplier is 0 or more, and finite; not {self.noise_multiplier}."
+            )
         if not self.clients_per_round > 0:
             raise InputError(
                 f"DifferentiallyPrivateFactory: clients_per_round is above 0, not {self.clients_per_round}."
