@@ -23,7 +23,9 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help="keep the corpus there, or use the one that is there")
     parser.add_argument("--json", type=Path, help="write the summary there")
     parser.add_argument("--findings", type=Path, help="write each finding's input to this folder")
-    parser.add_argument("--atheris", metavar="TARGET", help="coverage-guided, on one target (needs atheris)")
+    parser.add_argument(
+        "--atheris", metavar="TARGET", help="coverage-guided: a target, several, or all (needs atheris)"
+    )
     options = parser.parse_args()
     names = [name for name in options.targets.split(",") if name]
     unknown = [name for name in names if name not in _targets.NAMES]
@@ -37,9 +39,16 @@ def main() -> int:
 
             make_corpus(corpus)
         if options.atheris:
-            from .guided import run
+            from . import guided
 
-            return run(options.atheris, corpus, options.minutes)
+            findings = options.findings or Path(temporary) / "findings"
+            if options.atheris in _targets.NAMES:
+                return guided.run_target(options.atheris, corpus, options.minutes, findings)
+            chosen = guided.ALL if options.atheris == "all" else options.atheris.split(",")
+            found = guided.run(chosen, corpus, options.minutes, findings)
+            if options.json:
+                guided.write(found, options.minutes, options.json)
+            return 1 if any(entry["findings"] for entry in found) else 0
         summary = fuzz(corpus, options.seed, names, seconds=options.minutes * 60, inputs=options.inputs)
     if options.findings:
         options.findings.mkdir(parents=True, exist_ok=True)

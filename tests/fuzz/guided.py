@@ -1,50 +1,155 @@
-"""Coverage-guided fuzzing with atheris, which is imported only here: it is no requirement."""
+"""Coverage-guided fuzzing with atheris, which is imported only here: it is no requirement.
+
+`run_target` is one process: libFuzzer never gives control back, and its own thread of execution ends at a crash. `run`
+starts one for each target and reads from what libFuzzer prints how far it came.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["run"]
+__all__ = ["ALL", "page", "run", "run_target", "statistics"]
+
+ALL = (
+    "graph",
+    "saved_model",
+    "saved_model_convert",
+    "artefact_json",
+    "artefact_stablehlo",
+    "safetensors",
+    "sqlite",
+    "tff_sqlite",
+    "npz",
+    "hdf5",
+    "stablehlo_text",
+    "stablehlo_bytes",
+)
+_LINE = re.compile(r"^#(\d+)\s+(\w+)\s+cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTILINE)
 
 
-def run(name: str, corpus: Path, minutes: float) -> int:
-    """Runs libFuzzer on one target, whose good files are where it starts from.
+def run_target(name: str, corpus: Path, minutes: float, findings: Path) -> int:
+    """Runs libFuzzer on one target, whose good files are where it starts from; it ends the process itself.
 
     Args:
       name: the target.
       corpus: what `corpus.make_corpus` made.
       minutes: for how long.
+      findings: a folder for inputs that are neither read nor refused, one of each kind; and for what crashes.
 
     Returns:
-      An exit code; atheris itself ends the process at the first finding.
+      2 if there is no atheris; else nothing comes back.
     """
     try:
         import atheris
     except ImportError:
         print("coverage-guided fuzzing needs atheris: pip install atheris", file=sys.stderr)
         return 2
+    work = Path(tempfile.mkdtemp(prefix="atheris"))
+    findings.mkdir(parents=True, exist_ok=True)
     with atheris.instrument_imports(include=["tf2jax_lite"]):
-        from tf2jax_lite.errors import Tf2JaxError
-
         from .targets import limits, make_targets
+        from .worker import read_one
 
-        work = Path(tempfile.mkdtemp(prefix="atheris"))
         target = make_targets(corpus, work, (name,))[name]
+        with limits():  # what readers import when they are first used is to be instrumented, too
+            for source, data in target.seeds.items():
+                read_one(target, source, data)
     good = work / "good"
     good.mkdir()
     for source, data in target.seeds.items():
         (good / source).write_bytes(data)
     first = sorted(target.seeds)[0]
+    seen: set[str] = set()
 
     def one(data: bytes) -> None:
-        try:
-            with limits():
-                target.run(first, data)
-        except Tf2JaxError:
-            pass
+        with limits():
+            outcome, trace = read_one(target, first, data)
+        if trace and outcome not in seen:
+            seen.add(outcome)
+            path = findings / f"{name}-guided-{len(seen)}{Path(first).suffix}"
+            path.write_bytes(data)
+            path.with_suffix(".txt").write_text(f"{outcome}\n{trace}")
 
-    atheris.Setup([sys.argv[0], f"-max_total_time={int(minutes * 60)}", str(good)], one)
+    options = [f"-max_total_time={int(minutes * 60)}", "-timeout=60", "-rss_limit_mb=4096", "-max_len=65536"]
+    atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={findings}/{name}-", str(good)], one)
     atheris.Fuzz()
     return 0
+
+
+def statistics(log: str) -> dict[str, int]:
+    """Returns what libFuzzer printed: inputs, branches covered and files of the corpus, at the beginning and the end.
+
+    Raises:
+      ValueError: it did not begin.
+    """
+    lines = [(int(n), what, int(cov), int(corpus)) for n, what, cov, _, corpus in _LINE.findall(log)]
+    if not lines:
+        raise ValueError(f"libFuzzer printed no figures:\n{log[-2000:]}")
+    begin = next((line for line in lines if line[1] == "INITED"), lines[0])
+    end = lines[-1]
+    return {
+        "inputs": end[0],
+        "branches at first": begin[2],
+        "branches": end[2],
+        "files at first": begin[3],
+        "files": end[3],
+    }
+
+
+def run(names: Sequence[str], corpus: Path, minutes: float, findings: Path) -> list[dict[str, Any]]:
+    """Runs each target in a process of its own.
+
+    Args:
+      names: the targets.
+      corpus: what `corpus.make_corpus` made.
+      minutes: for how long each.
+      findings: where inputs that are neither read nor refused go.
+
+    Returns:
+      For each target `statistics`, and "target" and "findings".
+
+    Raises:
+      ValueError: a process did not begin.
+    """
+    found: list[dict[str, Any]] = []
+    for name in names:
+        command = [sys.executable, "-m", "tests.fuzz", "--atheris", name, "--minutes", str(minutes)]
+        command += ["--corpus", str(corpus), "--findings", str(findings)]
+        before = set(findings.glob("*")) if findings.exists() else set()
+        done = subprocess.run(
+            command, capture_output=True, check=False, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        )
+        figures = statistics(done.stderr.decode("utf-8", "replace"))
+        new = [p for p in findings.glob("*") if p not in before and p.suffix != ".txt"]
+        found.append({"target": name, **figures, "findings": len(new)})
+        print(found[-1], flush=True)
+    return found
+
+
+def page(found: Sequence[dict[str, Any]], minutes: float) -> dict[str, Any]:
+    """Returns the section of docs/reliability.md."""
+    command = f"python -m tests.fuzz --atheris all --minutes {minutes:g} --json docs/reliability/fuzzing_guided.json"
+    columns = ["inputs", "branches at first", "branches", "files at first", "files", "findings"]
+    return {
+        "title": "Hostile files, guided by coverage",
+        "command": command,
+        "columns": ["reader", *columns],
+        "rows": [[entry["target"], *(entry[c] for c in columns)] for entry in found],
+        "notes": [
+            "atheris (libFuzzer) changes the bytes of files that reached new branches of the library's own code. "
+            "'at first': with the good files alone. Findings as above; each is in `testdata/fuzz` once it is fixed.",
+        ],
+    }
+
+
+def write(found: Sequence[dict[str, Any]], minutes: float, path: Path) -> None:
+    """Writes `page`."""
+    path.write_text(json.dumps(page(found, minutes), indent=1) + "\n")

@@ -38,12 +38,22 @@ def combined(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     rows = [[t, read[t] + refused[t], read[t], refused[t], findings[t]] for t in sorted({*read, *refused, *findings})]
     rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, 5))])
     seeds = ", ".join(str(s["seed"]) for s in summaries)
+    findings_of = [f for s in summaries for f in s["findings"]]
+    met = sorted({f"{f.get('target', 'worker')}, {f['outcome'].split(': ', 1)[-1]}" for f in findings_of})
     return {
         "title": "Hostile files",
         "command": "python -m tests.fuzz --minutes N --seed S --json run.json; python -m tests.fuzz.report run.json",
         "columns": ["reader", "inputs", "read", "refused", "findings"],
         "rows": rows,
-        "notes": [f"Runs with the seeds {seeds}.", *_NOTES],
+        "notes": [
+            f"Runs with the seeds {seeds}.",
+            *(
+                [f"Findings of these runs, each fixed after its run and kept as a file: {'; '.join(met)}."]
+                if met
+                else []
+            ),
+            *_NOTES,
+        ],
     }
 
 

@@ -125,3 +125,32 @@ def test_variables_that_inner_nodes_write_are_judged_by_what_they_then_hold():
         variables={"w": np.float64(2.0)},
     )
     assert oracle.check(program).finding is None
+
+
+def test_what_xla_does_to_tensorflow_as_well_is_the_compilers():
+    """XLA makes ``log(pow(x, y))`` ``y * log(abs(x))``, which is a number where the power is none."""
+    x = np.float32([-1.4, 2.0, -0.8, 0.5])
+    nodes = (Node(0, "op", "Pow", (Ref(PARAM, 0), Ref(PARAM, 0))), Node(1, "op", "Log", (Ref(0, 0),)))
+    outcome = oracle.check(Program((x,), nodes))
+    assert outcome.finding is None and outcome.explained["compiler"] == 1
+    with tf2jax.override_op("Log", lambda x: jnp.where(jnp.isnan(x), 1.0, jnp.log(x))):
+        finding = oracle.check(Program((x,), nodes)).finding
+    assert finding is not None and finding.op == "Log"
+
+
+def test_half_precision_inside_of_a_branch_is_seen():
+    half = Program(
+        params=(X,),
+        nodes=(
+            Node(0, "op", "Cast", (Ref(PARAM, 0),), {"DstT": tf.float16}),
+            Node(1, "op", "Expm1", (Ref(0, 0),)),
+            Node(2, "op", "Cast", (Ref(1, 0),), {"DstT": tf.float64}),
+        ),
+        results=(Ref(2, 0),),
+    )
+    program = Program((X,), (Node(0, "call", inputs=(Ref(PARAM, 0),), bodies=(half,)),))
+    assert oracle.check(program).finding is None
+    with tf2jax.override_op("Expm1", lambda x: jnp.expm1(x) * jnp.float16(1.002)):
+        assert oracle.check(program).finding is None
+    with tf2jax.override_op("Expm1", lambda x: jnp.expm1(x) * jnp.float16(1.05)):
+        assert oracle.check(program).finding is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,8 @@ def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> No
 
 def signature_names(restored: Any) -> list[str]:
     """Returns the names of a loaded model's signatures."""
-    return sorted(getattr(restored, "signatures", {}) or {})
+    found = getattr(restored, "signatures", None)
+    return sorted(found) if isinstance(found, Mapping) else []  # a model may have a function of that name
 
 
 def signature(restored: Any, name: str, path: Any = "") -> Any:

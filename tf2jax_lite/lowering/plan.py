@@ -100,19 +100,23 @@ def make_plan(
     forms: dict[tuple[str, int, int, int], tuple[registry.Op, Any, Any, tuple[bool, ...]]] = {}
     arrays: dict[int, tuple[np.dtype | None, ...]] = {}
     for node in nodes:
-        dtypes = arrays.get(id(node.output_dtypes))
-        if dtypes is None:
-            dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
-            arrays[id(node.output_dtypes)] = dtypes
-        key = (node.op, id(node.attrs), id(node.implied), len(node.groups))
-        form = forms.get(key)
-        if form is None:
-            entry = ops[node.op]
-            kwargs, functions = node_kwargs(node, entry, function.name)
-            for name in entry.options:
-                kwargs[name] = getattr(config, name)
-            if entry.dynamic_shape:
-                kwargs["bound"] = config.dynamic_shape_bound or None
+        entry = ops[node.op]
+        count = len(node.output_dtypes)
+        first[node.name] = size
+        kwargs, functions = node_kwargs(node, entry, function.name)
+        for name in entry.options:
+            kwargs[name] = getattr(config, name)
+        if entry.dynamic_shape:
+            kwargs["bound"] = config.dynamic_shape_bound or None
+        strangers = [str(ref) for ref in node.inputs if ref.node not in first]
+        if strangers:
+            raise InvalidModelError(
+                f"node {node.name!r} ({node.op}) of {function.name!r} takes {', '.join(strangers)}, which does not "
+                "come before it: what is inside of a loop or a branch cannot be used outside."
+            )
+        groups = len(node.groups)
+        static = statics.get((node.op, groups))
+        if static is None:
             names = entry.inputs
             static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
             form = forms[key] = (entry, kwargs, functions, static)

@@ -48,8 +48,8 @@ class _Splitter:
         if not all(isinstance(ref, ir.FunctionRef) and ref.name in self._functions for ref in refs):
             return node
         cond, body = (self._functions[ref.name] for ref in refs)  # type: ignore[union-attr]
-        if len(cond.outputs) != 1 or len(cond.args) != len(node.inputs):
-            return node
+        if len(cond.outputs) != 1 or not len(cond.args) == len(body.args) == len(body.outputs) == len(node.inputs):
+            return node  # the lowering refuses it
         split = _Condition(node, cond, body, outside)
         nodes = split.nodes()
         if not split.changed:

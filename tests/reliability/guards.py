@@ -1,0 +1,207 @@
+"""``python -m tests.reliability.guards --json OUT``: takes one guard away at a time; the test of it must fail then.
+
+It works on a copy of the tree. A test that passes without its guard is no test of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+SECONDS = 240
+
+
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """A check, and what would be missed without it.
+
+    Attributes:
+      against: what it keeps out.
+      file: where it is.
+      there: its text there, which occurs once.
+      without: the text that takes its place.
+      test: the test's id for pytest.
+    """
+
+    against: str
+    file: str
+    there: str
+    without: str
+    test: str
+
+
+def _off(against: str, file: str, condition: str, test: str) -> Guard:
+    """A guard whose condition never holds."""
+    indent = condition[: len(condition) - len(condition.lstrip())]
+    return Guard(against, file, condition, f"{indent}if False:", test)
+
+
+_GRAPHS = "tests/loading/test_hostile_graphs.py::"
+_UNSAFE = "tests/loading/test_unsafe.py::"
+_NPZ = "tests/test_npz.py::test_other_files_are_refused"
+_ARTEFACTS = "tests/export/test_artifact.py::test_damaged_artefacts_are_refused"
+_DATA = "tests/federated/data/test_federated_data.py::"
+
+GUARDS = (
+    _off(
+        "graphs of very many nodes",
+        "tf2jax_lite/loading/graph_size.py",
+        "    if count > config.max_nodes:",
+        f"{_GRAPHS}test_max_nodes_is_an_option_and_counts_functions",
+    ),
+    _off(
+        "constants that declare much",
+        "tf2jax_lite/loading/graph_size.py",
+        "                if total > config.max_constant_bytes:",
+        f"{_GRAPHS}test_constants_count_together",
+    ),
+    _off(
+        "functions that call each other too deeply",
+        "tf2jax_lite/passes/call_tree.py",
+        "                if depth[name] > MAX_CALL_DEPTH + 1:",
+        f"{_GRAPHS}test_functions_nest_as_deep_as_tracing_can_follow",
+    ),
+    Guard(
+        "ops that run code or touch files",
+        "tf2jax_lite/loading/unsafe.py",
+        "    if not found:",
+        "    if True:",
+        f"{_UNSAFE}test_unsafe_ops_are_refused_by_name",
+    ),
+    _off(
+        "assets outside of the model",
+        "tf2jax_lite/loading/unsafe.py",
+        "    if not inside and not is_trusted(name) and not is_trusted(file):",
+        f"{_UNSAFE}test_assets_that_lead_out_of_the_model",
+    ),
+    _off(
+        "tables filled from files elsewhere",
+        "tf2jax_lite/loading/unsafe.py",
+        "    if not inside and not is_trusted(path):",
+        f"{_UNSAFE}test_tables_that_read_files_which_are_no_assets",
+    ),
+    _off(
+        "Keras layers that hold code",
+        "tf2jax_lite/keras_code.py",
+        "    if found:",
+        "tests/test_keras_code.py::test_layers_that_hold_code_are_refused",
+    ),
+    _off("archives that unpack to very much", "tf2jax_lite/npz.py", "                    if left < 0:", _NPZ),
+    _off("pickles in archives", "tf2jax_lite/npz.py", "                    if dtype.hasobject:", _NPZ),
+    _off(
+        "arrays that announce more than there is",
+        "tf2jax_lite/npz.py",
+        "                    if file.tell() + count * dtype.itemsize != member.file_size:",
+        _NPZ,
+    ),
+    _off(
+        "tensors larger than their checkpoint",
+        "tf2jax_lite/loading/checkpoints.py",
+        "            if any(int(d) < 0 for d in shape) or needed > there:",
+        "tests/loading/test_hostile_checkpoints.py::test_tensors_larger_than_their_files",
+    ),
+    _off(
+        "links in HDF5 files",
+        "tf2jax_lite/federated/data/tff_hdf5.py",
+        "        if not isinstance(parent.get(name, getlink=True), self._h5py.HardLink):",
+        f"{_DATA}test_hostile_hdf5",
+    ),
+    _off(
+        "views for tables of clients",
+        "tf2jax_lite/federated/data/sqlite_file.py",
+        '            if kinds.get(table) != "table":',
+        f"{_DATA}test_other_tables_and_views",
+    ),
+    _off(
+        "paths in the names of an artefact's files",
+        "tf2jax_lite/export/metadata.py",
+        '    if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):',
+        _ARTEFACTS,
+    ),
+    _off(
+        "artefacts that were changed",
+        "tf2jax_lite/export/metadata.py",
+        "        if sha256(inside(folder, name)) != expected:",
+        _ARTEFACTS,
+    ),
+    Guard(
+        "StableHLO payloads that crash MLIR",
+        "tf2jax_lite/stablehlo/isolation.py",
+        '    if is_trusted("StableHLO"):',
+        "    if True:",
+        "tests/stablehlo/test_isolation.py::test_an_artefact_with_such_a_payload",
+    ),
+)
+
+
+def without(guard: Guard, tree: Path) -> bool:
+    """Returns whether a guard's test fails, or ends the process, when the guard is taken away.
+
+    Args:
+      guard: which.
+      tree: a copy of the repository; it is as before afterwards.
+
+    Raises:
+      ValueError: the guard is not where it should be.
+    """
+    file = tree / guard.file
+    text = file.read_text()
+    if text.count(guard.there) != 1:
+        raise ValueError(f"{guard.file} holds {guard.there!r} {text.count(guard.there)} times")
+    file.write_text(text.replace(guard.there, guard.without))
+    try:
+        return not _passes([guard.test], tree)
+    finally:
+        file.write_text(text)
+
+
+def _passes(tests: Sequence[str], tree: Path) -> bool:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    if b"error" in done.stdout.lower() and b"no tests ran" in done.stdout:
+        raise ValueError(f"{tests}: {done.stdout.decode()[-500:]}")
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Runs the command; returns 1 if a test does not notice that its guard is gone."""
+    parser = argparse.ArgumentParser(prog="python -m tests.reliability.guards", description=__doc__)
+    parser.add_argument("--json", type=Path, required=True)
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        tree = Path(temporary) / "tree"
+        shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", "__pycache__", ".*_cache"))
+        if not _passes(sorted({guard.test for guard in GUARDS}), tree):
+            print("with all guards there, a test fails")
+            return 1
+        for guard in GUARDS:
+            failed = without(guard, tree)
+            rows.append([guard.against, f"`{guard.file}`", f"`{guard.test}`", "fails" if failed else "PASSES"])
+            print(*rows[-1], flush=True)
+    page = {
+        "title": "Guards",
+        "command": "python -m tests.reliability.guards --json docs/reliability/guards.json",
+        "columns": ["against", "guard", "test", "without the guard the test"],
+        "rows": rows,
+        "notes": ["Each guard was taken away in a copy of the tree, alone, and its test run there."],
+    }
+    options.json.write_text(json.dumps(page, indent=1) + "\n")
+    return 0 if all(row[-1] == "fails" for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
