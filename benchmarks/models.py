@@ -110,7 +110,7 @@ def _decoder(keras: Any, size: str) -> Any:
     cache = keras.Input((2 * depth, heads, length, head))
     x = layers.Embedding(words, width)(token) + layers.Embedding(length, width)(position)
     here = ops.expand_dims(ops.one_hot(position, length, dtype="float32"), -1)  # batch, 1, length, 1
-    seen = ops.expand_dims(ops.arange(length, dtype="int32"), 0) <= position
+    seen = ops.less_equal(ops.expand_dims(ops.arange(length, dtype="int32"), 0), position)
     bias = ops.reshape(ops.where(seen, 0.0, -1e9), (-1, 1, 1, length))
     kept = []
     for i in range(depth):

@@ -8,17 +8,17 @@ output sums many channels over a small window, and poor elsewhere. So
 - the gradient of that by the filter is one reduction with a result for each place;
 - a window of one place is a matrix product, of every ``s``-th value or spread over every ``s``-th;
 - a window about as large as the input (filter gradients, dense layers in disguise) is a matrix product for each output;
-- windows that do not overlap (patches) are a matrix product of the regrouped input.
+- windows that do not overlap (patches) are a matrix product of the regrouped input;
+- a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
+- a few windows of many channels are gathered for one matrix product.
 
 Everything else stays JAX's convolution. Half precision is accumulated in float32.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,79 +26,21 @@ import numpy as np
 from jax import lax
 
 from .spelling import call, twin
+from .spelling_layout import Conv, along, cut, interleave, pad, product, read, respec, taps, transposed
+from .spelling_tiles import is_tiled, tiled
 
-__all__ = ["call", "convolution_on_cpu", "interleave"]
+__all__ = ["call", "convolution_on_cpu"]
 
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
 _MOST_PRODUCTS = 25
-
-
-@dataclasses.dataclass(frozen=True)
-class _Conv:
-    """The parameters of one convolution; spatial entries in the order of the specs.
-
-    Attributes:
-      lhs, rhs, out: positions of (batch, feature, spatial...) in each array; for ``rhs`` (out, in, spatial...).
-      sizes, window, result: spatial sizes of the input, the kernel and the output.
-      strides, pads, gaps, rates: window strides, padding, input dilation and kernel dilation.
-      groups, batch_groups: of features and of the batch.
-    """
-
-    lhs: tuple[int, ...]
-    rhs: tuple[int, ...]
-    out: tuple[int, ...]
-    sizes: tuple[int, ...]
-    window: tuple[int, ...]
-    result: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[tuple[int, int], ...]
-    gaps: tuple[int, ...]
-    rates: tuple[int, ...]
-    groups: int
-    batch_groups: int
-    precision: Any
-    dtype: Any
-
-
-def _read(lhs: Any, rhs: Any, params: dict[str, Any]) -> _Conv | None:
-    """Returns the parameters, or None where they are symbolic or a size is zero."""
-    specs = params["dimension_numbers"]
-    sizes = tuple(lhs.shape[i] for i in specs.lhs_spec[2:])
-    window = tuple(rhs.shape[i] for i in specs.rhs_spec[2:])
-    pads = tuple(tuple(pair) for pair in params["padding"])
-    numbers = (*sizes, *window, *itertools.chain(*pads))  # the others may be symbolic
-    if not all(isinstance(n, int) for n in numbers):
-        return None
-    strides, gaps, rates = params["window_strides"], params["lhs_dilation"], params["rhs_dilation"]
-    result = tuple(
-        ((n - 1) * g + 1 + sum(p) - (k - 1) * r - 1) // s + 1
-        for n, g, p, k, r, s in zip(sizes, gaps, pads, window, rates, strides, strict=True)
-    )
-    if any(isinstance(n, int) and n < 1 for n in (*lhs.shape, *rhs.shape, *result)):
-        return None
-    return _Conv(
-        tuple(specs.lhs_spec),
-        tuple(specs.rhs_spec),
-        tuple(specs.out_spec),
-        sizes,
-        window,
-        result,
-        tuple(strides),
-        pads,
-        tuple(gaps),
-        tuple(rates),
-        params["feature_group_count"],
-        params["batch_group_count"],
-        params["precision"],
-        params["preferred_element_type"] or lhs.dtype,
-    )
+_MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
 
 
 def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
     """Returns the result of ``conv_general_dilated`` with these operands and parameters, or None to leave it alone."""
     if lhs.dtype != rhs.dtype or not jnp.issubdtype(lhs.dtype, jnp.floating):
         return None
-    conv = _read(lhs, rhs, params)
+    conv = read(lhs, rhs, params)
     if conv is None:
         return None
     channels, outputs = lhs.shape[conv.lhs[1]], rhs.shape[conv.rhs[0]]
@@ -119,6 +61,10 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         found = _whole(lhs, rhs, conv, wide)
     elif _is_patches(conv):
         found = _patches(lhs, rhs, conv, wide)
+    elif is_tiled(conv, lhs.shape[conv.lhs[0]], channels, outputs):
+        found = tiled(lhs.astype(wide), rhs.astype(wide), conv)
+    elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):
+        found = _gathered(lhs, rhs, conv, wide)
     else:
         return None
     return found.astype(conv.dtype)
@@ -129,68 +75,33 @@ def _wider(dtype: Any) -> Any:
     return np.float32 if jnp.finfo(dtype).bits < 32 else dtype
 
 
-def _transposed(x: Any, order: Sequence[int]) -> Any:
-    return x if tuple(order) == tuple(range(x.ndim)) else lax.transpose(x, tuple(order))
-
-
-def _respec(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
-    """Moves dimensions: ``have`` and ``want`` give the places of the same named dimensions."""
-    order = [0] * x.ndim
-    for source, target in zip(have, want, strict=True):
-        order[target] = source
-    return _transposed(x, order)
-
-
-def _cut(x: Any, dims: Sequence[int], starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Any:
-    """Slices some dimensions: ``counts`` values from ``starts`` in ``steps``."""
-    for dim, start, count, step in zip(dims, starts, counts, steps, strict=True):
-        x = lax.slice_in_dim(x, start, start + (count - 1) * step + 1, step, dim)
-    return x
-
-
-def _pad(x: Any, dims: Sequence[int], pads: Sequence[tuple[int, int]], gaps: Sequence[int] | None = None) -> Any:
-    """Pads some dimensions with zeros, negatively where a pad is negative, with gaps between values."""
-    config = [(0, 0, 0)] * x.ndim
-    for i, dim in enumerate(dims):
-        config[dim] = (*pads[i], (gaps[i] - 1) if gaps else 0)
-    return x if all(c == (0, 0, 0) for c in config) else lax.pad(x, np.zeros((), x.dtype), config)
-
-
-def _along(vector: Any, dim: int, rank: int) -> Any:
-    return lax.broadcast_in_dim(vector, tuple(vector.shape[0] if i == dim else 1 for i in range(rank)), (dim,))
-
-
 # Each channel by itself.
 
 
-def _taps(window: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*map(range, window))
-
-
-def _depthwise(lhs: Any, rhs: Any, conv: _Conv) -> Any:
+def _depthwise(lhs: Any, rhs: Any, conv: Conv) -> Any:
     repeats = rhs.shape[conv.rhs[0]] // lhs.shape[conv.lhs[1]]
     channel, places = conv.lhs[1], conv.lhs[2:]
     if repeats > 1:
         lhs = jnp.repeat(lhs, repeats, axis=channel)
     # Weights as (window..., channels).
-    weights = lax.squeeze(_transposed(rhs, (*conv.rhs[2:], conv.rhs[1], conv.rhs[0])), (len(places),))
+    weights = lax.squeeze(transposed(rhs, (*conv.rhs[2:], conv.rhs[1], conv.rhs[0])), (len(places),))
 
     def weight(tap: tuple[int, ...]) -> Any:
-        return _along(weights[tap], channel, lhs.ndim)
+        return along(weights[tap], channel, lhs.ndim)
 
     if all(g == 1 for g in conv.gaps):
-        padded = _pad(lhs, places, conv.pads)
+        padded = pad(lhs, places, conv.pads)
         total: Any = None
-        for tap in _taps(conv.window):
+        for tap in taps(conv.window):
             starts = [t * r for t, r in zip(tap, conv.rates, strict=True)]
-            part = _cut(padded, places, starts, conv.result, conv.strides) * weight(tap)
+            part = cut(padded, places, starts, conv.result, conv.strides) * weight(tap)
             total = part if total is None else total + part
     else:
         total = _phases(lhs, conv, weight)
-    return _respec(total, conv.lhs, conv.out)
+    return respec(total, conv.lhs, conv.out)
 
 
-def _phases(lhs: Any, conv: _Conv, weight: Any) -> Any:
+def _phases(lhs: Any, conv: Conv, weight: Any) -> Any:
     """Convolves what has gaps: each phase of the output has taps of its own; phases are interleaved at the end."""
     places = conv.lhs[2:]
     counts = [-(-n // g) for n, g in zip(conv.result, conv.gaps, strict=True)]
@@ -205,87 +116,62 @@ def _phases(lhs: Any, conv: _Conv, weight: Any) -> Any:
     parts = []
     for phases in itertools.product(*met):
         total: Any = None
-        for taps in itertools.product(*phases):
-            firsts = [first for _, first in taps]
+        for places_met in itertools.product(*phases):
+            firsts = [first for _, first in places_met]
             pads = [(-f, f + c - n) for f, c, n in zip(firsts, counts, conv.sizes, strict=True)]
-            part = _pad(lhs, places, pads) * weight(tuple(t for t, _ in taps))
+            part = pad(lhs, places, pads) * weight(tuple(t for t, _ in places_met))
             total = part if total is None else total + part
         parts.append(jnp.zeros(shape, lhs.dtype) if total is None else total)
     return interleave(parts, places, conv.gaps, conv.result)
 
 
-def interleave(parts: Sequence[Any], places: Sequence[int], gaps: Sequence[int], sizes: Sequence[int]) -> Any:
-    """Joins phases: value ``q`` of phase ``p`` goes to ``q * gap + p``.
-
-    Args:
-      parts: arrays of one shape, the phase of the last dimension moving fastest.
-      places: the dimensions that have phases.
-      gaps: how many phases each has.
-      sizes: sizes of these dimensions in the result; what is beyond is cut off.
-    """
-    for dim, gap, size in reversed(list(zip(places, gaps, sizes, strict=True))):
-        joined = []
-        for i in range(0, len(parts), gap):
-            group = parts[i : i + gap]
-            if gap > 1:
-                shape = tuple(n * gap if d == dim else n for d, n in enumerate(group[0].shape))
-                group = [lax.reshape(jnp.stack(group, dim + 1), shape)]
-            joined.append(lax.slice_in_dim(group[0], 0, size, 1, dim))
-        parts = joined
-    return parts[0]
-
-
-def _depthwise_filter(lhs: Any, rhs: Any, conv: _Conv) -> Any:
+def _depthwise_filter(lhs: Any, rhs: Any, conv: Conv) -> Any:
     """The "batch" is the channels, the "features" the examples, the "kernel" the gradient of the output."""
     # The gradient as the input lies: its output channel where the input's channel is, and so on.
-    grad = _respec(rhs, conv.rhs, conv.lhs)
+    grad = respec(rhs, conv.rhs, conv.lhs)
     channel, places = conv.lhs[0], conv.lhs[2:]
     repeats = grad.shape[channel] // lhs.shape[channel]
     if repeats > 1:
         lhs = jnp.repeat(lhs, repeats, axis=channel)
-    padded = _pad(lhs, places, conv.pads)
+    padded = pad(lhs, places, conv.pads)
     products = []
-    for tap in _taps(conv.result):
+    for tap in taps(conv.result):
         starts = [t * s for t, s in zip(tap, conv.strides, strict=True)]
-        products.append(_cut(padded, places, starts, conv.window, conv.rates) * grad)
+        products.append(cut(padded, places, starts, conv.window, conv.rates) * grad)
     zeros = [np.zeros((), lhs.dtype)] * len(products)
     axes = [i for i in range(grad.ndim) if i != channel]
     sums = lax.reduce(products, zeros, lambda a, b: [x + y for x, y in zip(a, b, strict=True)], axes)
     out = lax.reshape(jnp.stack(sums), (*conv.result, 1, grad.shape[channel]))
     rank = len(places)
-    return _respec(out, (rank, rank + 1, *range(rank)), conv.out)
+    return respec(out, (rank, rank + 1, *range(rank)), conv.out)
 
 
 # Matrix products.
 
 
-def _is_point(conv: _Conv) -> bool:
+def _is_point(conv: Conv) -> bool:
     """Whether the window has one place."""
     strided = any(s > 1 for s in conv.strides)
     return math.prod(conv.window) == 1 and not (strided and any(g > 1 for g in conv.gaps))
 
 
-def _product(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: _Conv, wide: Any) -> Any:
-    return lax.dot_general(a, b, (contract, ((), ())), precision=conv.precision, preferred_element_type=wide)
-
-
-def _point(lhs: Any, rhs: Any, conv: _Conv, wide: Any) -> Any:
+def _point(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     places = conv.lhs[2:]
     spread = any(g > 1 for g in conv.gaps)
     if not spread:
-        lhs = _cut(_pad(lhs, places, conv.pads), places, [0] * len(places), conv.result, conv.strides)
+        lhs = cut(pad(lhs, places, conv.pads), places, [0] * len(places), conv.result, conv.strides)
     weights = lax.squeeze(rhs, conv.rhs[2:])
     out_first = conv.rhs[0] < conv.rhs[1]
-    out = _product(lhs, weights, ((conv.lhs[1],), (1 if out_first else 0,)), conv, wide)
+    out = product(lhs, weights, ((conv.lhs[1],), (1 if out_first else 0,)), conv, wide)
     # The product's dimensions: those of the input without its channel, then the output's channel.
     have = [d - (d > conv.lhs[1]) for d in conv.lhs]
     have[1] = out.ndim - 1
     if spread:  # the sum over one place: values can be spread after the product
-        out = _pad(out, have[2:], conv.pads, conv.gaps)
-    return _respec(out, have, conv.out)
+        out = pad(out, have[2:], conv.pads, conv.gaps)
+    return respec(out, have, conv.out)
 
 
-def _is_whole(conv: _Conv, others: tuple[Any, int]) -> bool:
+def _is_whole(conv: Conv, others: tuple[Any, int]) -> bool:
     """Whether few outputs each sum a window about as large as the input: filter gradients, mostly.
 
     Args:
@@ -299,20 +185,20 @@ def _is_whole(conv: _Conv, others: tuple[Any, int]) -> bool:
     return results == 1 or (results <= _MOST_PRODUCTS and window >= 4 * results and wide)
 
 
-def _whole(lhs: Any, rhs: Any, conv: _Conv, wide: Any) -> Any:
+def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     places = conv.lhs[2:]
-    padded = _pad(lhs, places, conv.pads)
+    padded = pad(lhs, places, conv.pads)
     contract = ((conv.lhs[1], *places), (conv.rhs[1], *conv.rhs[2:]))
     products = []
-    for tap in _taps(conv.result):
+    for tap in taps(conv.result):
         starts = [t * s for t, s in zip(tap, conv.strides, strict=True)]
-        products.append(_product(_cut(padded, places, starts, conv.window, conv.rates), rhs, contract, conv, wide))
+        products.append(product(cut(padded, places, starts, conv.window, conv.rates), rhs, contract, conv, wide))
     out = lax.reshape(jnp.stack(products) if len(products) > 1 else products[0], (*conv.result, *products[0].shape))
     rank = len(places)
-    return _respec(out, (rank, rank + 1, *range(rank)), conv.out)
+    return respec(out, (rank, rank + 1, *range(rank)), conv.out)
 
 
-def _is_patches(conv: _Conv) -> bool:
+def _is_patches(conv: Conv) -> bool:
     """Whether windows stand side by side without padding."""
     return (
         conv.strides == conv.window
@@ -322,10 +208,10 @@ def _is_patches(conv: _Conv) -> bool:
     )
 
 
-def _patches(lhs: Any, rhs: Any, conv: _Conv, wide: Any) -> Any:
+def _patches(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     places = conv.lhs[2:]
     counts = [n * k for n, k in zip(conv.result, conv.window, strict=True)]
-    lhs = _cut(lhs, places, [0] * len(places), counts, [1] * len(places))
+    lhs = cut(lhs, places, [0] * len(places), counts, [1] * len(places))
     shape: list[Any] = []
     where: dict[int, int] = {}  # dimension before: where it (or its outer part) is after
     for d, size in enumerate(lhs.shape):
@@ -338,10 +224,36 @@ def _patches(lhs: Any, rhs: Any, conv: _Conv, wide: Any) -> Any:
     lhs = lax.reshape(lhs, shape)
     inner = [where[d] + 1 for d in places]
     contract = ((where[conv.lhs[1]], *inner), (conv.rhs[1], *conv.rhs[2:]))
-    out = _product(lhs, rhs, contract, conv, wide)
+    out = product(lhs, rhs, contract, conv, wide)
     left = [where[d] for d in range(len(conv.lhs)) if d != conv.lhs[1]]
     have = [left.index(where[d]) if d != conv.lhs[1] else out.ndim - 1 for d in conv.lhs]
-    return _respec(out, have, conv.out)
+    return respec(out, have, conv.out)
+
+
+def _is_gathered(conv: Conv, batch: Any, channels: int, outputs: int) -> bool:
+    """Whether there are few windows, of few places and many channels."""
+    if any(g != 1 for g in conv.gaps) or not all(isinstance(n, int) for n in (batch, channels, outputs)):
+        return False
+    rows, places = batch * math.prod(conv.result), math.prod(conv.window)
+    few = rows <= _MOST_ROWS and rows * places * channels <= _MOST_GATHERED
+    return few and places <= 9 and min(channels, outputs) >= 32
+
+
+def _gathered(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
+    """Lays the values of each window side by side (*im2col*) for one matrix product."""
+    channels, places = conv.lhs[1], conv.lhs[2:]
+    padded = pad(lhs, places, conv.pads)
+    parts = []
+    for tap in taps(conv.window):
+        starts = [t * r for t, r in zip(tap, conv.rates, strict=True)]
+        parts.append(cut(padded, places, starts, conv.result, conv.strides))
+    windows = lax.concatenate(parts, channels)
+    weights = transposed(rhs, (*conv.rhs[2:], conv.rhs[1], conv.rhs[0]))
+    weights = lax.reshape(weights, (len(parts) * lhs.shape[channels], rhs.shape[conv.rhs[0]]))
+    out = product(windows, weights, ((channels,), (0,)), conv, wide)
+    have = [d - (d > channels) for d in conv.lhs]
+    have[1] = out.ndim - 1
+    return respec(out, have, conv.out)
 
 
 twin(lax.conv_general_dilated_p, convolution_on_cpu)

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from .spelling import call, twin
-from .spelling_conv import interleave
+from .spelling_layout import interleave
 
 __all__ = ["call", "max_on_cpu", "sum_on_cpu", "winners_on_cpu", "won_on_cpu"]
 

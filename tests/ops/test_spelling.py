@@ -48,6 +48,8 @@ CONVOLUTIONS = {
     "filter gradient": conv((2, 9, 9, 8), (2, 2, 8, 9), (2, 1), "SAME"),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
+    "tiles NCHW, padded": conv((1, 16, 21, 23), (3, 3, 16, 18), (1, 1), ((0, 2), (-1, 0)), FIRST),
+    "gathered": conv((2, 4, 5, 32), (1, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
     "groups": conv((2, 5, 5, 4), (3, 3, 2, 6), (1, 1), "SAME", feature_group_count=2),
 }
 POOLS = {
@@ -59,10 +61,21 @@ POOLS = {
 }
 
 
-def everything(fn, *args):
-    """Value, gradient, tangent, both kinds of second derivative, and a batch."""
+def first_order(fn, *args):
+    """Value, gradient, tangent, and a batch."""
     result, pull = jax.vjp(fn, *args)
     upstream = jnp.cos(jnp.arange(result.size, dtype=result.dtype)).reshape(result.shape)
+    tangents = tuple(jnp.sin(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape) for a in args)
+    return {
+        "value": result,
+        "gradient": pull(upstream),
+        "tangent": jax.jvp(fn, args, tangents)[1],
+        "batch": jax.vmap(fn)(*(jnp.stack([a, -a]) for a in args)),
+    }
+
+
+def everything(fn, *args):
+    """Also both kinds of second derivative."""
     tangents = tuple(jnp.sin(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape) for a in args)
     places = tuple(range(len(args)))
 
@@ -73,16 +86,13 @@ def everything(fn, *args):
         return sum(jnp.sum(g**2) for g in jax.grad(loss, places)(*args))
 
     return {
-        "value": result,
-        "gradient": pull(upstream),
-        "tangent": jax.jvp(fn, args, tangents)[1],
+        **first_order(fn, *args),
         "forward over reverse": jax.jvp(jax.grad(loss, places), args, tangents)[1],
         "reverse over reverse": jax.grad(steepness, places)(*args),
-        "batch": jax.vmap(fn)(*(jnp.stack([a, -a]) for a in args)),
     }
 
 
-def compare(plain, respelled, *args):
+def compare(plain, respelled, *args, everything=everything):
     for what, call in (("value", lambda fn: fn(*args)), ("all", lambda fn: everything(fn, *args))):
         if what == "value":
             np.testing.assert_allclose(call(respelled), call(plain), rtol=1e-5, atol=1e-5)
@@ -100,11 +110,16 @@ def normal(*shape, dtype=np.float32):
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolution(name):
     shape, kernel, params = CONVOLUTIONS[name]
+    weights = normal(*kernel) / np.float32(
+        np.sqrt(np.prod(kernel[:-1]))
+    )  # so that all derivatives are of the order of 1
+    # Tiles are long code; what their derivatives and batches are made of does not depend on the form.
     compare(
         partial(convolution, **params),
         partial(spelling_conv.call, lax.conv_general_dilated, **params),
         normal(*shape),
-        normal(*kernel),
+        weights,
+        everything=first_order if "tiles" in name else everything,
     )
 
 
@@ -137,6 +152,32 @@ def test_half_precision_is_summed_in_float32(name, dtype):
     assert actual.dtype == dtype
     unit = float(jnp.finfo(dtype).eps) * 0.51
     np.testing.assert_allclose(np.asarray(actual, np.float64), expected, rtol=unit, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", [((2, 14, 15, 64), (3, 3, 64, 32)), ((1, 7, 6, 128), (3, 1, 128, 64))])
+def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
+    """Against a convolution in double precision: at most three times the primitive's own error."""
+    x, w = normal(*form[0]), normal(*form[1]) / np.float32(np.sqrt(np.prod(form[1][:-1])))
+    padded = np.pad(x.astype(np.float64), [(0, 0), *(((k - 1) // 2, k // 2) for k in form[1][:2]), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, form[1][:2], (1, 2))
+    exact = np.einsum("nhwcij,ijco->nhwo", windows, w.astype(np.float64), optimize=True)
+    params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
+    error = {
+        name: np.max(np.abs(np.asarray(fn(x, w), np.float64) - exact))
+        for name, fn in (
+            ("plain", partial(convolution, **params)),
+            ("respelled", partial(spelling_conv.call, lax.conv_general_dilated, **params)),
+        )
+    }
+    assert 0 < error["respelled"] <= 3 * error["plain"]
+
+
+def test_highest_precision_keeps_the_direct_convolution():
+    params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
+    fn = partial(spelling_conv.call, lax.conv_general_dilated)
+    args = jnp.zeros((1, 64, 64, 32)), jnp.zeros((3, 3, 32, 32))
+    lowered = {p: jax.jit(partial(fn, precision=p, **params)).lower(*args).as_text() for p in (None, "highest")}
+    assert {p: "stablehlo.convolution" in text for p, text in lowered.items()} == {None: False, "highest": True}
 
 
 def test_each_platform_keeps_its_spelling():

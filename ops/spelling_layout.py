@@ -1,0 +1,139 @@
+"""What the spellings of convolutions share: a convolution's parameters, and moving, cutting and padding its arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+__all__ = ["Conv", "along", "cut", "interleave", "pad", "product", "read", "respec", "taps", "transposed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Conv:
+    """The parameters of one convolution; spatial entries in the order of the specs.
+
+    Attributes:
+      lhs, rhs, out: positions of (batch, feature, spatial...) in each array; for ``rhs`` (out, in, spatial...).
+      sizes, window, result: spatial sizes of the input, the kernel and the output.
+      strides, pads, gaps, rates: window strides, padding, input dilation and kernel dilation.
+      groups, batch_groups: of features and of the batch.
+    """
+
+    lhs: tuple[int, ...]
+    rhs: tuple[int, ...]
+    out: tuple[int, ...]
+    sizes: tuple[int, ...]
+    window: tuple[int, ...]
+    result: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    gaps: tuple[int, ...]
+    rates: tuple[int, ...]
+    groups: int
+    batch_groups: int
+    precision: Any
+    dtype: Any
+
+
+def read(lhs: Any, rhs: Any, params: dict[str, Any]) -> Conv | None:
+    """Returns the parameters, or None where they are symbolic or a size is zero."""
+    specs = params["dimension_numbers"]
+    sizes = tuple(lhs.shape[i] for i in specs.lhs_spec[2:])
+    window = tuple(rhs.shape[i] for i in specs.rhs_spec[2:])
+    pads = tuple(tuple(pair) for pair in params["padding"])
+    numbers = (*sizes, *window, *itertools.chain(*pads))  # the others may be symbolic
+    if not all(isinstance(n, int) for n in numbers):
+        return None
+    strides, gaps, rates = params["window_strides"], params["lhs_dilation"], params["rhs_dilation"]
+    result = tuple(
+        ((n - 1) * g + 1 + sum(p) - (k - 1) * r - 1) // s + 1
+        for n, g, p, k, r, s in zip(sizes, gaps, pads, window, rates, strides, strict=True)
+    )
+    if any(isinstance(n, int) and n < 1 for n in (*lhs.shape, *rhs.shape, *result)):
+        return None
+    return Conv(
+        tuple(specs.lhs_spec),
+        tuple(specs.rhs_spec),
+        tuple(specs.out_spec),
+        sizes,
+        window,
+        result,
+        tuple(strides),
+        pads,
+        tuple(gaps),
+        tuple(rates),
+        params["feature_group_count"],
+        params["batch_group_count"],
+        params["precision"],
+        params["preferred_element_type"] or lhs.dtype,
+    )
+
+
+def transposed(x: Any, order: Sequence[int]) -> Any:
+    """Transposes, unless the order is the one that there is."""
+    return x if tuple(order) == tuple(range(x.ndim)) else lax.transpose(x, tuple(order))
+
+
+def respec(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
+    """Moves dimensions: ``have`` and ``want`` give the places of the same named dimensions."""
+    order = [0] * x.ndim
+    for source, target in zip(have, want, strict=True):
+        order[target] = source
+    return transposed(x, order)
+
+
+def cut(x: Any, dims: Sequence[int], starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Any:
+    """Slices some dimensions: ``counts`` values from ``starts`` in ``steps``."""
+    for dim, start, count, step in zip(dims, starts, counts, steps, strict=True):
+        x = lax.slice_in_dim(x, start, start + (count - 1) * step + 1, step, dim)
+    return x
+
+
+def pad(x: Any, dims: Sequence[int], pads: Sequence[tuple[int, int]], gaps: Sequence[int] | None = None) -> Any:
+    """Pads some dimensions with zeros, negatively where a pad is negative, with gaps between values."""
+    config = [(0, 0, 0)] * x.ndim
+    for i, dim in enumerate(dims):
+        config[dim] = (*pads[i], (gaps[i] - 1) if gaps else 0)
+    return x if all(c == (0, 0, 0) for c in config) else lax.pad(x, np.zeros((), x.dtype), config)
+
+
+def along(vector: Any, dim: int, rank: int) -> Any:
+    """Lays a vector along a dimension of an array of that rank; the others have size 1."""
+    return lax.broadcast_in_dim(vector, tuple(vector.shape[0] if i == dim else 1 for i in range(rank)), (dim,))
+
+
+def taps(window: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yields the places of a window, the last index moving fastest."""
+    return itertools.product(*map(range, window))
+
+
+def interleave(parts: Sequence[Any], places: Sequence[int], gaps: Sequence[int], sizes: Sequence[int]) -> Any:
+    """Joins phases: value ``q`` of phase ``p`` goes to ``q * gap + p``.
+
+    Args:
+      parts: arrays of one shape, the phase of the last dimension moving fastest.
+      places: the dimensions that have phases.
+      gaps: how many phases each has.
+      sizes: sizes of these dimensions in the result; what is beyond is cut off.
+    """
+    for dim, gap, size in reversed(list(zip(places, gaps, sizes, strict=True))):
+        joined = []
+        for i in range(0, len(parts), gap):
+            group = parts[i : i + gap]
+            if gap > 1:
+                shape = tuple(n * gap if d == dim else n for d, n in enumerate(group[0].shape))
+                group = [lax.reshape(jnp.stack(group, dim + 1), shape)]
+            joined.append(lax.slice_in_dim(group[0], 0, size, 1, dim))
+        parts = joined
+    return parts[0]
+
+
+def product(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: Conv, wide: Any) -> Any:
+    """Returns a matrix product over the dimensions of ``contract``, summed in ``wide``."""
+    return lax.dot_general(a, b, (contract, ((), ())), precision=conv.precision, preferred_element_type=wide)
