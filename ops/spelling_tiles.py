@@ -6,7 +6,7 @@ This is Winograd's minimal filtering F(2x2, 3x3) (Lavin and Gray, "Fast algorith
     tile = A' [(G g G') * (B' d B)] A
 
 where ``*`` is elementwise, so that over channels and tiles it is 16 matrix products. ``B`` and ``A`` hold 0, 1 and -1
-only, ``G`` also 1/2: sums of at most four values, which loses about as much as summing a direct convolution in another
+only, ``G`` also 1/2: sums of few values, which loses about as much as summing a direct convolution in another
 order does (a few units in the last place of the largest value in the tile). What is different: a value that is not
 finite, or far larger than its neighbours, reaches all four results of each tile that it is in, not only those whose
 window holds it. ``precision=jax.lax.Precision.HIGHEST`` (or ``jax.default_matmul_precision("highest")``) therefore
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .spelling_layout import Conv, pad, respec, transposed
@@ -28,6 +29,8 @@ __all__ = ["is_tiled", "tiled"]
 _FEWEST_TILES = 96  # with fewer, transforming the weights takes longer than it saves
 _FEWEST_CHANNELS = 16
 _CACHED = 1 << 24  # values of transformed tiles that stay in a cache of some 32 MiB
+_G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+_FIRST = (((1,), (0,)), ((), ()))
 _WIDE = 48  # beyond: so many multiplications for a transformed value pay for the way to memory
 
 
@@ -59,12 +62,6 @@ def _of_values(r: Sequence[Any]) -> list[Any]:
     return [r[0] - r[2], r[1] + r[2], r[2] - r[1], r[1] - r[3]]
 
 
-def _of_weights(r: Sequence[Any]) -> list[Any]:
-    """G times a column of three."""
-    outer, middle = (r[0] + r[2]) * 0.5, r[1] * 0.5
-    return [r[0], outer + middle, outer - middle, r[2]]
-
-
 def _of_products(r: Sequence[Any]) -> list[Any]:
     """A' times a column of four."""
     return [r[0] + r[1] + r[2], r[1] - r[2] - r[3]]
@@ -93,10 +90,11 @@ def tiled(lhs: Any, rhs: Any, conv: Conv) -> Any:
     weights = transposed(rhs, (*conv.rhs[2:], *sorted(conv.rhs[:2])))
     contract = (((3,), (1 if out_first else 0,)), ((), ()))
     tiles = _both(_of_values, [[values(i, j) for j in range(4)] for i in range(4)])
-    filters = _both(_of_weights, [[weights[i, j] for j in range(3)] for i in range(3)])
+    # Elementwise this would be 16 loops to compile; as a product it is one.
+    filters = lax.dot_general(np.kron(_G, _G).astype(rhs.dtype), lax.reshape(weights, (9, *weights.shape[2:])), _FIRST)
     products = [
-        [lax.dot_general(t, f, contract, precision=conv.precision) for t, f in zip(*rows, strict=True)]
-        for rows in zip(tiles, filters, strict=True)
+        [lax.dot_general(tiles[i][j], filters[4 * i + j], contract, precision=conv.precision) for j in range(4)]
+        for i in range(4)
     ]
     results = _both(_of_products, products)
     joined = jnp.stack([jnp.stack(row, 3) for row in results], 2)
