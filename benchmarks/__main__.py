@@ -12,7 +12,7 @@ from typing import Any
 
 from . import models, timing
 
-SUITES = ("run", "train", "convert", "artefact", "memory", "spelling")
+SUITES = ("run", "train", "convert", "artefact", "memory", "spelling", "products")
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
 OTHERS = {"federated": "federated", "stablehlo": "stablehlo", "tf1": "convert_tf1_scaling"}
 
@@ -63,6 +63,10 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
         from . import spelling
 
         yield from spelling.records(options.size)
+    elif suite == "products":
+        from . import products
+
+        yield from products.records(options.size)
     elif suite in OTHERS:
         try:
             module = importlib.import_module(f".{OTHERS[suite]}", __package__)

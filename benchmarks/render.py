@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,21 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
 INTRODUCTION = """# Performance
 
-Generated: `python -m benchmarks --suite run,train,convert,artefact,memory,spelling --json out.jsonl`, then
-`python -m benchmarks.render out.jsonl`.
+Generated: `python -m benchmarks --suite run,train,convert,artefact,memory,spelling,products --json out.jsonl`, then
+`python -m benchmarks.render out.jsonl [--before older.jsonl]`.
 
-Measured on two shared x86-64 cores (AVX-512), JAX on CPU, float32. Other work ran beside the measurements, so seconds
-say little; everything that is compared ran in turns in one session, medians are taken, and **ratios** are what counts:
-our time divided by the other's, so below 1 we are faster.{load}
+Measured on two shared x86-64 cores (AVX2), JAX on CPU, float32. Everything that is compared ran in turns in one
+session, medians are taken, and **ratios** are what counts: our time divided by the other's, so below 1 we are faster.
+While calls and steps of models and products were timed other work was held (`--around`). Models were built and compiled
+beside other work, and so were older rows of the table of single operations timed: their seconds say little.{load}
 """
 
 EXPLANATION = """
-What is not met, and why. Compiling: a depthwise convolution as one primitive takes 0.01 to 0.1 s; the sum over its
-window is code of its own, 0.1 to 0.6 s for each distinct shape. In training this is paid back, as XLA's own gradients
-are costly to compile, too.
+What is not met, and why. Transformers and recurrent networks are matrix products, and JAX written by hand makes the
+same ones: the ratio to it is about 1 there, and what the products themselves run at is under [Products](#products).
+Compiling: a convolution as one primitive takes 0.01 to 0.1 s; sums over its window, or its tiles, are code of their
+own, 0.1 to 2 s of CPU time for each distinct shape (ResNet50 at batch 8: 12.6 s of CPU time with tiles, 2.2 without).
+Seconds of compiling also hold pauses in which other measurements stopped the compiler, so ratios far above 1 overstate.
 """
 
 SPELLING = """## Convolutions and pooling on CPU
@@ -52,10 +55,13 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | windows side by side (patches) | one matrix product | no padding |
 | maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |
 | gradient of a maximum | number of the winner, then a sum for each phase of the image | as above, float32 and wider |
+| convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 32 channels, 96 tiles and more |
+| few windows of many channels | gathered for one matrix product | up to 2560 windows of up to 9 places |
 | everything else | JAX's primitive | |
 
-Forward 3x3 convolutions stay as they are. Sums of products or one product of concatenated slices are between 0.4 and 2
-times as fast there, depending on the shape, and take 10 to 50 times as long to compile.
+Where transformed tiles exceed 64 MiB, 96 channels and more. Tiles are about as exact as the primitive for values of
+like size (a test holds them against double precision). A value that is not finite, or far larger than its neighbours,
+reaches its whole tile; `jax.default_matmul_precision("highest")` keeps the direct convolution.
 """
 
 
@@ -87,6 +93,29 @@ def _spelling(records: Sequence[Record]) -> str:
     ]
     header = ("operation, NHWC", "", "JAX, ms", "ours, ms", "ratio", "compile ratio")
     return SPELLING + "\n" + _table(header, rows)
+
+
+def _products(records: Sequence[Record]) -> str:
+    rows = [
+        (r["form"], f"{r['gflops']['jax']:.0f}", f"{r['gflops']['tensorflow']:.0f}", _ratio(r["ratios"]["tensorflow"]))
+        for r in records
+    ]
+    text = (
+        "## Products\n\nWhat bounds models made of matrix products: XLA's, which we and JAX written by hand share, "
+        "beside TensorFlow's.\n\n"
+    )
+    return text + _table(("rows x summed x columns", "XLA, GFLOP/s", "TensorFlow, GFLOP/s", "time, ratio"), rows)
+
+
+def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
+    older = {(r["model"], r["batch"]): r for r in before if r["suite"] == "run"}
+    rows = []
+    for r in records:
+        if (old := older.get((r["model"], r["batch"]))) is not None:
+            ratios = (x["ratios"].get(o) for o in ("tensorflow", "native") for x in (old, r))
+            rows.append((r["model"], r["batch"], *map(_ratio, ratios)))
+    header = ("model", "batch", "to tensorflow, before", "now", "to native, before", "now")
+    return "## What tiles changed in whole models\n\n" + _table(header, rows)
 
 
 def _models(title: str, records: Sequence[Record]) -> str:
@@ -213,11 +242,12 @@ def _targets(suites: dict[str, list[Record]]) -> str:
     return "## Targets\n\n" + _table(("target", "at most", "measured (of so many)", ""), rows) + EXPLANATION
 
 
-def page(records: Sequence[Record]) -> str:
+def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
     """Returns the page's text.
 
     Args:
       records: what ``python -m benchmarks --json`` wrote; of several for the same thing the last one counts.
+      before: the same of an earlier state, for the table of what changed.
     """
     latest: dict[tuple[Any, ...], Record] = {}
     for r in records:
@@ -234,17 +264,26 @@ def page(records: Sequence[Record]) -> str:
     if "train" in suites:
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
     parts.append(_spelling(suites.get("spelling", [])))
-    for name, render in (("convert", _convert), ("artefact", _artefacts), ("memory", _memory)):
+    if before and "run" in suites:
+        parts.append(_changed(suites["run"], before))
+    for name, render in (("products", _products), ("convert", _convert), ("artefact", _artefacts), ("memory", _memory)):
         if name in suites:
             parts.append(render(suites[name]))
     return "\n".join(parts)
 
 
-def main(paths: Sequence[str]) -> None:
+def _read(paths: Sequence[str]) -> list[Record]:
+    return [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the page from files of records."""
-    records = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
-    PAGE.write_text(page(records).rstrip() + "\n")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
+    parser.add_argument("records", nargs="+", help="files that `python -m benchmarks --json` wrote")
+    parser.add_argument("--before", nargs="*", default=[], help="files of an earlier state")
+    options = parser.parse_args(arguments)
+    PAGE.write_text(page(_read(options.records), _read(options.before)).rstrip() + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -27,7 +27,7 @@ from .spelling_layout import Conv, pad, respec, transposed
 __all__ = ["is_tiled", "tiled"]
 
 _FEWEST_TILES = 96  # with fewer, transforming the weights takes longer than it saves
-_FEWEST_CHANNELS = 16
+_FEWEST_CHANNELS = 32
 _CACHED = 1 << 24  # values of transformed tiles that stay in a cache of some 32 MiB
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 _FIRST = (((1,), (0,)), ((), ()))

@@ -1,6 +1,7 @@
 """The benchmarks run: small sizes, and their numbers hang together. No times are judged."""
 
 import json
+import os
 
 import pytest
 
@@ -36,6 +37,19 @@ def test_turns_are_taken():
     assert order == ["a", "b"] * 4
     assert found["a"] == {"median": 5, "best": 3, "rounds": 3}
     assert timing.ratios(found, "a") == {"b": 5 / 6}
+
+
+def test_other_work_is_held_while_timing(tmp_path, monkeypatch):
+    """The command gets `begin` before the first run and `end` after the last, with this process to be spared."""
+    log = tmp_path / "log"
+    command = tmp_path / "hold"
+    command.write_text(f'#!/bin/sh\necho "$1 $2" >> {log}\n')
+    command.chmod(0o755)
+    monkeypatch.setenv(timing.AROUND, str(command))
+    lengths = []
+    timing.in_turns({"a": lambda: lengths.append(len(log.read_text().splitlines())) or 1.0}, rounds=2)
+    assert lengths == [1, 1, 1]
+    assert log.read_text().splitlines() == [f"begin {os.getpid()}", f"end {os.getpid()}"]
 
 
 def test_page_judges_targets():

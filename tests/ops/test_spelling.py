@@ -48,7 +48,7 @@ CONVOLUTIONS = {
     "filter gradient": conv((2, 9, 9, 8), (2, 2, 8, 9), (2, 1), "SAME"),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
-    "tiles NCHW, padded": conv((1, 16, 21, 23), (3, 3, 16, 18), (1, 1), ((0, 2), (-1, 0)), FIRST),
+    "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
     "gathered": conv((2, 4, 5, 32), (1, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
     "groups": conv((2, 5, 5, 4), (3, 3, 2, 6), (1, 1), "SAME", feature_group_count=2),
 }
@@ -136,7 +136,9 @@ def test_border_never_wins():
     """In a window of nothing but minus infinity and border, the gradient goes to the array, not to the border."""
     where = ((1, 2), (1, 2), ((0, 0), (1, 1)))
     x = np.full((1, 2), -np.inf, np.float32)
-    gradient = jax.grad(lambda x: jnp.vdot(spelling_window.call(largest, x, where=where), np.float32([[1, 2]])))
+    gradient = jax.grad(
+        lambda x: jnp.vdot(spelling_window.call(largest, x, where=where), jnp.asarray([[1.0, 2.0]], jnp.float32))
+    )
     np.testing.assert_array_equal(jax.jit(gradient)(x), [[1, 2]])
 
 
