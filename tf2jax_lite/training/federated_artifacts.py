@@ -151,8 +151,9 @@ def federate_artifact(
             },
         )
     server = None
-    rated = algorithm not in ("scaffold", "mime", "mime_lite")  # their server has a rate, and no optimizer
-    if server_optimizer is not None or server_momentum is not None or (rated and server_rate != 1.0):
+    # The server of these has a rate, and no optimizer; all others step with SGD where nothing else is said.
+    rated = algorithm not in ("scaffold", "mime", "mime_lite")
+    if server_optimizer is not None or server_momentum is not None or rated:
         server = named_optimizer(server_optimizer or "sgd", server_rate, momentum=server_momentum)
     process = named_process(
         algorithm,
