@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from . import targets as _targets
 from .supervisor import fuzz
@@ -45,9 +46,12 @@ def main() -> int:
             if options.atheris in _targets.NAMES:
                 return guided.run_target(options.atheris, corpus, options.minutes, findings)
             chosen = guided.ALL if options.atheris == "all" else options.atheris.split(",")
-            found = guided.run(chosen, corpus, options.minutes, findings)
-            if options.json:
-                guided.write(found, options.minutes, options.json)
+
+            def keep(found: list[dict[str, Any]]) -> None:
+                if options.json:
+                    guided.write(found, options.minutes, options.json)
+
+            found = guided.run(chosen, corpus, options.minutes, findings, keep)
             return 1 if any(entry["findings"] for entry in found) else 0
         summary = fuzz(corpus, options.seed, names, seconds=options.minutes * 60, inputs=options.inputs)
     if options.findings:

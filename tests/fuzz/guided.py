@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,13 @@ def statistics(log: str) -> dict[str, int]:
     }
 
 
-def run(names: Sequence[str], corpus: Path, minutes: float, findings: Path) -> list[dict[str, Any]]:
+def run(
+    names: Sequence[str],
+    corpus: Path,
+    minutes: float,
+    findings: Path,
+    after: Callable[[list[dict[str, Any]]], None] | None = None,
+) -> list[dict[str, Any]]:
     """Runs each target in a process of its own.
 
     Args:
@@ -112,6 +118,7 @@ def run(names: Sequence[str], corpus: Path, minutes: float, findings: Path) -> l
       corpus: what `corpus.make_corpus` made.
       minutes: for how long each.
       findings: where inputs that are neither read nor refused go.
+      after: called with what there is after each target.
 
     Returns:
       For each target `statistics`, and "target" and "findings".
@@ -131,16 +138,20 @@ def run(names: Sequence[str], corpus: Path, minutes: float, findings: Path) -> l
         new = [p for p in findings.glob("*") if p not in before and p.suffix != ".txt"]
         found.append({"target": name, **figures, "findings": len(new)})
         print(found[-1], flush=True)
+        if after is not None:
+            after(found)
     return found
 
 
 def page(found: Sequence[dict[str, Any]], minutes: float) -> dict[str, Any]:
     """Returns the section of docs/reliability.md."""
-    command = f"python -m tests.fuzz --atheris all --minutes {minutes:g} --json docs/reliability/fuzzing_guided.json"
+    names = tuple(entry["target"] for entry in found)
+    asked = "all" if names == ALL else ",".join(names)
+    command = f"python -m tests.fuzz --atheris {asked} --minutes {minutes:g}"
     columns = ["inputs", "branches at first", "branches", "files at first", "files", "findings"]
     return {
         "title": "Hostile files, guided by coverage",
-        "command": command,
+        "command": f"{command} --json docs/reliability/fuzzing_guided.json",
         "columns": ["reader", *columns],
         "rows": [[entry["target"], *(entry[c] for c in columns)] for entry in found],
         "notes": [

@@ -33,6 +33,8 @@ class Command:
       file_size: no file may grow beyond so many bytes, as on a full disk; -1: any may.
       readonly: a folder that the child cannot write to.
       clock: let ``time.time`` and ``time.monotonic`` jump back and forth by hours.
+      cpu_seconds: how much processor time it may take, or 0: then SIGXCPU ends it.
+      memory: how many bytes of address space it may have beyond what the parent has, or 0.
       until: start it again until it ends by itself, each time with the fault later.
     """
 
@@ -44,6 +46,8 @@ class Command:
     file_size: int = -1
     readonly: str = ""
     clock: bool = False
+    cpu_seconds: int = 0
+    memory: int = 0
     until: bool = False
 
 
@@ -90,6 +94,12 @@ _SERVER = """
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if command["file_size"] >= 0:
             resource.setrlimit(resource.RLIMIT_FSIZE, (command["file_size"], command["file_size"]))
+        if command["cpu_seconds"]:
+            resource.setrlimit(resource.RLIMIT_CPU, (command["cpu_seconds"], command["cpu_seconds"] + 5))
+        if command["memory"]:
+            with open("/proc/self/statm") as file:
+                most = int(file.read().split()[0]) * resource.getpagesize() + command["memory"]
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
         if command["readonly"] and os.getuid() == 0:
             os.setuid(65534)  # root may write anywhere
             # Such a user may not be able to start Python, as the first reader of StableHLO needs.

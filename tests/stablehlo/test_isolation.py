@@ -103,3 +103,13 @@ def test_without_another_process_there_is_a_way(monkeypatch):
         isolation.check_payload(b"ML\xefR new")
     with tf2jax_lite.override_config("trusted", "StableHLO"):
         isolation.check_payload(b"ML\xefR new")
+
+
+def test_text_is_read_by_the_other_process_too():
+    """A dimension's number for which MLIR takes gigabytes: the reader's own process never sees it."""
+    text = jax.jit(lambda x: jax.lax.conv(x, x[:, :, :2, :2], (1, 1), "SAME")).lower(np.zeros((1, 1, 4, 4))).as_text()
+    assert isolation._Parser().answer(text.encode()) == b"y"
+    assert "[b, f, 0, 1]x" in text
+    damaged = text.replace("[b, f, 0, 1]x", "[b, f, 2147483647, 1]x")
+    with pytest.raises(InvalidModelError, match="takes too much"):
+        tf2jax_lite.from_stablehlo(damaged)

@@ -79,10 +79,11 @@ def _serve() -> None:
                 context.enable_multithreading(False)  # a thread for each core would count against the limit
                 for dialect in (stablehlo, chlo, sdy):
                     dialect.register_dialect(context)
-                if payload.startswith(b"ML\xefR"):
-                    module = stablehlo.deserialize_portable_artifact(context, payload)
-                else:
-                    module = ir.Module.parse(payload.decode(), context)
+                if not payload.startswith(b"ML\xefR"):  # as the reader does: the context alone does not know func
+                    payload = stablehlo.serialize_portable_artifact_str(
+                        payload.decode(), stablehlo.get_current_version()
+                    )
+                module = stablehlo.deserialize_portable_artifact(context, payload)
                 _look(ir, module.operation)
             answer = b"y"
         except MemoryError:
