@@ -281,7 +281,12 @@ def _complex(dtype: Any) -> np.dtype:
 def _square_root(x: Any) -> Any:
     triangle, basis = lax.linalg.schur(x.astype(_complex(x.dtype)))
     root = full_product(full_product(basis, _root_of_triangular(triangle)), conj_transpose(basis))
-    return root if jnp.issubdtype(x.dtype, jnp.complexfloating) else jnp.real(root).astype(x.dtype)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return root
+    # A real matrix with a negative eigenvalue has no real root: NaN, as in TensorFlow. Round-off is far smaller.
+    sizes = [jnp.max(jnp.abs(part), axis=(-2, -1), keepdims=True, initial=0) for part in (jnp.imag(root), root)]
+    is_real = sizes[0] <= jnp.finfo(x.dtype).eps ** 0.5 * sizes[1]
+    return jnp.where(is_real, jnp.real(root), jnp.nan).astype(x.dtype)
 
 
 @_square_root.defjvp

@@ -116,6 +116,11 @@ CASES += [
     ),
     case("MatrixSquareRoot", np.eye(1) * 4).using(name="one"),
     case("MatrixSquareRoot", np.zeros((0, 0))).using(name="empty", grad=False),
+    # The first has a negative eigenvalue: no real root.
+    case("MatrixSquareRoot", np.array([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 1.0], [1.0, 2.0]]])).using(
+        name="no real root", grad=False
+    ),
+    case("MatrixSquareRoot", np.array([[-4.0]])).using(name="negative", grad=False),
     case("MatrixLogarithm", ODD).using(rtol=1e-8),
     case("MatrixLogarithm", ODD.astype(np.complex64)).using(**LOOSE),
     case("MatrixLogarithm", np.diag([1 + 0j, 1e-8, -2, 1e6])).using(rtol=1e-8, name="diagonal"),
