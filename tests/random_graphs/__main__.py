@@ -61,6 +61,7 @@ BECAME = {
     ("Pow", "value"): "wrong for large integer exponents; corrected, with a test",
     ("EditDistance", "LoweringError"): "indices outside of its shape, which TensorFlow does not check; no longer drawn",
     ("LRNGrad", "value"): "an output that is not its input's, which TensorFlow does not check; no longer drawn",
+    ("MatrixSquareRoot", "value"): "a number where there is no real root; corrected, with a test",
     ("Log", "value"): "XLA makes log(pow(x, y)) y * log(abs(x)), in TensorFlow as well; now explained as 'compiler'",
     (
         "NonMaxSuppression",
