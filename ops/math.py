@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core, lax
 
+from .inlining import inlined
 from .registry import op
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_symbolic
@@ -19,10 +20,17 @@ def _pair(x: Any, y: Any) -> tuple[Any, Any]:
     if x.shape == y.shape:
         return x, y
     shape = jnp.broadcast_shapes(x.shape, y.shape)
-    # lax takes scalars only where both shapes are given out; jnp's broadcasting makes one equation.
-    return (x if x.shape == shape else jnp.broadcast_to(x, shape)), (
-        y if y.shape == shape else jnp.broadcast_to(y, shape)
-    )
+    return _widened(x, shape), _widened(y, shape)
+
+
+def _widened(x: Any, shape: tuple[Any, ...]) -> Any:
+    """Broadcasts in one equation; what jnp does takes three times as long to trace."""
+    if x.shape == shape:
+        return x
+    first = len(shape) - x.ndim
+    if x.shape == shape[first:]:
+        return lax.broadcast_in_dim(x, shape, tuple(range(first, len(shape))))
+    return jnp.broadcast_to(x, shape)
 
 
 def _host1(fn: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -78,7 +86,8 @@ def _chosen(forward: Callable[[Any, Any], Any], first: Callable[[Any, Any], Any]
         x, y = primals
         return call(x, y), lax.select(first(x, y), *tangents)
 
-    return lambda x, y: call(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else forward(x, y)
+    inner = inlined(call)
+    return lambda x, y: inner(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else forward(x, y)
 
 
 _maximum = _chosen(lax.max, lax.ge)
@@ -102,8 +111,11 @@ def _float_power_jvp(primals: Any, tangents: Any) -> Any:
     return out, t_x * (y * lax.pow(x, y - one)) + t_y * (out * log)
 
 
+_power_of_floats = inlined(_float_power)
+
+
 def _power(x: Any, y: Any) -> Any:
-    return _float_power(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else _integer_power(x, y)
+    return _power_of_floats(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else _integer_power(x, y)
 
 
 def _integer_power(x: Any, y: Any) -> Any:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .inlining import inlined
 from .registry import op
 
 
@@ -20,12 +21,14 @@ def _relu(x: Any) -> Any:
 
 
 @op("Relu")
+@inlined
 def relu(features: Any) -> Any:
     """max(x, 0); the gradient at 0 is 0. See tf.raw_ops.Relu."""
     return jax.nn.relu(jnp.asarray(features))
 
 
 @op("ReluGrad")
+@inlined
 def relu_grad(gradients: Any, features: Any) -> Any:
     """See tf.raw_ops.ReluGrad."""
     return jnp.where(features > 0, gradients, jnp.zeros((), gradients.dtype))
@@ -43,18 +46,21 @@ def _relu6_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @op("Relu6")
+@inlined
 def relu6(features: Any) -> Any:
     """min(max(x, 0), 6); the gradient at both ends is 0. See tf.raw_ops.Relu6."""
     return _relu6(jnp.asarray(features))
 
 
 @op("Relu6Grad")
+@inlined
 def relu6_grad(gradients: Any, features: Any) -> Any:
     """See tf.raw_ops.Relu6Grad."""
     return jnp.where((features > 0) & (features < 6), gradients, jnp.zeros((), gradients.dtype))
 
 
 @op("LeakyRelu")
+@inlined
 def leaky_relu(features: Any, *, alpha: float = 0.2) -> Any:
     """See tf.raw_ops.LeakyRelu."""
     features = jnp.asarray(features)
@@ -62,12 +68,14 @@ def leaky_relu(features: Any, *, alpha: float = 0.2) -> Any:
 
 
 @op("LeakyReluGrad")
+@inlined
 def leaky_relu_grad(gradients: Any, features: Any, *, alpha: float = 0.2) -> Any:
     """See tf.raw_ops.LeakyReluGrad."""
     return jnp.where(features > 0, gradients, gradients * jnp.asarray(alpha, gradients.dtype))
 
 
 @op("Elu")
+@inlined
 def elu(features: Any) -> Any:
     """See tf.raw_ops.Elu."""
     x = jnp.asarray(features)
@@ -75,6 +83,7 @@ def elu(features: Any) -> Any:
 
 
 @op("EluGrad")
+@inlined
 def elu_grad(gradients: Any, outputs: Any) -> Any:
     """See tf.raw_ops.EluGrad."""
     return jnp.where(outputs < 0, gradients * (outputs + 1), gradients)
@@ -84,6 +93,7 @@ _SCALE, _SCALE_ALPHA = 1.0507009873554804934193349852946, 1.75809934084737685994
 
 
 @op("Selu")
+@inlined
 def selu(features: Any) -> Any:
     """See tf.raw_ops.Selu."""
     x = jnp.asarray(features)
@@ -92,6 +102,7 @@ def selu(features: Any) -> Any:
 
 
 @op("SeluGrad")
+@inlined
 def selu_grad(gradients: Any, outputs: Any) -> Any:
     """See tf.raw_ops.SeluGrad."""
     low = gradients * (outputs + jnp.asarray(_SCALE_ALPHA, outputs.dtype))
@@ -99,6 +110,7 @@ def selu_grad(gradients: Any, outputs: Any) -> Any:
 
 
 @op("Softplus")
+@inlined
 def softplus(features: Any) -> Any:
     """log(1 + exp(x)). See tf.raw_ops.Softplus."""
     return jax.nn.softplus(jnp.asarray(features))
@@ -111,6 +123,7 @@ def softplus_grad(gradients: Any, features: Any) -> Any:
 
 
 @op("Softsign")
+@inlined
 def softsign(features: Any) -> Any:
     """Returns x / (1 + abs(x)). See tf.raw_ops.Softsign."""
     x = jnp.asarray(features)
@@ -124,12 +137,14 @@ def softsign_grad(gradients: Any, features: Any) -> Any:
 
 
 @op("Softmax")
+@inlined
 def softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.Softmax."""
     return jax.nn.softmax(jnp.asarray(logits), axis=-1)
 
 
 @op("LogSoftmax")
+@inlined
 def log_softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.LogSoftmax."""
     return jax.nn.log_softmax(jnp.asarray(logits), axis=-1)

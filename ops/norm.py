@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .inlining import inlined
 from .registry import op
 
 
@@ -70,6 +71,7 @@ def _batch_norm(
 
 
 @op("FusedBatchNorm", "FusedBatchNormV2")
+@inlined
 def fused_batch_norm(
     x: Any,
     scale: Any,
@@ -87,6 +89,7 @@ def fused_batch_norm(
 
 
 @op("FusedBatchNormV3")
+@inlined
 def fused_batch_norm_v3(
     x: Any,
     scale: Any,

@@ -326,4 +326,9 @@ def lookup(name: str) -> Op | None:
 
 def known_ops() -> dict[str, Op]:
     """Returns every registered op by name, sorted, overrides in force included."""
-    return dict(sorted({**_registry, **{entry.name: entry for entry in _overrides.values()}}.items()))
+    return dict(sorted(ops_in_force().items()))
+
+
+def ops_in_force() -> dict[str, Op]:
+    """Returns what `known_ops` does, in no order."""
+    return {**_registry, **{entry.name: entry for entry in _overrides.values()}}

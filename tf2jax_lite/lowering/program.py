@@ -42,7 +42,7 @@ class Program:
     def __init__(self, graph: ir.Graph, config: Config, compiler: Compiler | None = None):
         self.graph = graph
         self.config = config
-        self._ops = registry.known_ops()  # what is registered or overridden now holds for the program's life
+        self._ops = registry.ops_in_force()  # what is registered or overridden now holds for the program's life
         self._compiled: Mapping[str, registry.Op] = {}
         if compiler is not None:
             self._compiled = fallback_ops((node for _, node in graph.walk()), self._ops, compiler)

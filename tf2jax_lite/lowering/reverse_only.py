@@ -14,6 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from tf2jax_lite.errors import ForwardModeError
+from tf2jax_lite.ops.inlining import inlined
 
 from .marking import identity_primitive, marked
 
@@ -69,11 +70,14 @@ def _aside_jvp(primals: Any, tangents: Any) -> Any:
     return primals[0], jax.tree.map(jnp.zeros_like, tangents[0])
 
 
+_aside_inlined = inlined(_aside)
+
+
 def aside(value: Any) -> Any:
     """Returns a pytree unchanged, but for the innermost differentiation constant; for those around it, it is not."""
     leaves, tree = jax.tree.flatten(value)
     moving = [i for i, v in enumerate(leaves) if isinstance(v, jax.Array) and jnp.issubdtype(v.dtype, jnp.inexact)]
     if moving:
-        for i, v in zip(moving, _aside([leaves[i] for i in moving]), strict=True):
+        for i, v in zip(moving, _aside_inlined([leaves[i] for i in moving]), strict=True):
             leaves[i] = v
     return jax.tree.unflatten(tree, leaves)
