@@ -48,11 +48,13 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
                     name, batch=batch, peer=options.peer, xla=not options.no_xla, budget=options.budget, **common
                 )
     elif suite == "convert":
-        from . import convert
+        from . import conversion, convert
 
         yield {"start": convert.start_times()}
         small = options.size == "small"
         yield {"growth": convert.growth((500, 1000) if small else (1000, 4000, 16000, 64000), peer=options.peer)}
+        for name in names:
+            yield conversion.conversion(name, peer=options.peer, budget=options.budget, **common)
     elif suite in ("artefact", "memory"):
         from . import convert
 

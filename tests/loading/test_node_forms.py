@@ -1,0 +1,94 @@
+"""What nodes have in common is read once; what is shared must be the same, small, and not changeable."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.loading import graph_def, node_forms
+from tf2jax_lite.loading.op_defs import read_attrs
+
+
+def _node(name, op, inputs=(), device="", **attrs):
+    proto = node_def_pb2.NodeDef(name=name, op=op, input=inputs, device=device)
+    for key, value in attrs.items():
+        proto.attr[key].CopyFrom(value)
+    return proto
+
+
+def _type(dtype):
+    return tf.compat.v1.AttrValue(type=tf.as_dtype(dtype).as_datatype_enum)
+
+
+def _const(name, value):
+    tensor = tf.make_tensor_proto(value)
+    return _node(
+        name, "Const", dtype=tf.compat.v1.AttrValue(type=tensor.dtype), value=tf.compat.v1.AttrValue(tensor=tensor)
+    )
+
+
+@pytest.mark.parametrize("length", [1, 127, 128, 300, 20_000])  # lengths of one, two and three bytes
+def test_nodes_that_differ_in_names_inputs_and_devices_share_a_form(length):
+    one = _node("a", "Neg", ["x"], T=_type("float32"))
+    other = _node(
+        "b" * length, "Neg", ["c" * length, "^" + "d" * length], "/device:" + "e" * length, T=_type("float32")
+    )
+    assert node_forms.form_of(one) is node_forms.form_of(other)
+
+
+def test_nodes_that_differ_in_op_or_attributes_do_not():
+    protos = [
+        _node("a", "Neg", ["x"], T=_type("float32")),
+        _node("a", "Neg", ["x"], T=_type("float64")),
+        _node("a", "Abs", ["x"], T=_type("float32")),
+        _node("a", "Neg", ["x"], T=_type("float32"), _class=tf.compat.v1.AttrValue(s=b"x")),
+    ]
+    forms = [node_forms.form_of(proto) for proto in protos]
+    assert len({id(form) for form in forms}) == len(protos)
+    for form, proto in zip(forms, protos, strict=True):
+        assert form.attrs == read_attrs(proto)
+        assert form.fields["output_dtypes"] == (
+            proto.attr["T"].type and tf.as_dtype(proto.attr["T"].type).as_numpy_dtype,
+        )
+
+
+def test_small_constants_are_shared_and_read_only_large_ones_are_read_anew():
+    small, large = np.arange(4, dtype=np.float32), np.arange(4000, dtype=np.float32)
+    first, second = (node_forms.form_of(_const(name, small)) for name in "ab")
+    assert first is second
+    np.testing.assert_array_equal(first.attrs["value"], small)
+    assert not first.attrs["value"].flags.writeable
+    first, second = (node_forms.form_of(_const(name, large)) for name in "ab")
+    assert first is not second
+    np.testing.assert_array_equal(second.attrs["value"], large)
+
+
+def test_what_is_declared_large_in_few_bytes_is_not_kept():
+    """A splat: options that bound constants hold for each conversion anew."""
+    before = len(node_forms._FORMS)
+    node_forms.form_of(_const("a", np.zeros([100, 100], np.float32)))
+    assert len(node_forms._FORMS) == before
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e-30, np.nan, np.inf, 3])
+def test_scalars_are_what_tensorflow_reads(value):
+    for dtype in (np.float32, np.float64) if isinstance(value, float) else (np.int32, np.int64, np.float32):
+        proto = _const("a", np.asarray(value, dtype))
+        expected = tf.make_ndarray(proto.attr["value"].tensor)
+        found = node_forms.form_of(proto).attrs["value"]
+        assert found.dtype == expected.dtype
+        assert found.tobytes() == expected.tobytes()
+
+
+def test_order_is_kept_where_it_is_one_and_cycles_are_refused():
+    def read(*edges):
+        graph = graph_pb2.GraphDef(node=[_node(name, "Neg", inputs, T=_type("float32")) for name, *inputs in edges])
+        args = [graph_def.ir.Argument("x", np.dtype(np.float32))]
+        return [node.name for node in graph_def.load_main(graph, "f", args, [edges[-1][0]]).nodes]
+
+    assert read(["a", "x"], ["b", "a"], ["c", "x"]) == ["a", "b", "c"]
+    assert read(["a", "x", "^c"], ["b", "a"], ["c", "x"]) == ["c", "a", "b"]  # only what stands too late moves
+    for edges in ([["a", "b"], ["b", "a"]], [["a", "a"]], [["a", "x", "^b"], ["b", "x", "^a"]]):
+        with pytest.raises(InvalidModelError, match="cycle"):
+            read(*edges)
