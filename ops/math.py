@@ -9,6 +9,7 @@ import numpy as np
 from jax import core, lax
 
 from .inlining import inlined
+from .no_nan import product_or_zero, with_slope
 from .registry import op
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_symbolic
@@ -166,12 +167,25 @@ def _host_extreme(fn: Callable[[Any, Any], Any], of_dimensions: Callable[[Any, A
     return host
 
 
+@jax.custom_jvp
+def _abs(x: Any) -> Any:
+    return lax.abs(x)
+
+
+@_abs.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    # The sign, as tf.raw_ops.Abs has it: nothing at 0, where JAX's own rule says 1.
+    return _abs(*primals), tangents[0] * lax.sign(primals[0])
+
+
+_reciprocal = with_slope(lambda x: lax.div(jnp.ones_like(x), x), lambda x, y: -y * y)
+
 _unary("Neg", lax.neg, np.negative)
-_unary("Abs", jnp.abs, np.abs)
+_unary("Abs", lambda x: _abs(x) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.abs(x), np.abs)
 _unary("Sign", jnp.sign, np.sign)
 _unary("Square", lambda x: lax.mul(x, x), np.square)
-_unary("Sqrt", lax.sqrt, np.sqrt)
-_unary("Rsqrt", lax.rsqrt)
+_unary("Sqrt", with_slope(lax.sqrt, lambda x, y: jnp.asarray(0.5, x.dtype) / y), np.sqrt)
+_unary("Rsqrt", with_slope(lax.rsqrt, lambda x, y: jnp.asarray(-0.5, x.dtype) * y * y * y))
 _unary("Exp", lax.exp)
 _unary("Expm1", lax.expm1)
 _unary("Log", lax.log, _log)
@@ -186,7 +200,7 @@ _unary("Ceil", lax.ceil, np.ceil)
 _unary(
     "Round", lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if jnp.issubdtype(x.dtype, jnp.floating) else x
 )
-_unary("Reciprocal", lambda x: lax.div(jnp.ones((), x.dtype), x))
+_unary("Reciprocal", _reciprocal)
 _unary("Erf", lax.erf)
 _unary("IsNan", jnp.isnan)
 _unary("IsFinite", jnp.isfinite)
@@ -238,7 +252,7 @@ for _name, _fn in {
     "Lgamma": lax.lgamma,
     "Digamma": lax.digamma,
     "Conj": lax.conj,
-    "Inv": lambda x: lax.div(jnp.ones((), x.dtype), x),
+    "Inv": _reciprocal,
     "Rint": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
 }.items():
     _unary(_name, _fn)
@@ -349,7 +363,8 @@ def select(condition: Any, t: Any, e: Any) -> Any:
 
 @jax.custom_jvp
 def _clip(t: Any, low: Any, high: Any) -> Any:
-    return lax.min(lax.max(t, low), high)
+    # The kernel's order: of bounds that exclude each other the lower one counts.
+    return lax.max(lax.min(t, high), low)
 
 
 @_clip.defjvp
@@ -368,7 +383,7 @@ def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
     low, high = jnp.broadcast_to(clip_value_min, t.shape), jnp.broadcast_to(clip_value_max, t.shape)
     if jnp.issubdtype(t.dtype, jnp.inexact):
         return _clip(t, low, high)
-    return lax.min(lax.max(t, low), high)
+    return lax.max(lax.min(t, high), low)
 
 
 @op("DivNoNan")
@@ -435,10 +450,10 @@ _binary("NextAfter", _next_after)
 _unary("Invert", lax.bitwise_not)
 _binary("SigmoidGrad", lambda y, dy: dy * y * (1 - y))
 _binary("TanhGrad", lambda y, dy: dy * (1 - y * y))
-_binary("SqrtGrad", lambda y, dy: dy * jnp.asarray(0.5, y.dtype) / y)
-_binary("RsqrtGrad", lambda y, dy: dy * jnp.asarray(-0.5, y.dtype) * y * y * y)
-_binary("ReciprocalGrad", lambda y, dy: -dy * y * y)
-_binary("InvGrad", lambda y, dy: -dy * y * y)
+_binary("SqrtGrad", lambda y, dy: product_or_zero(dy, jnp.asarray(0.5, y.dtype) / y))
+_binary("RsqrtGrad", lambda y, dy: product_or_zero(dy, jnp.asarray(-0.5, y.dtype) * y * y * y))
+_binary("ReciprocalGrad", lambda y, dy: product_or_zero(dy, -y * y))
+_binary("InvGrad", lambda y, dy: product_or_zero(dy, -y * y))
 
 
 @op("Real")

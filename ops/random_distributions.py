@@ -55,8 +55,12 @@ def draw_poisson(shape: Any, key: Any, counter: Any, rate: Any, dtype: Any) -> A
     """Returns Poisson variables."""
     wanted, index, (rate,) = _layout(shape, [lax.stop_gradient(rate)])
     dtype = canonical(dtype)
-    highest = jnp.finfo(dtype).max if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).max
-    return poisson(key, counter, rate, index, float(highest)).astype(dtype).reshape(wanted)
+    inexact = jnp.issubdtype(dtype, jnp.floating)
+    highest = jnp.finfo(dtype).max if inexact else jnp.iinfo(dtype).max
+    drawn = poisson(key, counter, rate, index, float(highest))
+    if not inexact:  # of an infinite rate the kernel makes 0
+        drawn = jnp.where(jnp.isfinite(drawn), drawn, jnp.zeros_like(drawn))
+    return drawn.astype(dtype).reshape(wanted)
 
 
 def draw_binomial(shape: Any, key: Any, counter: Any, counts: Any, probs: Any, dtype: Any) -> Any:

@@ -186,7 +186,8 @@ def gamma(key: Any, counter: Any, alpha: Any, index: Any) -> Any:
 def poisson(key: Any, counter: Any, rate: Any, index: Any, highest: float) -> Any:
     """Returns Poisson samples: Knuth's product of uniforms below a rate of 10, else Hörmann's rejection.
 
-    None is above ``highest``. NaN for a rate that is infinite or NaN, with which the kernel does not come to an end.
+    None is above ``highest``. Infinite for a rate that is; NaN for NaN, with which the kernel does not come
+    to an end.
     """
     rate = rate.astype(wide())
     start = at(counter, index, 256)
@@ -221,7 +222,8 @@ def poisson(key: Any, counter: Any, rate: Any, index: Any, highest: float) -> An
         return knuth_done | accept, jnp.where(accept, k, result), product, count
 
     ones = jnp.ones_like(rate)
-    return _until_done(body, (~valid, jnp.full_like(rate, np.nan), ones, jnp.zeros_like(rate)))[1]
+    first = jnp.where(rate == np.inf, np.inf, jnp.full_like(rate, np.nan))
+    return _until_done(body, (~valid, first, ones, jnp.zeros_like(rate)))[1]
 
 
 _TAIL = (

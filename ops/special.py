@@ -57,7 +57,18 @@ def _polygamma(n: Any, x: Any) -> Any:
     return lax.polygamma(lax.stop_gradient(n), x)  # TensorFlow has no derivative by n
 
 
-_register("BesselI0", special.i0, 1)
+@jax.custom_jvp
+def _i0(x: Any) -> Any:
+    return special.i0(x)
+
+
+@_i0.defjvp
+def _i0_jvp(primals: Any, tangents: Any) -> Any:
+    # JAX goes through exp(|x|), whose derivative at 0 it takes to be 1; here it is 0.
+    return _i0(*primals), tangents[0] * special.i1(primals[0])
+
+
+_register("BesselI0", _i0, 1)
 _register("BesselI0e", special.i0e, 1)
 _register("BesselI1", special.i1, 1)
 _register("BesselI1e", special.i1e, 1)

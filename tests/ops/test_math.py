@@ -196,6 +196,8 @@ CASES = [
     case("ClipByValue", SAFE, np.float64(-1), np.float64(1)),
     case("ClipByValue", np.array([-1.0, 0.0, 1.0]), np.float64(-1), np.float64(1)).using(name="edges"),
     case("ClipByValue", np.array([-1, 5], np.int32), np.int32(0), np.int32(3)),
+    case("ClipByValue", np.array([-1, 5], np.int32), np.int32(4), np.int32(3)).using(name="empty range"),
+    case("ClipByValue", SAFE, np.float64(1), np.float64(-1)).using(name="empty range", grad=False),
     *(
         case(name, np.array([0.1, 0.5, 0.9]).astype(d), np.array([1.0, -2.0, 3.0]).astype(d))
         for name in ("SigmoidGrad", "TanhGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad")

@@ -40,6 +40,9 @@ CASES = [
         )
         for rate, out in (("float32", "int64"), ("float64", "float64"), ("float16", "float16"), ("int32", "int32"))
     ),
+    case("StatelessRandomPoisson", shape(4, 2), SEED, np.array([3, np.inf], np.float32), dtype=tf.float32).using(
+        name="infinite"
+    ),
     case("StatelessRandomPoisson", shape(0, 2), SEED, np.ones(2), dtype=tf.int64).using(name="empty", vmap=False),
     *(
         case("StatelessRandomBinomial", shape(9, 5, 6), SEED, COUNTS.astype(t), probs.astype(t), dtype=out).using(

@@ -149,6 +149,12 @@ def _round(eqn: Equation) -> str:
     return call("lax.round", eqn.typed[0], literals.value(eqn.params["rounding_method"]))
 
 
+@rule("mul_no_nan")
+def _mul_no_nan(eqn: Equation) -> str:
+    # The plain product: JAX could not transpose the comparison, were it written out.
+    return call("lax.mul", *eqn.typed)
+
+
 @rule("select_n")
 def _select_n(eqn: Equation) -> str:
     which, *cases = eqn.typed
