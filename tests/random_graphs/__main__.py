@@ -62,6 +62,8 @@ BECAME = {
     ("EditDistance", "LoweringError"): "indices outside of its shape, which TensorFlow does not check; no longer drawn",
     ("LRNGrad", "value"): "an output that is not its input's, which TensorFlow does not check; no longer drawn",
     ("MatrixSquareRoot", "value"): "a number where there is no real root; corrected, with a test",
+    ("ClipByValue", "value"): "the upper bound counted where they exclude each other; corrected, with a test",
+    ("StatelessRandomPoisson", "value"): "NaN of an infinite rate; corrected, with a test",
     ("Log", "value"): "XLA makes log(pow(x, y)) y * log(abs(x)), in TensorFlow as well; now explained as 'compiler'",
     (
         "NonMaxSuppression",
@@ -69,7 +71,7 @@ BECAME = {
     ): "this command's own fault: nested programs shared an MLIR context; corrected",
     ("NonMaxSuppressionV3", "LoweringError"): "as NonMaxSuppression",
     ("call", "value"): "half precision inside, compared as float32; the oracle now looks for it",
-    ("while", "value"): "half precision inside, compared as float32; the oracle now looks for it",
+    ("while", "value"): "inside, half precision compared as float32, or round-off cast to a truth value",
     ("case", "value"): "singular vectors up to a sign inside; no longer drawn there",
 }
 BUCKETS = {
