@@ -20,6 +20,7 @@ import numpy as np
 
 from tf2jax_lite.errors import OpError
 
+from . import growth
 from . import tensor_list_bulk as bulk
 from . import tensor_list_ops as lists
 from .registry import Static, op
@@ -72,7 +73,7 @@ def _vector(shape: Any) -> np.ndarray:
     return out
 
 
-@op("TensorArrayV3")
+@op("TensorArrayV3", elements=growth.count(0))
 def tensor_array(
     size: Static,
     *,

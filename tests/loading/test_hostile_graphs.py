@@ -243,7 +243,17 @@ def _one_hot(made):
     node(made.node, "big", "OneHot", ["i", "n", "on", "off"], T=F32, TI=I32)
 
 
-@pytest.mark.parametrize("make", [_fill, _tile, _broadcast, _range, _pad, _outer, _doubled, _gathered, _one_hot])
+def _array(made):
+    node(made.node, "n", "Const", value=np.int32((1 << 31) - 1))
+    node(made.node, "i", "Const", value=np.int32(0))
+    node(made.node, "array", "TensorArrayV3", ["n"], dtype=F32)
+    node(made.node, "written", "TensorArrayWriteV3", ["array", "i", "x", "array:1"], T=F32)
+    node(made.node, "big", "TensorArrayReadV3", ["array", "i", "written"], dtype=F32)
+
+
+@pytest.mark.parametrize(
+    "make", [_fill, _tile, _broadcast, _range, _pad, _outer, _doubled, _gathered, _one_hot, _array]
+)
 def test_constants_that_grow_while_they_are_computed(make):
     made = graph()
     make(made)
