@@ -244,7 +244,11 @@ class Trace:
             check_forms(forms, self.program.config.max_constant_bytes)
             if sum(form.size for form in forms) > max(_MAX_FOLDED, *(v.size for v in inputs)):
                 return None
-            return [np.asarray(v) for v in flatten_results(op.fn(*args, **kwargs))]
+            results = flatten_results(op.fn(*args, **kwargs))
+            # Under vmap, functions with derivative rules of their own (jax.custom_jvp) are traced even here.
+            if any(isinstance(v, jax.core.Tracer) for v in results):
+                return None
+            return [np.asarray(v) for v in results]
 
     def _evaluate(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         op = step.op
