@@ -29,8 +29,8 @@ def test_slopes_at_the_edges(name, incoming):
     seed[-1] = 1 - incoming
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = FUNCTIONS[name](x)
-    expected = tape.gradient(y, x, tf.constant(seed)).numpy()
+        y = FUNCTIONS[name](x) * seed
+    expected = tape.gradient(y, x).numpy()
     function = converted(FUNCTIONS[name], EDGES)
     for transform in (lambda f: f, jax.jit):
         pull = transform(lambda x, ct: jax.vjp(function, x)[1](ct)[0])
