@@ -253,7 +253,9 @@ def federate(
     from tf2jax_lite.training import federate_artifact
     from tf2jax_lite.training.datasets import open_clients, read_arrays
 
-    clients, held_out = open_clients(data, client_key, split), None if evaluation is None else read_arrays(evaluation)
+    with limits(max_input_bytes=max_input_bytes):
+        clients = open_clients(data, client_key, split)
+        held_out = None if evaluation is None else read_arrays(evaluation)
     with _progress("round", rounds, not (quiet or as_json)) as step:
         report = federate_artifact(
             artefact,

@@ -80,6 +80,14 @@ def stable_id(name: str) -> int:
     return zlib.crc32(name.encode("utf-8", "surrogateescape"))
 
 
+def _out_of_place(node: ir.Node, function: str, first: Mapping[str, int]) -> InvalidModelError:
+    strangers = [str(ref) for ref in node.inputs if ref.node not in first]
+    return InvalidModelError(
+        f"node {node.name!r} ({node.op}) of {function!r} takes {', '.join(strangers)}, which does not come before it: "
+        "what is inside of a loop or a branch cannot be used outside."
+    )
+
+
 def make_plan(
     function: ir.Function,
     nodes: Sequence[ir.Node],
@@ -100,30 +108,29 @@ def make_plan(
     forms: dict[tuple[str, int, int, int], tuple[registry.Op, Any, Any, tuple[bool, ...]]] = {}
     arrays: dict[int, tuple[np.dtype | None, ...]] = {}
     for node in nodes:
-        entry = ops[node.op]
-        count = len(node.output_dtypes)
-        first[node.name] = size
-        kwargs, functions = node_kwargs(node, entry, function.name)
-        for name in entry.options:
-            kwargs[name] = getattr(config, name)
-        if entry.dynamic_shape:
-            kwargs["bound"] = config.dynamic_shape_bound or None
-        strangers = [str(ref) for ref in node.inputs if ref.node not in first]
-        if strangers:
-            raise InvalidModelError(
-                f"node {node.name!r} ({node.op}) of {function.name!r} takes {', '.join(strangers)}, which does not "
-                "come before it: what is inside of a loop or a branch cannot be used outside."
-            )
-        groups = len(node.groups)
-        static = statics.get((node.op, groups))
-        if static is None:
+        dtypes = arrays.get(id(node.output_dtypes))
+        if dtypes is None:
+            dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
+            arrays[id(node.output_dtypes)] = dtypes
+        key = (node.op, id(node.attrs), id(node.implied), len(node.groups))
+        form = forms.get(key)
+        if form is None:
+            entry = ops[node.op]
+            kwargs, functions = node_kwargs(node, entry, function.name)
+            for name in entry.options:
+                kwargs[name] = getattr(config, name)
+            if entry.dynamic_shape:
+                kwargs["bound"] = config.dynamic_shape_bound or None
             names = entry.inputs
             static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
             form = forms[key] = (entry, kwargs, functions, static)
         entry, kwargs, functions, static = form
         count = len(dtypes)
+        try:
+            inputs = tuple([first[ref.node] + ref.index for ref in node.inputs])
+        except KeyError:
+            raise _out_of_place(node, function.name, first) from None
         first[node.name] = size
-        inputs = tuple([first[ref.node] + ref.index for ref in node.inputs])
         outputs_of = (size,) if count == 1 else tuple(range(size, size + count))
         steps.append(Step(node, entry, inputs, outputs_of, static, kwargs, functions, (), dtypes))
         size += count

@@ -18,6 +18,7 @@ from tf2jax_lite.federated.data import (
     TFFSQLiteFederatedData,
 )
 from tf2jax_lite.federated.data.tff_sqlite import tff_element_spec, tff_splits
+from tf2jax_lite.npz import read_npz
 
 __all__ = ["open_clients", "read_arrays"]
 
