@@ -86,9 +86,12 @@ FORMS = (
     Form("convolution", 1, 28, 512, 512, 3),
     Form("convolution", 1, 14, 256, 256, 3),
     Form("convolution", 4, 112, 3, 32, 3, 2),
+    Form("convolution", 4, 28, 128, 256, 3, 2),
     Form("convolution", 4, 224, 3, 96, 4, 4),
     Form("max", 4, 112, 64, 0, 3, 2),
     Form("max", 4, 28, 512, 0, 2, 2),
+    Form("max", 4, 28, 192, 0, 3),
+    Form("max", 8, 28, 64, 0, 5, 2),
     Form("sum", 4, 28, 192, 0, 3),
     Form("sum", 4, 28, 192, 0, 2, 2),
 )

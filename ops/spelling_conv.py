@@ -32,7 +32,7 @@ from .spelling_tiles import is_tiled, tiled
 __all__ = ["call", "convolution_on_cpu"]
 
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
-_MOST_PRODUCTS = 25
+_FEW_PRODUCTS, _MOST_PRODUCTS = 9, 25
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
 
 
@@ -176,26 +176,52 @@ def _is_whole(conv: Conv, others: tuple[Any, int]) -> bool:
 
     Args:
       conv: the convolution.
-      others: the sizes of each matrix product that are not summed over; with less than 8 a product is no gain.
+      others: the sizes of each matrix product that are not summed over; small ones are no gain.
     """
     results, window = math.prod(conv.result), math.prod(conv.window)
     if any(g != 1 for g in conv.gaps) or window == 1:
         return False
-    wide = all(n >= 8 for n in others if isinstance(n, int))
-    return results == 1 or (results <= _MOST_PRODUCTS and window >= 4 * results and wide)
+    summed, columns = others
+    wide = (not isinstance(summed, int) or summed >= 8) and columns >= 16
+    few = results <= _FEW_PRODUCTS and window >= 4 * results
+    many = results <= _MOST_PRODUCTS and window >= 100 * results
+    return results == 1 or ((few or many) and wide)
 
 
 def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    places = conv.lhs[2:]
+    places, rank = conv.lhs[2:], len(conv.result)
     padded = pad(lhs, places, conv.pads)
-    contract = ((conv.lhs[1], *places), (conv.rhs[1], *conv.rhs[2:]))
-    products = []
-    for tap in taps(conv.result):
-        starts = [t * s for t, s in zip(tap, conv.strides, strict=True)]
-        products.append(product(cut(padded, places, starts, conv.window, conv.rates), rhs, contract, conv, wide))
-    out = lax.reshape(jnp.stack(products) if len(products) > 1 else products[0], (*conv.result, *products[0].shape))
-    rank = len(places)
-    return respec(out, (rank, rank + 1, *range(rank)), conv.out)
+    # In the order in which the (larger) input has them.
+    pairs = sorted(zip((conv.lhs[1], *places), (conv.rhs[1], *conv.rhs[2:]), strict=True))
+    ours, theirs = [d for d, _ in pairs], [d for _, d in pairs]
+    spans = [(k - 1) * r + 1 for k, r in zip(conv.window, conv.rates, strict=True)]
+
+    def part(starts: list[Any]) -> Any:
+        """Returns the input's values for one result; positions may be traced."""
+        sizes, firsts = list(padded.shape), [np.int32(0)] * padded.ndim
+        for dim, start, span in zip(places, starts, spans, strict=True):
+            sizes[dim], firsts[dim] = span, start
+        return cut(lax.dynamic_slice(padded, firsts, sizes), places, [0] * rank, conv.window, conv.rates)
+
+    results = math.prod(conv.result)
+    if results == 1:
+        out = product(part([np.int32(0)] * rank), rhs, (tuple(ours), tuple(theirs)), conv, wide)
+        return respec(lax.reshape(out, (*conv.result, *out.shape)), (rank, rank + 1, *range(rank)), conv.out)
+    # A loop: written out, the parts would all be held at the same time. The filter's side is laid out once for all.
+    columns = transposed(rhs, (conv.rhs[0], *theirs))
+
+    def add(index: Any, sums: Any) -> Any:
+        starts, rest = [], index
+        for count, stride in reversed(list(zip(conv.result, conv.strides, strict=True))):
+            starts.insert(0, lax.rem(rest, np.int32(count)) * np.int32(stride))
+            rest = lax.div(rest, np.int32(count))
+        found = product(columns, part(starts), (tuple(range(1, rank + 2)), tuple(ours)), conv, wide)
+        return lax.dynamic_update_index_in_dim(sums, found, index, 0)
+
+    zeros = jnp.zeros((results, columns.shape[0], lhs.shape[conv.lhs[0]]), wide)
+    out = lax.fori_loop(np.int32(0), np.int32(results), add, zeros)
+    out = lax.reshape(out, (*conv.result, *out.shape[1:]))
+    return respec(out, (rank + 1, rank, *range(rank)), conv.out)
 
 
 def _is_patches(conv: Conv) -> bool:
@@ -223,8 +249,9 @@ def _patches(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
             shape.append(size)
     lhs = lax.reshape(lhs, shape)
     inner = [where[d] + 1 for d in places]
-    contract = ((where[conv.lhs[1]], *inner), (conv.rhs[1], *conv.rhs[2:]))
-    out = product(lhs, rhs, contract, conv, wide)
+    # In the order in which the (larger) input has them.
+    pairs = sorted(zip((where[conv.lhs[1]], *inner), (conv.rhs[1], *conv.rhs[2:]), strict=True))
+    out = product(lhs, rhs, (tuple(d for d, _ in pairs), tuple(d for _, d in pairs)), conv, wide)
     left = [where[d] for d in range(len(conv.lhs)) if d != conv.lhs[1]]
     have = [left.index(where[d]) if d != conv.lhs[1] else out.ndim - 1 for d in conv.lhs]
     return respec(out, have, conv.out)

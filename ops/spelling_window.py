@@ -219,26 +219,72 @@ def won_on_cpu(grad: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
     winner = _winners(x, where, dims)
     sizes, gaps = [x.shape[d] for d in dims], [strides[d] for d in dims]
     counts = [-(-n // g) for n, g in zip(sizes, gaps, strict=True)]
-    # Value i of a dimension lies in window o at place i + before - o * stride.
+    # Value i of a dimension lies in window o at place i + before - o * stride: in each phase the places go up by the
+    # stride while the windows go down by one.
     met = [
         [[(p, (phase + pads[d][0] - p) // g) for p in range(window[d]) if (phase + pads[d][0] - p) % g == 0]
          for phase in range(g)]
         for d, g in zip(dims, gaps, strict=True)
     ]  # fmt: skip
     weights = [math.prod(window[e] for e in dims[i + 1 :]) for i in range(len(dims))]
-    zero = np.zeros((), grad.dtype)
-    zeros = lax.full(_resized(x.shape, dims, counts), zero)
+    # What lies in the array or just outside of it, as far as any phase looks.
+    seen = [[first for phase in phases for _, first in phase] for phases in met]
+    lows = [min(firsts, default=0) for firsts in seen]
+    spans = [max(f, default=0) + c - low for f, c, low in zip(seen, counts, lows, strict=True)]
+    winner = _shifted(winner, np.int32(-1), dims, lows, spans)
+    grad = _shifted(grad, np.zeros((), grad.dtype), dims, lows, spans)
     parts = []
     for phases in itertools.product(*met):
-        total: Any = None
-        for places in itertools.product(*phases):
-            firsts = [first for _, first in places]
-            number = np.int32(sum(p * w for (p, _), w in zip(places, weights, strict=True)))
-            here = lax.eq(_shifted(winner, np.int32(-1), dims, firsts, counts), number)
-            part = lax.select(here, _shifted(grad, zero, dims, firsts, counts), zeros)
-            total = part if total is None else lax.add(total, part)
-        parts.append(zeros if total is None else total)
+        first = [phase[0] if phase else (0, 0) for phase in phases]
+        number = sum(p * w for (p, _), w in zip(first, weights, strict=True))
+        steps = [g * w for g, w in zip(gaps, weights, strict=True)]
+        starts = [f - low for (_, f), low in zip(first, lows, strict=True)]
+        parts.append(_won_in_phase(grad, winner, dims, counts, starts, [len(p) for p in phases], number, steps))
     return interleave(parts, dims, gaps, sizes)
+
+
+def _won_in_phase(
+    grad: Any,
+    winner: Any,
+    dims: list[int],
+    counts: list[int],
+    starts: list[int],
+    lengths: list[int],
+    number: int,
+    steps: list[int],
+) -> Any:
+    """Adds up what the values of one phase have won.
+
+    A loop over the places, although each could be written out: XLA would compute the winner anew for each of them.
+
+    Args:
+      grad: of the windows' results.
+      winner: the numbers of the winning places.
+      dims: what windows move along; what follows has an entry for each.
+      counts: how many values the phase has.
+      starts: the windows in which the values lie at their first places; at further ones they lie in earlier windows.
+      lengths: how many places there are.
+      number: of the first place.
+      steps: by how much the number grows from place to place.
+    """
+    shape = _resized(grad.shape, dims, counts)
+    zeros = lax.full(shape, np.zeros((), grad.dtype))
+
+    def add(index: Any, total: Any) -> Any:
+        firsts: list[Any] = [np.int32(0)] * grad.ndim
+        here, rest = np.int32(number), index
+        for d, start, length, step in reversed(list(zip(dims, starts, lengths, steps, strict=True))):
+            place = lax.rem(rest, np.int32(length))
+            rest = lax.div(rest, np.int32(length))
+            firsts[d] = np.int32(start) - place
+            here = here + place * np.int32(step)
+        wins = lax.eq(lax.dynamic_slice(winner, firsts, shape), here)
+        return lax.add(total, lax.select(wins, lax.dynamic_slice(grad, firsts, shape), zeros))
+
+    places = math.prod(lengths)
+    if places <= 1:
+        return add(np.int32(0), zeros) if places else zeros
+    return lax.fori_loop(np.int32(0), np.int32(places), add, zeros)
 
 
 twin(lax.reduce_window_max_p, max_on_cpu)

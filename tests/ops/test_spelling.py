@@ -45,7 +45,8 @@ CONVOLUTIONS = {
     "depthwise 1d": conv((2, 9, 4), (3, 1, 4), (2,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=4),
     "point": conv((2, 7, 8, 4), (1, 1, 4, 5), (2, 2), "SAME"),
     "point NCHW, padded": conv((2, 4, 7, 8), (1, 1, 4, 5), (2, 3), BORDER, FIRST),
-    "filter gradient": conv((2, 9, 9, 8), (2, 2, 8, 9), (2, 1), "SAME"),
+    "filter gradient": conv((2, 9, 9, 8), (2, 2, 8, 17), (2, 1), "SAME"),
+    "filter gradient NCW": conv((3, 8, 16), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW"), rhs_dilation=(2,)),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
@@ -54,6 +55,7 @@ CONVOLUTIONS = {
 }
 POOLS = {
     "apart": ((2, 6, 8, 3), (1, 2, 2, 1), (1, 2, 2, 1), (0, 0, 0, 0)),
+    "one by one": ((2, 5, 6, 3), (1, 3, 2, 1), (1, 1, 1, 1), (0, 2, 1, 0)),
     "overlapping": ((2, 7, 8, 3), (1, 3, 3, 1), (1, 2, 2, 1), (0, 1, 1, 0)),
     "gaps": ((2, 7, 7, 3), (1, 2, 2, 1), (1, 3, 3, 1), (0, 0, 1, 0)),
     "volume": ((1, 3, 4, 4, 2), (1, 2, 2, 2, 1), (1, 2, 1, 2, 1), (0, 0, 1, 0, 0)),
