@@ -53,10 +53,10 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | its gradient by the input, strided | the same for each phase of the image, interleaved | as above |
 | its gradient by the filter | one reduction with a result for each place | as above |
 | convolution 1x1, and both gradients | matrix products | always |
-| gradient by the filter | a matrix product for each place, in a loop | windows of up to 25 places, 8 and 16 channels and more |
+| gradient by the filter | a loop of matrix products | windows of up to 25 places, 8 and 16 channels and more |
 | windows side by side (patches) | one matrix product | no padding |
 | maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |
-| gradient of a maximum | number of the winner, then a sum for each phase of the image, in a loop | as above, float32 and wider |
+| gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 32 channels, 96 tiles and more |
 | few windows of many channels | gathered for one matrix product | up to 2560 windows of up to 9 places |
 | everything else | JAX's primitive | |
