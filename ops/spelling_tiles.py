@@ -29,7 +29,9 @@ __all__ = ["is_tiled", "tiled"]
 _FEWEST_TILES = 96  # with fewer, transforming the weights takes longer than it saves
 _FEWEST_CHANNELS = 32
 _CACHED = 1 << 24  # values of transformed tiles that stay in a cache of some 32 MiB
+_NEAR = 1 << 22  # transformed values that are stacked: 16 MiB
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+_COLUMNS_FIRST = np.kron(_G, _G).reshape(4, 4, 9).swapaxes(0, 1).reshape(16, 9)  # rows as the products' tiles lie
 _FIRST = (((1,), (0,)), ((), ()))
 _WIDE = 48  # beyond: so many multiplications for a transformed value pay for the way to memory
 
@@ -67,36 +69,42 @@ def _of_products(r: Sequence[Any]) -> list[Any]:
     return [r[0] + r[1] + r[2], r[1] - r[2] - r[3]]
 
 
-def _both(transform: Any, square: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Transforms the columns of a square, then its rows."""
-    columns = [transform(column) for column in zip(*square, strict=True)]
-    return [transform(row) for row in zip(*columns, strict=True)]
-
-
 def tiled(lhs: Any, rhs: Any, conv: Conv) -> Any:
-    """Returns the convolution of values and weights of one floating dtype; `is_tiled` must hold."""
+    """Returns the convolution of values and weights of one floating dtype; `is_tiled` must hold.
+
+    XLA compiles few loops here, however large the image: each costs some 0.04 s of compiling, products next to nothing.
+    So rows are transformed first, then columns, what is transformed is stacked (unless it is too large to stay near the
+    processor), and width and channels are one dimension where padding would otherwise look at both: that costs 0.3 s.
+    """
+    (top, bottom), (left, right) = conv.pads
     height, width = conv.result
     down, across = -(-height // 2), -(-width // 2)
-    # Rows and columns in pairs, so that each tile is two neighbouring pairs.
-    even = [(lo, hi + n % 2) for (lo, hi), n in zip(conv.pads, conv.result, strict=True)]
-    images = respec(pad(lhs, conv.lhs[2:], even), conv.lhs, (0, 3, 1, 2))
+    images = respec(lhs, conv.lhs, (0, 3, 1, 2))
     batch, channels = images.shape[0], images.shape[3]
-    pairs = lax.reshape(images, (batch, down + 1, 2, across + 1, 2, channels))
-
-    def values(i: int, j: int) -> Any:
-        return pairs[:, i // 2 : i // 2 + down, i % 2, j // 2 : j // 2 + across, j % 2]
+    # Rows and columns in pairs, so that each tile is two neighbouring pairs.
+    lines = lax.reshape(images, (batch, images.shape[1], images.shape[2] * channels))
+    lines = pad(lines, (1, 2), ((top, bottom + height % 2), (left * channels, (right + width % 2) * channels)))
+    pairs = lax.reshape(lines, (batch, down + 1, 2, (2 * across + 2) * channels))
+    rows = jnp.stack(_of_values([pairs[:, i // 2 : i // 2 + down, i % 2] for i in range(4)]))
+    pairs = lax.reshape(rows, (4 * batch * down, across + 1, 2, channels))
+    tiles = _of_values([pairs[:, j // 2 : j // 2 + across, j % 2] for j in range(4)])
 
     out_first = conv.rhs[0] < conv.rhs[1]
     weights = transposed(rhs, (*conv.rhs[2:], *sorted(conv.rhs[:2])))
-    contract = (((3,), (1 if out_first else 0,)), ((), ()))
-    tiles = _both(_of_values, [[values(i, j) for j in range(4)] for i in range(4)])
-    # Elementwise this would be 16 loops to compile; as a product it is one.
-    filters = lax.dot_general(np.kron(_G, _G).astype(rhs.dtype), lax.reshape(weights, (9, *weights.shape[2:])), _FIRST)
-    products = [
-        [lax.dot_general(tiles[i][j], filters[4 * i + j], contract, precision=conv.precision) for j in range(4)]
-        for i in range(4)
-    ]
-    results = _both(_of_products, products)
-    joined = jnp.stack([jnp.stack(row, 3) for row in results], 2)
-    out = lax.reshape(joined, (batch, 2 * down, 2 * across, joined.shape[-1]))
+    weights = lax.reshape(weights, (9, *weights.shape[2:]))
+    contract = (((2,), (2 if out_first else 1,)), ((0,), (0,)))
+    count, outputs = batch * down * across, rhs.shape[conv.rhs[0]]
+    together = 4 if isinstance(batch, int) and 16 * count * channels <= _NEAR else 1
+    products = []
+    for j in range(0, 4, together):
+        some = lax.reshape(jnp.stack(tiles[j : j + together]), (4 * together, count, channels))
+        filters = lax.dot_general(_COLUMNS_FIRST[4 * j : 4 * (j + together)].astype(rhs.dtype), weights, _FIRST)
+        part = lax.dot_general(some, filters, contract, precision=conv.precision)
+        products += list(lax.reshape(part, (together, 4, count, outputs)))
+
+    results = [_of_products(column) for column in _of_products(products)]
+    joined = jnp.stack([jnp.stack([column[i] for column in results], 1) for i in range(2)])
+    # The row within a tile, the tiles, the column within a tile.
+    joined = lax.reshape(joined, (2, batch * down, across, 2, outputs))
+    out = lax.reshape(lax.transpose(joined, (1, 0, 2, 3, 4)), (batch, 2 * down, 2 * across, outputs))
     return respec(out[:, :height, :width], (0, 3, 1, 2), conv.out)
