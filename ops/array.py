@@ -500,9 +500,8 @@ def one_hot(indices: Any, depth: Static, on_value: Any, off_value: Any, *, axis:
     hit = lax.eq(wide, lax.broadcasted_iota(indices.dtype, shape, axis))
     static = isinstance(on_value, np.ndarray) and isinstance(off_value, np.ndarray)
     if static and on_value == 1 and not any(off_value.tobytes()):  # -0.0 has a bit
-        return lax.convert_element_type(
-            hit, canonical(np.asarray(on_value).dtype)
-        )  # a select takes half as long again on CPU
+        # A select takes half as long again on CPU.
+        return lax.convert_element_type(hit, canonical(np.asarray(on_value).dtype))
     return _select(hit, on_value, off_value, shape)
 
 
