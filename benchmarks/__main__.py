@@ -12,7 +12,7 @@ from typing import Any
 
 from . import models, timing
 
-SUITES = ("run", "train", "convert", "artefact", "memory", "spelling", "products")
+SUITES = ("run", "train", "compile", "convert", "artefact", "memory", "spelling", "products")
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
 OTHERS = {"federated": "federated", "stablehlo": "stablehlo", "tf1": "convert_tf1_scaling"}
 
@@ -35,7 +35,7 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
     names = options.models.split(",")
     batches = [int(b) for b in options.batch.split(",")]
     common: dict[str, Any] = {"size": options.size}
-    if suite in ("run", "train"):
+    if suite in ("run", "train", "compile"):
         from . import run
 
         for name in names:
@@ -44,8 +44,9 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
                     yield run.train_model(name, batch=batches[-1], budget=options.budget, **common)
                 continue
             for batch in batches:
+                xla, timed = not options.no_xla, suite == "run"
                 yield run.run_model(
-                    name, batch=batch, peer=options.peer, xla=not options.no_xla, budget=options.budget, **common
+                    name, batch=batch, peer=options.peer, xla=xla, budget=options.budget, timed=timed, **common
                 )
     elif suite == "convert":
         from . import conversion, convert

@@ -28,8 +28,8 @@ class Native:
       train: whether a run is an optimizer's step rather than inference.
 
     Attributes:
-      compile_seconds: for tracing and compiling.
-      equations: how many equations the jaxpr has, inner ones included.
+      cost: seconds of ``trace`` and ``compile``, of ``cpu`` (processor time of both together), and how many
+        ``equations`` the jaxpr has, inner ones included.
       first: the first result (of inference), flat; None for training.
     """
 
@@ -48,10 +48,8 @@ class Native:
             text=True,
         )
         ready = self._answer()
-        self.compile_seconds: float = ready["compile"]
-        self.trace_seconds: float = ready["trace"]
-        self.equations: int = ready["equations"]
-        self.first = ready["first"]
+        self.first = ready.pop("first")
+        self.cost: dict[str, float] = ready
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None
@@ -101,14 +99,15 @@ def _child(name: str, size: str, batch: int, mode: str, path: str) -> None:
         fn, args = jax.jit(step), (trainable, state, inputs)
     else:
         fn, args = jax.jit(forward), (trainable, other, inputs)
-    start = time.perf_counter()
+    start, begun = time.perf_counter(), time.process_time()
     traced = fn.trace(*args)
     middle = time.perf_counter()
     compiled = traced.lower().compile()
-    end = time.perf_counter()
+    end, cpu = time.perf_counter(), time.process_time() - begun
     result = jax.block_until_ready(compiled(*args))
     first = [np.asarray(r).ravel()[:1000].tolist() for r in jax.tree.leaves(result)] if mode == "run" else None
-    ready = {"trace": middle - start, "compile": end - middle, "first": first, "equations": equations(traced.jaxpr)}
+    ready = {"trace": middle - start, "compile": end - middle, "cpu": cpu, "equations": equations(traced.jaxpr)}
+    ready["first"] = first
     print(json.dumps(ready), flush=True)
     for _ in sys.stdin:
         print(json.dumps({"seconds": seconds(lambda: jax.block_until_ready(compiled(*args)))}), flush=True)
