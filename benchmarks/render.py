@@ -121,7 +121,7 @@ def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
 
 
 def _ready(record: Record, other: str) -> float | None:
-    """Returns our time for tracing and compiling divided by another's: processor time, or the clock in older records."""
+    """Returns our time for tracing and compiling to another's: processor time, or the clock in older records."""
     ours, theirs = record["ours"], record.get(other, {})
     if "compile" not in theirs:
         return None
