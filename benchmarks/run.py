@@ -29,7 +29,8 @@ def _compiled(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, dict[st
     compiled = traced.lower().compile()
     end, cpu = time.perf_counter(), time.process_time() - begun
     times = {"trace": middle - start, "compile": end - middle, "cpu": cpu}
-    return compiled, {**times, "equations": equations(traced.jaxpr)}
+    flops = (compiled.cost_analysis() or {}).get("flops", 0.0)  # counts the body of a loop once
+    return compiled, {**times, "equations": equations(traced.jaxpr), "flops": flops}
 
 
 def _jax_run(compiled: Any, args: Sequence[Any]) -> Callable[[], float]:
