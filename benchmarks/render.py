@@ -60,6 +60,7 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 32 channels, 96 tiles and more |
 | few windows of many channels | gathered for one matrix product | up to 2560 windows of up to 9 places |
+| groups of channels, and their gradients | a loop over the groups | images; 2^20 products and more, filters always |
 | everything else | JAX's primitive | |
 
 Where transformed tiles exceed 64 MiB, 96 channels and more. Tiles are about as exact as the primitive for values of
@@ -208,11 +209,15 @@ def _memory(records: Sequence[Record]) -> str:
             f"{r['weights'] / 2**20:.0f}",
             f"{(r['peak'] - r['baseline']) / 2**20:.0f}",
             f"{r['times_weights']:.2f}",
+            f"{r['results_only']:.2f}",
         )
         for r in records
     ]
-    return "## Memory of building, converting and the first call\n\n" + _table(
-        ("model", "weights, MiB", "peak above both imports, MiB", "ratio"), rows
+    return (
+        "## Memory of building, converting and the first call\n\n"
+        "A jitted call that returns the params copies them, as XLA's results share no memory with arguments; the last\n"
+        "column is a call that returns the results alone. TensorFlow's own copy of the weights is in both.\n\n"
+        + _table(("model", "weights, MiB", "peak above both imports, MiB", "ratio", "results alone"), rows)
     )
 
 
@@ -251,7 +256,7 @@ def _targets(suites: dict[str, list[Record]]) -> str:
         return [ratio for ratio in found if ratio is not None]
 
     converting = [r["ratios"]["tf2jax"] for r in suites.get("convert", []) if "tf2jax" in r.get("ratios", {})]
-    memory = [r["times_weights"] for r in suites.get("memory", [])]
+    memory = suites.get("memory", [])
     starts = [r["start"] for r in suites.get("convert", []) if "start" in r]
     rows = [
         _goal("run, to tf.function, median", 1.0, against(run, "tensorflow"), _median),
@@ -264,7 +269,8 @@ def _targets(suites: dict[str, list[Record]]) -> str:
         _goal("trace and compile, to native, median", 1.0, ready("native"), _median),
         _goal("trace and compile, to the peer, median", 0.7, ready("peer"), _median),
         _goal("conversion, to the peer, median", 0.33, converting, _median),
-        _goal("peak memory, multiple of the weights, worst", 2.2, memory, max),
+        _goal("peak memory, multiple of the weights, worst", 2.2, [r["results_only"] for r in memory], max),
+        _goal("the same when params are returned", 2.2, [r["times_weights"] for r in memory], max),
         _goal("import beyond jax, s", 1.0, [s["import"] for s in starts], _median, 1),
         _goal("tf2jax-lite --help, s", 0.5, [s["help"] for s in starts], _median, 1),
     ]

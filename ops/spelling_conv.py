@@ -10,7 +10,8 @@ output sums many channels over a small window, and poor elsewhere. So
 - a window about as large as the input (filter gradients, dense layers in disguise) is a matrix product for each output;
 - windows that do not overlap (patches) are a matrix product of the regrouped input;
 - a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
-- a few windows of many channels are gathered for one matrix product.
+- a few windows of many channels are gathered for one matrix product;
+- groups of channels are taken one by one, in a loop.
 
 Everything else stays JAX's convolution. Half precision is accumulated in float32.
 """
@@ -33,6 +34,7 @@ __all__ = ["call", "convolution_on_cpu"]
 
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
 _FEW_PRODUCTS, _MOST_PRODUCTS = 9, 25
+_FEWEST_GROUPED = 1 << 20  # products
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
 
 
@@ -54,7 +56,7 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
             return None
         found = _depthwise_filter(lhs.astype(wide), rhs.astype(wide), conv)
     elif conv.batch_groups > 1 or conv.groups > 1:
-        return None
+        return _by_group(lhs, rhs, conv, params) if _is_grouped(lhs, conv, channels, outputs) else None
     elif _is_point(conv):
         found = _point(lhs, rhs, conv, wide)
     elif _is_whole(conv, (lhs.shape[conv.lhs[0]], outputs)):
@@ -73,6 +75,40 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
 def _wider(dtype: Any) -> Any:
     """Returns the dtype of sums: float32 for half precision."""
     return np.float32 if jnp.finfo(dtype).bits < 32 else dtype
+
+
+# Groups of channels.
+
+
+def _is_grouped(lhs: Any, conv: Conv, channels: Any, outputs: int) -> bool:
+    """Whether groups are worth a loop: XLA takes long for them, and far longer for gradients by their filters."""
+    if len(conv.result) == 1:  # where XLA is as fast
+        return False
+    if conv.batch_groups > 1:
+        return isinstance(lhs.shape[conv.lhs[0]], int)
+    sizes = (lhs.shape[conv.lhs[0]], *conv.result, *conv.window, channels, outputs)
+    return all(isinstance(n, int) for n in sizes) and math.prod(sizes) // conv.groups >= _FEWEST_GROUPED
+
+
+def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
+    """Convolves group by group, each as the rule says."""
+    groups = conv.groups * conv.batch_groups
+    alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
+
+    def convolve(operands: tuple[Any, Any]) -> Any:
+        found = convolution_on_cpu(*operands, **alone)
+        return lax.conv_general_dilated_p.bind(*operands, **alone) if found is None else found
+
+    parts = _grouped(lhs, conv.lhs[1 if conv.groups > 1 else 0], groups), _grouped(rhs, conv.rhs[0], groups)
+    found = jnp.moveaxis(lax.map(convolve, parts), 0, conv.out[1])
+    shape = list(found.shape)
+    shape[conv.out[1] : conv.out[1] + 2] = [math.prod(shape[conv.out[1] : conv.out[1] + 2])]
+    return lax.reshape(found, shape)
+
+
+def _grouped(x: Any, dim: int, groups: int) -> Any:
+    """Returns ``x`` with the groups of a dimension in front."""
+    return jnp.moveaxis(lax.reshape(x, (*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])), dim, 0)
 
 
 # Each channel by itself.
