@@ -28,10 +28,13 @@ class Form:
     outputs: int
     window: int
     stride: int = 1
+    groups: int = 1
 
     def __str__(self) -> str:
         moves = f"{self.window}x{self.window}" + (f" stride {self.stride}" if self.stride > 1 else "")
         channels = f"{self.inputs}" + (f" to {self.outputs}" if self.outputs else "")
+        if self.groups > 1:
+            channels += f" in {self.groups} groups"
         return f"{self.kind} {moves}, {self.batch}x{self.side}x{self.side}x{channels}"
 
     def plain(self, respelled: bool) -> Callable[..., Any]:
@@ -46,7 +49,7 @@ class Form:
             "window_strides": (self.stride, self.stride),
             "padding": "VALID" if self.stride == self.window else "SAME",
             "dimension_numbers": ("NHWC", "HWIO", "NHWC"),
-            "feature_group_count": self.inputs if self.kind == "depthwise" else 1,
+            "feature_group_count": self.inputs if self.kind == "depthwise" else self.groups,
         }
         if respelled:
             return lambda x, w: spelling_conv.call(lax.conv_general_dilated, x, w, **keywords)
@@ -59,7 +62,12 @@ class Form:
         if self.kind in ("max", "sum"):
             return (x,)
         depthwise = self.kind == "depthwise"
-        shape = (self.window, self.window, 1 if depthwise else self.inputs, self.inputs if depthwise else self.outputs)
+        shape = (
+            self.window,
+            self.window,
+            1 if depthwise else self.inputs // self.groups,
+            self.inputs if depthwise else self.outputs,
+        )
         return x, jnp.asarray(rng.normal(size=shape).astype(np.float32))
 
 
@@ -85,6 +93,7 @@ FORMS = (
     Form("convolution", 8, 56, 64, 64, 3),
     Form("convolution", 1, 28, 512, 512, 3),
     Form("convolution", 1, 14, 256, 256, 3),
+    Form("convolution", 2, 28, 64, 64, 3, 1, 8),
     Form("convolution", 4, 112, 3, 32, 3, 2),
     Form("convolution", 4, 28, 128, 256, 3, 2),
     Form("convolution", 4, 224, 3, 96, 4, 4),
