@@ -213,7 +213,7 @@ def _memory(records: Sequence[Record]) -> str:
         )
         for r in records
     ]
-    header = ("model", "weights, MiB", "built", "converted", "first call, results alone", "first call, params too")
+    header = ("model", "weights, MiB", "built", "converted", "first call, results alone", "params too")
     return (
         "## Memory of building, converting and the first call\n\n"
         "Above the imports of both frameworks, in multiples of the weights. TensorFlow's own weights are in all of it;\n"
