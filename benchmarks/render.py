@@ -28,7 +28,8 @@ beside other work, and so were older rows of the table of single operations time
 EXPLANATION = """
 What is not met, and why. Transformers and recurrent networks are matrix products, and JAX written by hand makes the
 same ones: the ratio to it is about 1 there. The last column under [One call](#one-call) is what our programs compute a
-second, what XLA's products alone reach is under [Products](#products).
+second; what XLA's products alone reach is under [Products](#products). A decoding step reads all weights for one token,
+which bounds it rather than what it computes.
 Compiling, in processor time where it was measured so: a convolution as one primitive takes 0.01 to 0.04 s. XLA compiles
 each loop for some 0.04 to 0.1 s, and tiles are four to seven loops for each distinct shape (layers of one shape share
 them). Networks that are little else than 3x3 convolutions of many shapes therefore compile several times longer.
