@@ -143,24 +143,40 @@ def run(
     return found
 
 
-def page(found: Sequence[dict[str, Any]], minutes: float) -> dict[str, Any]:
-    """Returns the section of docs/reliability.md."""
-    names = tuple(entry["target"] for entry in found)
+_FIGURES = ("minutes", "inputs", "branches at first", "branches", "files at first", "files", "findings")
+
+
+def page(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Returns the section of docs/reliability.md; a row is a target's name and its figures."""
+    names = tuple(row[0] for row in rows)
     asked = "all" if names == ALL else ",".join(names)
-    command = f"python -m tests.fuzz --atheris {asked} --minutes {minutes:g}"
-    columns = ["inputs", "branches at first", "branches", "files at first", "files", "findings"]
+    minutes = max(row[1] for row in rows)
     return {
         "title": "Hostile files, guided by coverage",
-        "command": f"{command} --json docs/reliability/fuzzing_guided.json",
-        "columns": ["reader", *columns],
-        "rows": [[entry["target"], *(entry[c] for c in columns)] for entry in found],
+        "command": f"python -m tests.fuzz --atheris {asked} --minutes {minutes:g} "
+        "--json docs/reliability/fuzzing_guided.json",
+        "columns": ["reader", *_FIGURES],
+        "rows": list(rows),
         "notes": [
             "atheris (libFuzzer) changes the bytes of files that reached new branches of the library's own code. "
             "'at first': with the good files alone. Findings as above; each is in `testdata/fuzz` once it is fixed.",
+            "A run of some readers replaces their rows and leaves the others' as they are.",
         ],
     }
 
 
 def write(found: Sequence[dict[str, Any]], minutes: float, path: Path) -> None:
-    """Writes `page`."""
-    path.write_text(json.dumps(page(found, minutes), indent=1) + "\n")
+    """Writes `page`, with the rows that were there of targets that were not run now.
+
+    Args:
+      found: what `run` returns.
+      minutes: for how long each was run.
+      path: the file; rows of another form than this version's are dropped.
+    """
+    before = json.loads(path.read_text()) if path.exists() else {"columns": [], "rows": []}
+    kept = before["rows"] if before["columns"] == ["reader", *_FIGURES] else []
+    rows = {row[0]: row for row in kept}
+    for entry in found:
+        rows[entry["target"]] = [entry["target"], *({**entry, "minutes": minutes}[key] for key in _FIGURES)]
+    ordered = [rows[name] for name in (*ALL, *(set(rows) - set(ALL))) if name in rows]
+    path.write_text(json.dumps(page(ordered), indent=1) + "\n")

@@ -1,5 +1,7 @@
 """What libFuzzer prints is read rightly; the fuzzing itself is run by hand."""
 
+import json
+
 import pytest
 
 from tests.fuzz import guided, targets
@@ -30,3 +32,13 @@ def test_a_run_that_did_not_begin():
 
 def test_all_targets_are_there():
     assert set(guided.ALL) <= set(targets.NAMES)
+
+
+def test_a_run_of_some_targets_leaves_the_rows_of_others(tmp_path):
+    figures = guided.statistics(LOG)
+    guided.write([{"target": "npz", **figures, "findings": 0}], 1, tmp_path / "t.json")
+    guided.write([{"target": "graph", **figures, "findings": 2}], 2, tmp_path / "t.json")
+    guided.write([{"target": "npz", **figures, "inputs": 7, "findings": 0}], 0.5, tmp_path / "t.json")
+    found = json.loads((tmp_path / "t.json").read_text())
+    assert [row[:3] for row in found["rows"]] == [["graph", 2, 5000], ["npz", 0.5, 7]]
+    assert "--atheris graph,npz --minutes 2" in found["command"]

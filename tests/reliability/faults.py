@@ -160,15 +160,44 @@ def resumed(commands: Commands, name: str, signal: str) -> tuple[list[Any], str]
     return [name, what, ended.starts, f"{ended.code} (1)", int(same), 0, int(not same)], problem
 
 
+def page(rows: Sequence[Sequence[Any]], count: int, seed: int) -> dict[str, Any]:
+    """Returns the section of docs/reliability.md; its command names the commands that have rows, unless all have."""
+    names = list(dict.fromkeys(row[0] for row in rows))
+    chosen = "" if names == list(WRITES) else f"--commands {','.join(names)} "
+    return {
+        "title": "Faults",
+        "command": f"python -m tests.reliability.faults --count {count} --seed {seed} {chosen}"
+        "--json docs/reliability/faults.json",
+        "columns": ["command", "fault", "runs", "exit codes (times)", "output whole", "absent", "wrong"],
+        "rows": list(rows),
+        "notes": [
+            "'Full disk': no file may grow beyond a size below that of the output's largest file (RLIMIT_FSIZE). "
+            "Signals come at random moments of the time that the whole command takes. An output is whole if it has all "
+            "files and each has the SHA-256 that its metadata tell; 'wrong' is anything in between, a traceback, files "
+            "left beside it (but by a kill), or an exit code other than 0, 2 (refused), 130 (interrupted) or minus the "
+            "signal's number.",
+        ],
+    }
+
+
 def main() -> int:
     """Runs the command; returns 1 if anything went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.reliability.faults", description=__doc__)
     parser.add_argument("--count", type=int, default=10, help="moments, and disks, for each command")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commands", default=",".join(WRITES), help="which, separated by commas")
-    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--json", type=Path, required=True, help="written after each row")
     options = parser.parse_args()
     rng, rows, problems = random.Random(options.seed), [], []
+
+    def keep(found: tuple[list[Any], str]) -> None:
+        rows.append(found[0])
+        print(found[0], flush=True)
+        if found[1]:
+            problems.append(found[1])
+            print(found[1], flush=True)
+        options.json.write_text(json.dumps(page(rows, options.count, options.seed), indent=1) + "\n")
+
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         folder.chmod(0o755)
@@ -179,28 +208,11 @@ def main() -> int:
                 runs: dict[str, list[tuple[dict[str, Any], Any]]] = {}
                 for what, fault, right in faults(commands, name, options.count, rng):
                     runs.setdefault(what, []).append((fault, right))
-                found = [row(commands, name, what, each) for what, each in runs.items()]
+                for what, each in runs.items():
+                    keep(row(commands, name, what, each))
                 if name in ("finetune", "federate"):
-                    found += [resumed(commands, name, signal) for signal in ("INT", "KILL")]
-                rows += [entry for entry, _ in found]
-                problems += [problem for _, problem in found if problem]
-                print(*rows[-len(found) :], sep="\n", flush=True)
-    print(*problems, sep="\n")
-    page = {
-        "title": "Faults",
-        "command": f"python -m tests.reliability.faults --count {options.count} --seed {options.seed} "
-        "--json docs/reliability/faults.json",
-        "columns": ["command", "fault", "runs", "exit codes (times)", "output whole", "absent", "wrong"],
-        "rows": rows,
-        "notes": [
-            "'Full disk': no file may grow beyond a size below that of the output's largest file (RLIMIT_FSIZE). "
-            "Signals come at random moments of the time that the whole command takes. An output is whole if it has all "
-            "files and each has the SHA-256 that its metadata tell; 'wrong' is anything in between, a traceback, files "
-            "left beside it (but by a kill), or an exit code other than 0, 2 (refused), 130 (interrupted) or minus the "
-            "signal's number.",
-        ],
-    }
-    options.json.write_text(json.dumps(page, indent=1) + "\n")
+                    for signal in ("INT", "KILL"):
+                        keep(resumed(commands, name, signal))
     return 1 if problems else 0
 
 
