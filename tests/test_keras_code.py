@@ -55,6 +55,79 @@ def test_code_is_found_at_any_depth_and_other_layers_pass(tmp_path):
             refuse_code(path)
 
 
+def keras_file(path, config):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"keras_version": "2.15.0", "date_saved": ""}))
+        archive.writestr("config.json", json.dumps(config))
+        archive.writestr("model.weights.h5", b"")
+    return path
+
+
+def named(module, name, config=None, **more):
+    return {"module": module, "class_name": name, "config": {} if config is None else config, **more}
+
+
+@pytest.mark.parametrize(
+    ("inner", "match"),
+    [
+        (named("evil_module", "Payload"), "evil_module: would be imported"),
+        (named("evil_module", "function", "call"), "evil_module: would be imported"),
+        (named("os.path", "Payload", registered_name="x>Payload"), "os.path: would be imported"),
+        (named("builtins", "function", "eval"), r"builtins.eval"),
+        (named("builtins", "Dense"), "builtins: would be imported"),
+        (named("keras.utils", "get_file"), r"keras.utils.get_file: is no layer"),
+        (named("tf_keras.src.utils.generic_utils", "function", "func_load"), "func_load: is no function that"),
+        (named("tf_keras.src.layers", "core.Lambda"), "Lambda: layers of this class"),
+        (named("tf_keras.layers", "Nothing", registered_name="Lambda"), "Lambda: layers of this class"),
+        (named("keras.layers", "TFSMLayer", {"filepath": "/x"}), "TFSMLayer"),
+        (named("evil_module", "__typespec__", spec_name="Spec"), "evil_module: would be imported"),
+        (named("keras.layers", "StringLookup", {"vocabulary": "/etc/passwd"}), "/etc/passwd: is a file"),
+        (
+            {"class_name": "ResidualWrapper", "config": {"residual_fn_type": "lambda"}},
+            "Lambda: .residual_fn. holds code",
+        ),
+    ],
+)
+def test_what_is_more_than_a_keras_object_is_refused(tmp_path, monkeypatch, inner, match):
+    (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = keras_file(tmp_path / "m.keras", named("keras", "Sequential", {"name": "s", "layers": [inner]}))
+    with pytest.raises(UntrustedError, match=match):
+        model_files.convert_file(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_registered_objects_and_functions_of_keras_pass(tmp_path):
+    keras = pytest.importorskip("keras")
+
+    @keras.saving.register_keras_serializable("mine")
+    class Doubled(keras.layers.Layer):
+        def call(self, x):
+            return 2 * x
+
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2, "gelu"), Doubled()])
+    model.compile("adam", "mse")
+    model.save(tmp_path / "m.keras")
+    refuse_code(tmp_path / "m.keras")
+    try:
+        keras.saving.get_custom_objects().pop("mine>Doubled")
+        with pytest.raises(UntrustedError, match="would be imported, for 'Doubled'"):
+            refuse_code(tmp_path / "m.keras")
+    finally:
+        keras.saving.get_custom_objects()["mine>Doubled"] = Doubled
+
+
+def test_a_file_that_is_an_archive_and_hdf5_both(tmp_path):
+    """zipfile looks at a file's end, HDF5 at its beginning."""
+    path, marker = lambda_model(tmp_path, "tf_keras", ".h5")
+    good = keras_file(tmp_path / "good.keras", named("keras", "Sequential", {"layers": []}))
+    path.write_bytes(path.read_bytes() + good.read_bytes())
+    assert zipfile.is_zipfile(path)
+    with pytest.raises(UntrustedError, match="Lambda"):
+        model_files.convert_file(path)
+    assert not marker.exists()
+
+
 def test_damaged_configurations(tmp_path):
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("config.json", "[" * 100_000)

@@ -1,8 +1,15 @@
-"""Keras files that hold code: layers whose configuration is marshalled Python or a pickle."""
+"""Keras files that hold code, name code elsewhere, or read other files: refused before Keras opens them.
+
+Keras 3 imports nothing but Keras and has a safe mode. tf_keras, which reads what Keras 3 cannot, imports any module
+that a configuration names, calls functions of it, and runs marshalled lambdas of ``.h5`` files without a safe mode.
+"""
 
 from __future__ import annotations
 
+import builtins
 import json
+import re
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,62 +20,118 @@ from tf2jax_lite.limits import is_trusted, reading
 
 __all__ = ["refuse_code"]
 
-# Classes whose configuration is code: a marshalled function, or what torch unpickles.
-_CODE = frozenset({"Lambda", "__lambda__", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"})
+# Classes whose configuration is code: a marshalled function, what torch unpickles, or a SavedModel elsewhere.
+_CODE = frozenset({"Lambda", "__lambda__", "TorchModuleWrapper", "JaxLayer", "FlaxLayer", "TFSMLayer"})
+_KERAS = frozenset({"keras", "tf_keras", "keras_hub", "keras_cv", "keras_nlp"})
+# Where functions of configurations live: activations and the like, which are called with tensors alone.
+_FUNCTIONS = frozenset(
+    {"activations", "constraints", "initializers", "losses", "metrics", "optimizers", "regularizers", "ops", "nn"}
+)
 _MOST_CONFIG = 256 * 1024**2
 
 
 def refuse_code(path: Path) -> None:
-    """Refuses a Keras file with a layer that holds code, before Keras reads it.
-
-    Keras' own safe mode does not look into ``.h5`` files everywhere: tf_keras runs what their Lambda layers hold.
+    """Refuses a Keras file whose configuration makes Keras run code or read other files, before Keras reads it.
 
     Args:
       path: the file.
 
     Raises:
-      UntrustedError: a layer holds code, and ``config.trusted`` does not name its class.
+      UntrustedError: a layer holds code, an object is of a module that is not Keras's and nobody has registered it, or
+        a vocabulary is another file; and ``config.trusted`` does not name the class, the module or the file.
       InvalidModelError: the file's configuration is damaged.
     """
+    found: dict[str, str] = {}
     with reading(str(path)):
-        text = _config(path)
-        if text is None:
-            return  # no configuration: Keras says what is missing
-        found = sorted({name for name in _classes(json.loads(text)) if name in _CODE and not is_trusted(name)})
+        for text in _configs(path):
+            for name, why in _code_in(json.loads(text)):
+                if not is_trusted(name):
+                    found.setdefault(name, why)
     if found:
+        names = ",".join(sorted(found))
+        lines = "".join(f"\n  {name}: {why}" for name, why in sorted(found.items()))
         raise UntrustedError(
-            f"{path}: layers of class {', '.join(found)} hold code that would be run. If you trust the file, allow it "
-            f'by name: override_config("trusted", "{",".join(found)}"), or --trust.'
+            f"{path}: the model's configuration asks for more than layers:{lines}\nIf you trust the file, allow it by "
+            f'name: override_config("trusted", {names!r}), or --trust.'
         )
 
 
-def _config(path: Path) -> str | bytes | None:
+def _configs(path: Path) -> Iterator[str | bytes]:
+    """Yields the file's configurations: one that is both an archive and HDF5 has two."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            if "config.json" not in archive.namelist():
-                return None
-            if archive.getinfo("config.json").file_size > _MOST_CONFIG:
-                raise InvalidModelError(f"{path}: the configuration is too large.")
-            return archive.read("config.json")
+            for member in archive.infolist():
+                if member.filename == "config.json":
+                    if member.file_size > _MOST_CONFIG:
+                        raise InvalidModelError(f"{path}: the configuration is too large.")
+                    yield archive.read(member)
     try:
         import h5py
     except ImportError:
-        return None  # Keras cannot read it either
-    if not h5py.is_hdf5(path):
-        return None
-    with h5py.File(path, "r") as file:
-        return file.attrs.get("model_config")
+        return  # Keras cannot read it either
+    if h5py.is_hdf5(path):
+        with h5py.File(path, "r") as file:
+            config = file.attrs.get("model_config")
+            if config is not None:
+                yield config
 
 
-def _classes(config: Any) -> Iterator[str]:
-    """Yields the names of all classes in a configuration."""
+def _code_in(config: Any) -> Iterator[tuple[str, str]]:
+    """Yields names to trust, and why, of all that is more than a Keras object."""
     stack = [config]
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            name = item.get("class_name")
-            if isinstance(name, str):
-                yield name.rsplit(">", 1)[-1]
+            yield from _code_of(item)
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
+
+
+def _code_of(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    # tf_keras looks for what `registered_name` says, too, and for `outer.inner`.
+    names = [item[key] for key in ("class_name", "registered_name") if isinstance(item.get(key), str)]
+    for name in names:
+        last = re.split("[>.]", name)[-1]
+        if last in _CODE:
+            yield last, "layers of this class hold code that would be run"
+    for key, value in item.items():
+        if value == "lambda" and isinstance(key, str) and key.endswith("_type"):
+            yield "Lambda", f"{key.removesuffix('_type')!r} holds code that would be run"
+    vocabulary = item.get("vocabulary")
+    if isinstance(vocabulary, str):
+        yield vocabulary, "is a file outside of the model that a vocabulary would be read from"
+    module = item.get("module")
+    if isinstance(module, str) and "class_name" in item:
+        yield from _foreign(item, module)
+
+
+def _foreign(item: dict[str, Any], module: str) -> Iterator[tuple[str, str]]:
+    """Yields what is looked up in a module without being a class or a function that Keras means for configurations."""
+    kind, inner = item["class_name"], item.get("config")
+    package, last = module.split(".")[0], module.split(".")[-1]
+    name = str(inner if kind == "function" else item.get("spec_name") if kind == "__typespec__" else kind)
+    if kind == "__typespec__" and package == "tensorflow":
+        return
+    if _is_registered(name) or _is_registered(item.get("registered_name")):
+        return
+    if kind == "function" and module == "builtins":
+        if hasattr(builtins, name):
+            yield f"builtins.{name}", "is a function of Python's"
+    elif package not in _KERAS:
+        yield module, f"would be imported, for {name!r}"
+    elif kind == "function":
+        if last not in _FUNCTIONS:
+            yield f"{module}.{name}", "is no function that layers take"
+    elif not re.fullmatch(r"(\w+>)*_*[A-Z]\w*", name):
+        # Whatever is no class is called with the arguments that the file gives.
+        yield f"{module}.{name}", "is no layer"
+
+
+def _is_registered(name: Any) -> bool:
+    """Whether a program has registered an object by that name with Keras, so that its module is not imported."""
+    for library in ("keras", "tf_keras"):
+        saving = getattr(sys.modules.get(library), "saving", None)
+        if saving is not None and isinstance(name, str) and saving.get_registered_object(name) is not None:
+            return True
+    return False

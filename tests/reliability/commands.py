@@ -27,8 +27,8 @@ class Command:
       argv: the arguments after the program's name.
       fresh: paths that are removed before it.
       signal: "INT" or "KILL", or "" for none.
-      after: when, in seconds after the start, or (``fraction``) in parts of the time that the whole command took the
-        last time it ran undisturbed with the same ``argv``.
+      after: when, in seconds after the start, or (``fraction``) in parts of the shortest time that the whole
+        command took undisturbed with the same ``argv``.
       fraction: see ``after``.
       file_size: no file may grow beyond so many bytes, as on a full disk; -1: any may.
       readonly: a folder that the child cannot write to.
@@ -169,8 +169,8 @@ _SERVER = """
             after *= 1.5
         if command["readonly"]:
             os.chmod(command["readonly"], 0o755)
-        if not command["signal"]:
-            took[key] = seconds
+        if not command["signal"] and code == 0:  # the shortest: a later signal would come after the end
+            took[key] = min(seconds, took.get(key, seconds))
         print(json.dumps([code, out, seconds, state(command["folder"]), starts]), flush=True)
 """
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from tf2jax_lite.npz import read_npz
+
 from .commands import DIGITS, Ended, Shell
 
 WRITES = {
@@ -67,8 +69,8 @@ class Commands:
         }[name]
 
     def run(self, name: str, **fault: Any) -> Ended:
-        """Runs a command under a fault, see `commands.Command`; what it may have left before is gone."""
-        fresh = [str(self.work / p) for p in (*WRITES.values(), "state")]
+        """Runs a command under a fault, see `commands.Command`; what any may have left before is gone."""
+        fresh = list(map(str, self.work.iterdir()))  # a kill leaves files with names of their own
         return self.shell.run(*self.argv(name), fresh=fresh, **fault)
 
     def written(self, name: str, ended: Ended) -> dict[str, str]:
@@ -91,6 +93,10 @@ class Commands:
         assert "Traceback" not in ended.out, ended.out
         found = self.written(name, ended)
         assert not found or set(found) == set(self.whole(name)), found
+        if found and name == "verify":
+            assert (self.work / WRITES[name]).read_text().rstrip().endswith("</html>"), "the report is cut short"
+        if found and name == "run":
+            assert read_npz(self.work / WRITES[name])
         metadata = self.work / WRITES[name] / "metadata.json"
         if found and metadata.exists():  # times differ; what the artefact says of itself must hold
             for file, entry in json.loads(metadata.read_text())["files"].items():

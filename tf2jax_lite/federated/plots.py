@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.export.files import write_file
 
 __all__ = ["plot_history"]
 
@@ -19,7 +21,8 @@ def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None
       path: the ``.png``, ``.svg`` or ``.pdf`` to write.
 
     Raises:
-      InputError: there is nothing to draw, or matplotlib is not installed.
+      InputError: there is nothing to draw, the name ends in another format's suffix, or matplotlib is not installed.
+      ExportError: the file cannot be written.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -40,4 +43,10 @@ def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None
         axes.set(xlabel="round", ylabel=kind)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    figure.savefig(str(path))
+    content = io.BytesIO()
+    path = Path(path)
+    try:
+        figure.savefig(content, format=path.suffix[1:] or "png")
+    except ValueError as error:  # matplotlib lists the formats that it knows
+        raise InputError(f"{path}: {error}") from error
+    write_file(path, content.getvalue())

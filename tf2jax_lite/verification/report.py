@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tf2jax_lite.errors import ExportError
+from tf2jax_lite.export.files import write_file
 
 from .charts import bars, error_chart, escaped
 from .compare import TOLERANCE, OutputComparison
@@ -41,7 +42,7 @@ def write_report(result: Verification, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html_report(result), encoding="utf-8")
+        write_file(path, html_report(result).encode("utf-8", "replace"))
     except OSError as error:
         raise ExportError(f"{path}: cannot be written: {error}") from error
 

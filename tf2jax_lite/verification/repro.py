@@ -11,6 +11,7 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.errors import ExportError
+from tf2jax_lite.export.files import write_file
 
 from .suspects import Suspect
 from .tf_nodes import CannotRun, single_call, tf_dtype
@@ -89,9 +90,9 @@ def write_repro(suspect: Suspect, folder: Path, rtol: float | None = None) -> Pa
     np.savez(buffer, allow_pickle=False, **arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "inputs.npz").write_bytes(buffer.getvalue())
+        write_file(folder / "inputs.npz", buffer.getvalue())
         script = folder / "repro.py"
-        script.write_text(text, encoding="utf-8")
+        write_file(script, text.encode("utf-8", "replace"))
     except OSError as error:
         raise ExportError(f"{folder}: cannot be written: {error}") from error
     return script
