@@ -45,7 +45,7 @@ def main() -> int:
             findings = options.findings or Path(temporary) / "findings"
             if options.atheris in _targets.NAMES:
                 return guided.run_target(options.atheris, corpus, options.minutes, findings)
-            chosen = guided.ALL if options.atheris == "all" else options.atheris.split(",")
+            chosen = guided.ALL if options.atheris == "all" else [n for n in options.atheris.split(",") if n]
 
             def keep(found: list[dict[str, Any]]) -> None:
                 if options.json:
