@@ -69,6 +69,8 @@ def convolve(
     input, filter = jnp.asarray(input), jnp.asarray(filter)
     channel, places = layout(data_format)
     steps, rates = spatial(strides, data_format), spatial(dilations, data_format)
+    if min(*steps, *rates) < 1:
+        raise OpError(f"strides {steps} and dilations {rates} must be positive")
     window: Any = filter.shape[: len(places)]
     pads = resolve_padding(
         padding, explicit_paddings, data_format, [input.shape[i] for i in places], window, steps, rates

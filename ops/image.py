@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.errors import OpError
+from tf2jax_lite.limits import check_bytes
 
 from . import image_color, image_warp
 from .registry import Static, op
@@ -34,6 +35,8 @@ def _checked(images: Any, size: Any, align_corners: bool = False, half_pixel_cen
         raise OpError(f"output dimensions must be positive, not {wanted}")
     if align_corners and half_pixel_centers:
         raise OpError("align_corners and half_pixel_centers cannot both be true")
+    if _whole(*wanted):  # before the weights are computed
+        check_bytes(wanted, images.dtype.itemsize, "a resized image", option="max_result_bytes")
     return images, wanted
 
 

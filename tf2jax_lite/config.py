@@ -54,6 +54,8 @@ class Config:
       max_nodes: how many nodes a graph may have, its functions' included; a larger one is refused before it is read.
       max_constant_bytes: how many bytes the constants of a graph may take together as they declare it, and one that is
         computed from them while converting; also one constant of a StableHLO module. A small file can declare much.
+      max_result_bytes: how many bytes the result of one node may take, and any tensor of a StableHLO module: shapes of
+        more come of damaged models, and end the process if XLA meets them.
       max_input_bytes: how many bytes the arrays of one .npz file may take, unpacked: inputs of a model, or training
         data. A client's file has ``max_client_bytes`` of its own.
       trusted: what a model may do besides computing, by name, separated by commas: ops that run code or touch files
@@ -82,6 +84,7 @@ class Config:
     loop_checkpoint: str = "none"
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
+    max_result_bytes: int = 1 << 40
     max_input_bytes: int = 1 << 33
     trusted: str = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,23 @@ from typing import Any
 from .config import current_config
 from .errors import InvalidModelError, LimitError, Tf2JaxError
 
-__all__ = ["check_bytes", "is_trusted", "read_bytes", "reading", "trusted_names"]
+__all__ = ["check_bytes", "is_trusted", "read_bytes", "reading", "regular", "trusted_names"]
 
 MAX_PROTO_BYTES = (1 << 31) - 1
 """Protocol buffers are no larger; protobuf itself would only say so after the whole file is in memory."""
 
 
-def check_bytes(shape: Iterable[int], itemsize: int, what: str, *, limit: int | None = None) -> int:
+def check_bytes(
+    shape: Iterable[int], itemsize: int, what: str, *, limit: int | None = None, option: str = "max_constant_bytes"
+) -> int:
     """Returns how many bytes an array takes, before it is made.
 
     Args:
       shape: its sizes.
       itemsize: bytes of one element.
       what: what the error calls it.
-      limit: the most that is allowed; ``config.max_constant_bytes`` if left out.
+      limit: the most that is allowed; what the option says if left out.
+      option: the option that sets it.
 
     Raises:
       InvalidModelError: a size is negative.
@@ -34,10 +38,10 @@ def check_bytes(shape: Iterable[int], itemsize: int, what: str, *, limit: int | 
     if any(d < 0 for d in sizes):
         raise InvalidModelError(f"{what} has the shape {sizes[:8]}.")
     needed = math.prod(sizes) * itemsize
-    allowed = current_config().max_constant_bytes if limit is None else limit
+    allowed = getattr(current_config(), option) if limit is None else limit
     if needed > allowed:
         raise LimitError(
-            f"{what} of shape {sizes[:8]} takes {_short(needed)} bytes; max_constant_bytes allows {allowed}. Raise it "
+            f"{what} of shape {sizes[:8]} takes {_short(needed)} bytes; {option} allows {allowed}. Raise it "
             "if you trust the model."
         )
     return needed
@@ -47,15 +51,34 @@ def _short(number: int) -> str:
     return str(number) if number < 10**18 else f"more than 10^{int(math.log10(number))}"
 
 
+def regular(file: Path, kind: type[Tf2JaxError] = InvalidModelError) -> Path:
+    """Returns the file if it is absent or a plain one: pipes and devices never end, and never say so.
+
+    Args:
+      file: a file from somewhere else; a link counts as what it leads to.
+      kind: the error that is raised.
+
+    Raises:
+      Tf2JaxError: ``kind``: there is something else.
+    """
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return file  # whoever opens it says what is wrong
+    if not stat.S_ISREG(mode):
+        raise kind(f"{file} is no plain file.")
+    return file
+
+
 def read_bytes(file: Path) -> bytes:
     """Returns the contents of a file that holds a protocol buffer.
 
     Raises:
-      InvalidModelError: it cannot be read.
+      InvalidModelError: it cannot be read, or is no plain file.
       LimitError: it is larger than any protocol buffer.
     """
     try:
-        size = file.stat().st_size
+        size = regular(file).stat().st_size
         if size > MAX_PROTO_BYTES:
             raise LimitError(f"{file}: {size} bytes; no protocol buffer has more than {MAX_PROTO_BYTES}.")
         return file.read_bytes()

@@ -15,6 +15,7 @@ import numpy as np
 
 from .config import current_config
 from .errors import InputError, Tf2JaxError
+from .limits import regular
 
 __all__ = ["read_npz", "shapes_in_npz"]
 
@@ -59,7 +60,7 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
     left = allowed = current_config().max_input_bytes if limit is None else limit
     found: dict[str, Any] = {}
     try:
-        with zipfile.ZipFile(Path(path)) as archive:
+        with zipfile.ZipFile(regular(Path(path), kind)) as archive:
             for member in archive.infolist():
                 with archive.open(member) as file:
                     shape, fortran, dtype = _header(file)
@@ -73,7 +74,11 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
                         raise ValueError(f"more than {option}={allowed} bytes; raise it if you trust the file")
                     flat = _elements(file, count, dtype) if data else None
                 name = member.filename.removesuffix(".npy")
+                if name in found:
+                    raise ValueError(f"there are two arrays {name!r}")
                 found[name] = shape if flat is None else flat.reshape(shape, order="F" if fortran else "C")
+    except Tf2JaxError:
+        raise
     except OSError as error:
         raise kind(f"{path}: not a readable .npz of arrays ({error.strerror or error}).") from error
     except Exception as error:  # zipfile, zlib, lzma and numpy each have errors of their own

@@ -2,6 +2,7 @@
 
 import time
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -317,3 +318,63 @@ def test_a_collection_of_variables_that_is_damaged():
     meta_graph.collection_def["trainable_variables"].bytes_list.value.append(b"\xff\xff\xff")
     with pytest.raises(InvalidModelError, match="'trainable_variables' is damaged"):
         trainable_names(meta_graph)
+
+
+@pytest.mark.parametrize(
+    ("op", "second", "attrs"),
+    [
+        ("Tile", np.int64([1 << 61]), {"T": F32, "Tmultiples": types_pb2.DT_INT64}),
+        ("BroadcastTo", np.int64([1 << 40, 1 << 40, 1]), {"T": F32, "Tidx": types_pb2.DT_INT64}),
+        ("Reshape", np.int32([1] * 65), {"T": F32, "Tshape": I32}),
+    ],
+)
+def test_results_that_no_array_can_hold(op, second, attrs):
+    """XLA ends the process where sizes overflow, and no array of numpy's has more than 64 dimensions."""
+    made = graph()
+    made.node[0].attr["shape"].shape.dim.add(size=1)
+    node(made.node, "k", "Const", value=second)
+    node(made.node, "y", op, ["x", "k"], **attrs)
+    fn, params = convert(made)
+    with pytest.raises(LoweringError, match=r"'y'.*(max_result_bytes|65 dimensions)"):
+        jax.eval_shape(fn, params, jax.ShapeDtypeStruct((1,), np.float32))
+
+
+def test_a_resized_image_that_no_memory_can_hold():
+    made = graph()
+    for _ in range(4):
+        made.node[0].attr["shape"].shape.dim.add(size=1)
+    node(made.node, "size", "Const", value=np.int32([1 << 30, 1 << 30]))
+    node(made.node, "y", "ResizeBilinear", ["x", "size"], T=F32)
+    fn, params = convert(made)
+    with pytest.raises(LoweringError, match="max_result_bytes"):
+        jax.eval_shape(fn, params, jax.ShapeDtypeStruct((1, 1, 1, 1), np.float32))
+
+
+def test_a_convolution_that_stands_still():
+    made = graph()
+    for _ in range(4):
+        made.node[0].attr["shape"].shape.dim.add(size=1)
+    node(made.node, "k", "Const", value=np.ones((1, 1, 1, 1), np.float32))
+    still = node(made.node, "y", "Conv2D", ["x", "k"], T=F32)
+    still.attr["strides"].list.i.extend([1, 0, 0, 1])
+    still.attr["padding"].s = b"SAME"
+    fn, params = convert(made)
+    with pytest.raises(LoweringError, match="must be positive"):
+        fn(params, np.ones((1, 1, 1, 1), np.float32))
+
+
+def test_shapes_of_more_dimensions_than_tensorflow_has():
+    made = graph()
+    for _ in range(255):
+        made.node[0].attr["shape"].shape.dim.add(size=1)
+    node(made.node, "y", "Relu", ["x"], T=F32)
+    with pytest.raises(InvalidModelError, match=r"'x'.*255 dimensions"):
+        convert(made)
+
+
+def test_an_output_whose_number_has_many_digits():
+    made = graph()
+    node(made.node, "y", "Relu", ["x:" + "9" * 100_000], T=F32)
+    with pytest.raises(InvalidModelError, match="is not a tensor name") as caught:
+        convert(made)
+    assert len(str(caught.value)) < 1000

@@ -30,6 +30,12 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except RuntimeError as error:
+        if type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError"):
+            raise
+        first = next(iter(str(error).strip().splitlines()), "")  # XLA's: too much memory, an op that it does not know
+        typer.secho(f"Error: XLA cannot compile or run this: {first[:300]}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
     except BrokenPipeError:
         # The reader (head, less) has gone: that is no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,6 +11,7 @@ import ml_dtypes  # noqa: F401  (numpy then knows bfloat16 and the others by nam
 import numpy as np
 
 from tf2jax_lite.errors import ExportError
+from tf2jax_lite.limits import regular
 
 from .artifact import FORMAT, FORMAT_VERSION
 from .files import METADATA, sha256
@@ -33,7 +34,7 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     """
     file = folder / METADATA
     try:
-        if file.stat().st_size > _MOST_METADATA:
+        if regular(file, ExportError).stat().st_size > _MOST_METADATA:
             raise ExportError(f"{file} is too large to be an artefact's metadata")
         metadata = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

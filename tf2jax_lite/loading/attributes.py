@@ -15,11 +15,19 @@ from tf2jax_lite.errors import InvalidModelError, UnsupportedError
 from . import dtypes
 from .graph_size import tensor_bytes
 
+_MOST_DIMENSIONS = 254
+
 
 def shape_of(proto: Any) -> ir.Shape:
-    """Returns a TensorShapeProto as a tuple with None for unknown dimensions, or None for unknown rank."""
+    """Returns a TensorShapeProto as a tuple with None for unknown dimensions, or None for unknown rank.
+
+    Raises:
+      InvalidModelError: it has more dimensions than TensorFlow allows.
+    """
     if proto.unknown_rank:
         return None
+    if len(proto.dim) > _MOST_DIMENSIONS:
+        raise InvalidModelError(f"a shape of {len(proto.dim)} dimensions; TensorFlow has up to {_MOST_DIMENSIONS}.")
     return tuple(None if dim.size < 0 else int(dim.size) for dim in proto.dim)
 
 

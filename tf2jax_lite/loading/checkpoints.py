@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.limits import regular
 
 from . import attributes
 
@@ -30,6 +32,8 @@ class Checkpoint:
     def __init__(self, prefix: str | os.PathLike[str]):
         self._prefix = os.fspath(prefix)
         try:
+            for file in self._files():
+                regular(file)
             self._reader = tf.train.load_checkpoint(self._prefix)
             shapes = self._reader.get_variable_to_shape_map()
             self._known = set(shapes)
@@ -39,13 +43,16 @@ class Checkpoint:
         except Exception as error:  # TensorFlow raises whatever its readers raise
             raise InvalidModelError(f"{self._prefix}: not a checkpoint that TensorFlow reads ({error}).") from error
 
+    def _files(self) -> list[Path]:
+        folder, name = os.path.split(self._prefix)
+        folder = folder or "."
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        files = [Path(folder, file) for file in names if file == name or file.startswith(f"{name}.")]
+        return [file for file in files if not file.is_dir()]
+
     def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
         """Refuses tensors that are larger than the files: TensorFlow would take the memory before it looks."""
-        folder, name = os.path.split(self._prefix)
-        there = 0
-        for file in os.listdir(folder or "."):
-            if file == name or file.startswith(f"{name}."):
-                there += os.path.getsize(os.path.join(folder, file))
+        there = sum(file.stat().st_size for file in self._files())
         for tensor, shape in shapes.items():
             size = getattr(types[tensor].base_dtype, "size", 0) or 1
             needed = math.prod(int(d) for d in shape) * size

@@ -132,6 +132,7 @@ def fed(proto: Any, index: int) -> ir.Argument:
 
 # Nodes of an op that this TensorFlow does not know: they are refused when something needs them.
 _UNKNOWN_COUNT = 2**31
+_MOST_DIGITS = 19
 
 
 class _Builder:
@@ -188,8 +189,8 @@ class _Builder:
         if not index:
             whole = node in self._cut and f"{node}:0" in self._args
             return ir.TensorRef(f"{node}:0" if whole else node, 0)
-        if not index.isdecimal():
-            raise InvalidModelError(f"function {self._name!r}: {text!r} is not a tensor name.")
+        if not index.isdecimal() or len(index) > _MOST_DIGITS:
+            raise InvalidModelError(f"function {self._name!r}: {text[:200]!r} is not a tensor name.")
         if node in self._cut and f"{node}:{int(index)}" in self._args:
             return ir.TensorRef(f"{node}:{int(index)}", 0)
         return ir.TensorRef(node, int(index))
@@ -202,6 +203,8 @@ class _Builder:
             return ir.TensorRef(node, 0)
         if not rest[-1].isdecimal():
             rest.append("0")
+        if len(rest[-1]) > _MOST_DIGITS:
+            raise InvalidModelError(f"function {self._name!r}: {text[:200]!r} is not a tensor name.")
         index = int(rest[-1])
         if len(rest) == 1 or node in self._args:
             return ir.TensorRef(node, index)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError, OpError, UnsupportedError
+from tf2jax_lite.limits import regular
 from tf2jax_lite.ops.table import Table, table_of
 
 from . import attributes, op_defs
@@ -99,7 +100,7 @@ class Tables:
         else:
             file = outside_file(attributes.text_of(self._constant(filler, 1).item()), self._model)
         try:
-            lines = file.read_bytes().split(b"\n")
+            lines = regular(file).read_bytes().split(b"\n")
         except OSError as error:
             raise InvalidModelError(f"table {node.name!r}: the file {file} cannot be read ({error}).") from error
         if lines and not lines[-1]:

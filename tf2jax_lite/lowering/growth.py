@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.limits import check_bytes
 from tf2jax_lite.ops.growth import broadcast_elements
 
 from .plan import Step
 
-__all__ = ["check_forms", "check_growth"]
+__all__ = ["check_forms", "check_growth", "check_results"]
 
 # Results of inputs this small are not worth a look, unless the op makes much from little.
 _SMALL = 1024
+_MOST_DIMENSIONS = 64
 
 
 def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: int) -> None:
@@ -42,6 +44,29 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
     if found is not None:
         dtype = step.dtypes[0] if step.dtypes else None
         check_bytes((found,), 8 if dtype is None else dtype.itemsize, "a constant that this node computes", limit=limit)
+
+
+def check_results(results: Sequence[Any], limit: int) -> None:
+    """Looks at the shapes of what a node gives while tracing: XLA ends the process where sizes overflow.
+
+    Args:
+      results: arrays, of known or symbolic shape, and anything else.
+      limit: ``config.max_result_bytes``.
+
+    Raises:
+      LimitError: a result would take more.
+      UnsupportedError: a result has more dimensions than numpy's arrays can have, so that it never becomes one.
+    """
+    for value in results:
+        shape = getattr(value, "shape", None)
+        if not isinstance(shape, tuple) or not all(type(d) is int for d in shape):
+            continue
+        if math.prod(shape) > limit >> 4:
+            check_bytes(
+                shape, np.dtype(value.dtype).itemsize, "what this node gives", limit=limit, option="max_result_bytes"
+            )
+        if len(shape) > _MOST_DIMENSIONS:
+            raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {_MOST_DIMENSIONS}.")
 
 
 def check_forms(forms: Sequence[Any], limit: int) -> None:

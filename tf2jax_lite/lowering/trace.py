@@ -19,7 +19,7 @@ from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.words import Words, each_word, is_wide, narrow, to_words
 
 from .assigned import as_variable
-from .growth import check_forms, check_growth
+from .growth import check_forms, check_growth, check_results
 from .plan import Plan, Step
 from .program import Program
 
@@ -202,6 +202,7 @@ class Trace:
             else:
                 with jax.named_scope(step.node.name):
                     results = self._evaluate(step, inputs, frame)
+                check_results(results, self.program.config.max_result_bytes)
         except (LoweringError, MissingKeyError, MissingParamError):
             raise
         except Tf2JaxError as error:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from tf2jax_lite.errors import InvalidModelError
-from tf2jax_lite.limits import is_trusted
+from tf2jax_lite.limits import check_bytes, is_trusted
 
 __all__ = ["check_payload"]
 
@@ -128,6 +128,7 @@ def check_payload(payload: bytes | str) -> None:
 
     Raises:
       InvalidModelError: as said.
+      LimitError: a tensor of it takes more than ``config.max_result_bytes``; XLA ends the process where sizes overflow.
     """
     if is_trusted("StableHLO"):
         return
@@ -135,7 +136,10 @@ def check_payload(payload: bytes | str) -> None:
     answer = _parser.answer(content)
     if answer == b"n" and content.startswith(b"ML\xefR"):
         raise InvalidModelError("the StableHLO payload cannot be read: MLIR says that its bytecode is damaged.")
-    if answer not in (b"y", b"n"):
+    if answer >= b"\x80":
+        largest = 1 << max(answer[0] - 129, 0)  # of so many binary digits
+        check_bytes((largest,), 1, "a tensor of the StableHLO payload", option="max_result_bytes")
+    elif answer != b"n":
         raise InvalidModelError(
             "the StableHLO payload is damaged: MLIR crashes, or takes too much time or memory, when it reads it."
         )

@@ -1,16 +1,33 @@
 """Parses StableHLO in a process of its own, which may crash: run as a script, with jaxlib alone.
 
-Reads ``<length: 8 bytes><payload>`` from standard input, over and over, and answers each with one byte: ``y`` if MLIR
-reads the payload, ``n`` if it says that it cannot, ``m`` if that takes too much memory. A payload that makes MLIR crash
-gives no answer at all.
+Reads ``<length: 8 bytes><payload>`` from standard input, over and over, and answers each with one byte: ``n`` if MLIR
+says that it cannot read the payload, ``m`` if that takes too much memory; if it reads it, 128 and the number of binary
+digits of how many bytes its largest tensor takes. A payload that makes MLIR crash gives no answer at all.
 """
 
+import re
 import sys
+
+_TENSOR = re.compile(r"tensor<((?:\d+x)+)(?:complex<)?[a-zA-Z]+(\d+)")
+
+
+def _bytes(text):
+    """Returns how many bytes the largest tensor takes that the text of a type names; unknown dimensions count as 1."""
+    most = 0
+    for dims, bits in _TENSOR.findall(text.replace("?x", "")):
+        size = int(bits)
+        for dim in dims[:-1].split("x"):
+            size *= int(dim)
+        most = max(most, size // 8)
+    return most
 
 
 def _look(ir, root):
-    """Reads what the reader will read: text that is not UTF-8 ends the process, as of jaxlib 0.10."""
-    stack = [root]
+    """Reads what the reader will read: text that is not UTF-8 ends the process, as of jaxlib 0.10.
+
+    Returns how many bytes the largest tensor takes.
+    """
+    stack, types = [root], set()
     while stack:
         op = stack.pop()
         location = op.location
@@ -23,12 +40,13 @@ def _look(ir, root):
             except TypeError:  # complex constants have no bindings
                 op.get_asm(use_local_scope=True)
         for value in op.results:
-            str(value.type)
+            types.add(str(value.type))
         for region in op.regions:
             for block in region.blocks:
                 for argument in block.arguments:
-                    str(argument.type)
+                    types.add(str(argument.type))
                 stack.extend(inner.operation for inner in block.operations)
+    return max(map(_bytes, types), default=0)
 
 
 def _look_at_attribute(ir, attribute):
@@ -84,8 +102,8 @@ def _serve() -> None:
                         payload.decode(), stablehlo.get_current_version()
                     )
                 module = stablehlo.deserialize_portable_artifact(context, payload)
-                _look(ir, module.operation)
-            answer = b"y"
+                most = _look(ir, module.operation)
+            answer = bytes([128 + min(most.bit_length(), 127)])
         except MemoryError:
             answer = b"m"
         except Exception:

@@ -14,6 +14,7 @@ from tf2jax_lite.federated.data.examples import check_examples
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.npz_folder import MAX_CLIENT_BYTES
 from tf2jax_lite.federated.data.preprocessor import Examples
+from tf2jax_lite.limits import regular
 
 __all__ = ["TFFHDF5FederatedData"]
 
@@ -45,6 +46,7 @@ class TFFHDF5FederatedData(FederatedData):
         self._max_bytes = max_client_bytes
         self._file, self._pid = None, None
         try:
+            regular(self.path, DataError)
             self._names = sorted(self._group().keys())
         except _ERRORS as error:
             raise DataError(f"{self.path} cannot be read as HDF5 with a group 'examples': {error}") from error
