@@ -136,3 +136,26 @@ def test_damaged_configurations(tmp_path):
     for name in ("m.keras", "m.h5"):
         with pytest.raises(InvalidModelError):
             refuse_code(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda group: group.create_dataset("kernel", (1 << 20, 1 << 20), "f4"), "announces 4398046511104 bytes"),
+        (lambda group: group.create_dataset("kernel", (4,), "u1", external=[("/etc/passwd", 0, 4)]), "another file"),
+        (lambda group: group.__setitem__("kernel", h5py.ExternalLink("/etc/passwd", "/x")), "is a link"),
+        (lambda group: group.__setitem__("kernel", h5py.SoftLink("/model_weights/dense")), "is a link"),
+    ],
+)
+def test_weights_that_the_file_does_not_hold(tmp_path, make, match):
+    keras = pytest.importorskip("keras")
+    path = tmp_path / "m.h5"
+    keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2, name="dense")]).save(path)
+    refuse_code(path)
+    with h5py.File(path, "r+") as file:
+        file["model_weights/dense/again"] = file["model_weights"]  # a circle
+    refuse_code(path)
+    with h5py.File(path, "r+") as file:
+        make(file["model_weights/dense"].create_group("more"))
+    with pytest.raises(InvalidModelError, match=match):
+        model_files.convert_file(path)

@@ -28,6 +28,8 @@ _FUNCTIONS = frozenset(
     {"activations", "constraints", "initializers", "losses", "metrics", "optimizers", "regularizers", "ops", "nn"}
 )
 _MOST_CONFIG = 256 * 1024**2
+_MOST_PACKED = 1100  # deflate packs no better than 1,032 to 1
+_SMALL = 1 << 16
 
 
 def refuse_code(path: Path) -> None:
@@ -39,7 +41,8 @@ def refuse_code(path: Path) -> None:
     Raises:
       UntrustedError: a layer holds code, an object is of a module that is not Keras's and nobody has registered it, or
         a vocabulary is another file; and ``config.trusted`` does not name the class, the module or the file.
-      InvalidModelError: the file's configuration is damaged.
+      InvalidModelError: the file's configuration is damaged, or an array of an HDF5 file lies in another file, or is no
+        array of the size that it announces.
     """
     found: dict[str, str] = {}
     with reading(str(path)):
@@ -74,6 +77,32 @@ def _configs(path: Path) -> Iterator[str | bytes]:
             config = file.attrs.get("model_config")
             if config is not None:
                 yield config
+            _check_arrays(path, file)
+
+
+def _check_arrays(path: Path, file: Any) -> None:
+    """Refuses arrays that lie in other files, or that announce more than the file can hold: Keras reads them whole."""
+    import h5py
+
+    stack, seen = [file], set()
+    while stack:
+        group = stack.pop()
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                raise InvalidModelError(f"{path}: {name!r} in {group.name} is a link.")
+            child = group[name]
+            address = h5py.h5o.get_info(child.id).addr
+            if address in seen:
+                continue
+            seen.add(address)
+            if isinstance(child, h5py.Group):
+                stack.append(child)
+            elif isinstance(child, h5py.Dataset):
+                if child.external or child.is_virtual:
+                    raise InvalidModelError(f"{path}: {child.name} lies in another file.")
+                held = child.id.get_storage_size()
+                if child.nbytes > _MOST_PACKED * held + _SMALL:
+                    raise InvalidModelError(f"{path}: {child.name} announces {child.nbytes} bytes and holds {held}.")
 
 
 def _code_in(config: Any) -> Iterator[tuple[str, str]]:
