@@ -1,7 +1,11 @@
 """Lanes: chunks that are computed at once, whatever options of JAX hold where they were made, and whatever fails."""
 
+import functools
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +16,23 @@ import pytest
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.running.buffers import Arena
 from tf2jax_lite.federated.running.lanes import Lanes
 from tf2jax_lite.federated.running.programs import Programs
 
 
-def lanes(count=2, threads=True):
-    return Lanes(lambda: Total(np.float32(0), np.int32(0)), count, threads=threads)
+def zero() -> Any:
+    return Total(np.float32(0), np.int32(0))
+
+
+def lanes(count=2, threads=True) -> Any:
+    arenas = [Arena() for _ in range(count + 1)]
+    workers = [ThreadPoolExecutor(1) for _ in range(count if threads else 0)]
+    return Lanes(zero, arenas, workers)
+
+
+def nothing():
+    """Writes no chunk."""
 
 
 @jax.tree_util.register_pytree_node_class
@@ -45,7 +60,7 @@ def adding(amount, seen=None):
 @pytest.mark.parametrize("threads", [False, True])
 def test_all_chunks_are_folded_in_turns(threads):
     found = lanes(3, threads)
-    outputs = [found.fold(adding(float(i))) for i in range(8)]
+    outputs = [found.fold(nothing, adding(float(i))) for i in range(8)]
     total = found.merged(lambda a, b: Total(a.value + b.value, a.participated + b.participated))
     found.close()
     assert [get() for get in outputs] == [float(i) for i in range(8)]
@@ -55,12 +70,31 @@ def test_all_chunks_are_folded_in_turns(threads):
 def test_each_lane_has_a_thread():
     found, seen = lanes(), []
     for _ in range(6):
-        found.fold(adding(1.0, seen))
-    found.fold(adding(1.0, here := []), here=True)
+        found.fold(nothing, adding(1.0, seen))
+    found.fold(nothing, adding(1.0, here := []), here=True)
     found.wait()
     found.close()
     assert len(set(seen)) == 2 and threading.get_ident() not in seen
     assert here == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("here", [False, True])
+@pytest.mark.parametrize("threads", [False, True])
+def test_memory_is_not_written_to_before_it_is_read(threads, here):
+    """Each chunk reads its memory a while after it was written; another one's numbers would be in it."""
+    found, seen = lanes(2, threads), []
+    for i in range(12):
+        memory = found.arena().empty("x", (1000,), np.float32)
+
+        def run(total, memory=memory):
+            time.sleep(0.001)
+            seen.append(sorted(set(memory.tolist())))
+            return Total(total.value, total.participated + 1), ()
+
+        found.fold(functools.partial(memory.fill, i), run, here=here and i % 5 == 2)
+    found.wait()
+    found.close()
+    assert sorted(seen) == [[i] for i in range(12)]
 
 
 def test_what_a_chunk_raises_is_raised_where_it_is_waited_for():
@@ -69,15 +103,30 @@ def test_what_a_chunk_raises_is_raised_where_it_is_waited_for():
     def run(total):
         raise ZeroDivisionError("of a chunk")
 
-    get = found.fold(run)
-    found.fold(adding(1.0))
+    get = found.fold(nothing, run)
+    for _ in range(3):
+        found.fold(nothing, adding(1.0))
     with pytest.raises(ZeroDivisionError, match="of a chunk"):
-        found.fold(adding(1.0))  # the first lane's turn again
+        found.fold(nothing, adding(1.0))  # the first lane's third turn: it has one in line
     with pytest.raises(ZeroDivisionError):
         get()
-    before = threading.active_count()
     found.close()
-    assert threading.active_count() < before
+
+
+def test_closing_waits_for_what_is_computed_and_begins_nothing_else():
+    found, begun, held = lanes(), [], threading.Event()
+
+    def run(total):
+        begun.append(held.wait(10))
+        return total, ()
+
+    for _ in range(4):
+        found.fold(nothing, run)
+    while not found._pending[0][0].running():  # the first chunk of each lane may have begun, none behind it
+        time.sleep(0.001)
+    threading.Timer(0.05, held.set).start()
+    found.close()
+    assert 1 <= len(begun) <= 2 and all(begun)
 
 
 def test_programs_keep_the_options_of_where_they_were_made():

@@ -20,7 +20,7 @@ from tf2jax_lite.federated.convolutions import convolutions_as_products, keeps_c
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.federated.running import CohortRunner
-from tf2jax_lite.federated.running.buffers import Arena, ArenaPool
+from tf2jax_lite.federated.running.buffers import Arena, Pool
 from tf2jax_lite.federated.running.choice import can_be_batched, choose_way
 from tf2jax_lite.federated.running.strategies import Context
 
@@ -104,7 +104,7 @@ def test_memory_is_used_again_and_aligned():
     again = arena.empty("x", (2, 2), np.int16)
     assert np.shares_memory(first, again) and not np.shares_memory(first, arena.empty("y", (3,), np.int8))
     assert not np.shares_memory(first, arena.empty("x", (100,), np.float64))
-    pool = ArenaPool()
+    pool = Pool(Arena)
     a, b = pool.borrow(2), pool.borrow(2)
     assert not set(map(id, a)) & set(map(id, b))
     pool.give_back(a)

@@ -1,4 +1,4 @@
-"""Memory that chunks are stacked in, used again and again.
+"""What rounds use again and again: memory that chunks are stacked in, and whatever else is dear to make.
 
 A chunk is megabytes. Fresh memory for each costs more than what is computed on it, for a small model: each page is
 mapped and cleared by the system, and JAX copies what does not begin on a boundary of its own. On a CPU, a buffer that
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-__all__ = ["Arena", "ArenaPool"]
+__all__ = ["Arena", "Pool"]
+
+T = TypeVar("T")
 
 _BOUNDARY = 64  # bytes: what XLA's CPU backend asks of memory that it does not copy
 
@@ -37,20 +39,25 @@ class Arena:
         return held[:size].view(dtype).reshape(tuple(shape))
 
 
-class ArenaPool:
-    """Sets of arenas that rounds borrow. Rounds that run at the same time, in threads, get different ones."""
+class Pool(Generic[T]):
+    """Sets of things that rounds borrow. Rounds that run at the same time, in threads, get different ones.
 
-    def __init__(self) -> None:
-        self._free: list[list[Arena]] = []
+    Args:
+      make: makes one.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._free: list[list[T]] = []
         self._lock = threading.Lock()
 
-    def borrow(self, count: int) -> list[Arena]:
-        """Returns ``count`` arenas that nobody else uses."""
+    def borrow(self, count: int) -> list[T]:
+        """Returns ``count`` of them that nobody else uses."""
         with self._lock:
             found = self._free.pop() if self._free else []
-        return [*found[:count], *(Arena() for _ in range(count - len(found)))]
+        return [*found[:count], *(self._make() for _ in range(count - len(found)))]
 
-    def give_back(self, arenas: list[Arena]) -> None:
-        """Takes arenas back, of which nothing is being computed any more."""
+    def give_back(self, used: list[T]) -> None:
+        """Takes a set back, with which nothing is being computed any more."""
         with self._lock:
-            self._free.append(arenas)
+            self._free.append(used)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,11 +22,11 @@ from tf2jax_lite.federated.data import (
 from tf2jax_lite.federated.data.client_dataset import index_table
 from tf2jax_lite.federated.data.seeds import seed_words
 
-from .buffers import Arena
-
 __all__ = ["Batching", "Chunk", "Client", "Cohort", "client_seed"]
 
 Batching = ShuffleRepeatBatchHParams | BatchHParams | PaddedBatchHParams
+_SMALL = 1000  # examples of a client whose table of rows is kept for others of its size
+_Form = dict[str, tuple[tuple[int, ...], np.dtype]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Client:
     def steps(self) -> int:
         """The number of batches."""
         return self.rows.shape[0]
+
+    @functools.cached_property
+    def is_full(self) -> bool:
+        """Whether no batch has padding."""
+        return bool((self.rows[:, -1] >= 0).all())
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields the batches as they are, short ones short."""
@@ -115,18 +121,18 @@ class Cohort:
         Raises:
           DataError: a client's data is no dict of numeric arrays, or does not go with the other clients' data.
         """
-        form: dict[str, tuple[tuple[int, ...], np.dtype]] | None = None
+        form: _Form | None = None
         for index, item in enumerate(self.clients):
             if item is None:
                 continue
             found = self._client(index, item)
             if found is None or found.steps == 0:
                 continue
-            here = {name: (value.shape[1:], value.dtype) for name, value in found.examples.items()}
             if form is None:
-                form = here
-            elif here != form:
-                raise DataError(f"client {index} of the round has examples {_text(here)}; those before: {_text(form)}")
+                form = _form(found.examples)
+            elif not _has_form(found.examples, form):
+                here = _text(_form(found.examples))
+                raise DataError(f"client {index} of the round has examples {here}; those before: {_text(form)}")
             yield found
 
     def _client(self, index: int, item: Any) -> Client | None:
@@ -147,18 +153,32 @@ class Cohort:
             )
         return _from_batches(index, item, client_input)
 
-    def _rows(self, total: int, index: int) -> np.ndarray:
+    @functools.cached_property
+    def _cutting(self) -> ShuffleRepeatBatchHParams:
+        """How ClientDatasets are cut; without a seed where nothing is shuffled."""
         batching = self.batching
         assert batching is not None
-        size = batching.batch_size
         if not isinstance(batching, ShuffleRepeatBatchHParams):
-            end = total // size * size if getattr(batching, "drop_remainder", False) else total
-            table = np.full(-(-end // size) * size, -1, np.int64)
-            table[:end] = np.arange(end)
-            return table.reshape(-1, size)
+            drop = getattr(batching, "drop_remainder", False)
+            return ShuffleRepeatBatchHParams(
+                batching.batch_size, drop_remainder=drop, skip_shuffle=True, fill_remainder=False
+            )
         if batching.num_epochs is None and batching.num_steps is None:
             raise InputError("client_batching has no end; set num_epochs or num_steps")
-        return index_table(total, batching, client_seed(batching, self.key, self.round_number, index))
+        return dataclasses.replace(batching, seed=None) if batching.skip_shuffle else batching
+
+    def _rows(self, total: int, index: int) -> np.ndarray:
+        cutting = self._cutting
+        if cutting.skip_shuffle:
+            return _rows_in_order(total, cutting) if total < _SMALL else index_table(total, cutting, None)
+        return index_table(total, cutting, client_seed(cutting, self.key, self.round_number, index))
+
+
+@functools.lru_cache(maxsize=512)
+def _rows_in_order(total: int, cutting: ShuffleRepeatBatchHParams) -> np.ndarray:
+    table = index_table(total, cutting, None)
+    table.setflags(write=False)
+    return table
 
 
 def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Client | None:
@@ -207,66 +227,19 @@ def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
     return found
 
 
-def _text(form: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> str:
+def _form(examples: Mapping[str, np.ndarray]) -> _Form:
+    return {name: (value.shape[1:], value.dtype) for name, value in examples.items()}
+
+
+def _has_form(examples: Mapping[str, np.ndarray], form: _Form) -> bool:
+    if len(examples) != len(form):
+        return False
+    for name, value in examples.items():
+        known = form.get(name)
+        if known is None or value.dtype != known[1] or value.shape[1:] != known[0]:
+            return False
+    return True
+
+
+def _text(form: _Form) -> str:
     return ", ".join(f"{name}: {dtype}{list(shape)}" for name, (shape, dtype) in sorted(form.items()))
-
-
-def round_up(steps: int) -> int:
-    """Returns the next of 1, 2, 3, 4, 6, 8, 12, 16, ...: few shapes to compile for, at most a third of padding."""
-    size = 1
-    while size < steps:
-        if size >= 2 and size // 2 * 3 >= steps:
-            return size // 2 * 3
-        size *= 2
-    return size
-
-
-def stack(
-    clients: Sequence[Client], rows: int, steps: int, nobody: int, arena: Arena | None = None, *, fill: bool = True
-) -> Chunk:
-    """Stacks clients of one form to a chunk.
-
-    Args:
-      clients: at least one.
-      rows: the leading size of the result; rows without a client repeat nothing and have 0 steps.
-      steps: the steps of the result.
-      nobody: the index of rows without a client.
-      arena: where the batches lie; memory of their own if None.
-      fill: write zeros where no client has a batch, for programs that read all of it.
-    """
-    arena = arena or Arena()
-    batch = max(client.rows.shape[1] for client in clients)
-    arrays = {
-        name: arena.empty(name, (rows, steps, batch, *value.shape[1:]), value.dtype)
-        for name, value in clients[0].examples.items()
-    }
-    mask = arena.empty(EXAMPLE_MASK_KEY, (rows, steps, batch), bool)
-    mask[:] = False
-    counts = np.zeros(rows, np.int32)
-    index = np.full(rows, nobody, np.int32)
-    short = False
-    for c, client in enumerate(clients):
-        count, width = client.rows.shape
-        counts[c], index[c] = count, client.index
-        take, real = client.rows, client.rows >= 0
-        mask[c, :count, :width] = real
-        if width < batch or not real.all():
-            # Padding repeats an example of its batch: see model.split_mask.
-            short = True
-            take = np.repeat(client.rows[:, :1], batch, axis=1)
-            np.copyto(take[:, :width], client.rows, where=real)
-        for name, value in client.examples.items():
-            np.take(value, take, axis=0, out=arrays[name][c, :count], mode="clip")
-            if fill:
-                arrays[name][c, count:] = 0
-    if fill:
-        for value in arrays.values():
-            value[len(clients) :] = 0
-    if short:
-        arrays[EXAMPLE_MASK_KEY] = mask
-    inputs = None
-    if clients[0].client_input is not None:
-        given = [client.client_input for client in clients]
-        given += [given[0]] * (rows - len(given))
-        inputs = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *given)
-    return Chunk(arrays, counts, index, inputs)

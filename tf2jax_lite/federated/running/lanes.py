@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
 from typing import Any
 
 import jax
@@ -21,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from .accumulate import Accumulator
+from .buffers import Arena
 from .cohort import Chunk
 from .strategies import Context
 
@@ -33,57 +36,75 @@ class Lanes:
     """Accumulators on one device, used in turns.
 
     JAX runs what one thread starts on a CPU in the order in which it was started, one after the other. So each lane has
-    a thread.
+    a thread, which writes its chunks as well; chunks wait in line, so that no lane waits for whoever groups clients.
 
     Args:
       zero: makes an accumulator.
-      count: how many.
-      threads: whether lanes have threads; what they run must not depend on options of JAX then, see `Programs`.
+      arenas: memory for chunks: one for each lane, and one more.
+      workers: a thread for each lane, or none; what they run must not depend on options of JAX, see `Programs`.
     """
 
-    def __init__(self, zero: Callable[[], Accumulator], count: int, *, threads: bool):
-        self._totals = [zero() for _ in range(count)]
+    def __init__(self, zero: Callable[[], Accumulator], arenas: Sequence[Arena], workers: Sequence[Executor] = ()):
+        self._totals = [zero() for _ in arenas[1:]]
         self._turn = 0
-        self._pending: list[Future[Any] | None] = [None] * count
-        self._workers = [ThreadPoolExecutor(1, "federated-lane") for _ in range(count if threads and count > 1 else 0)]
-        self.form = jax.eval_shape(lambda total: total, self._totals[0])
-        """An accumulator's shapes."""
+        self._arenas, self._workers = arenas, workers
+        self._pending: list[deque[Future[Any]]] = [deque() for _ in self._totals]
+
+    def arena(self) -> Arena:
+        """Returns the memory for the next chunk; only what `fold` gets as ``write`` may write to it."""
+        # A thread writes its lane's next chunk when it is done with the last one. Without threads a chunk is written
+        # while each lane still reads its last one.
+        return self._arenas[self._turn % (len(self._workers) or len(self._arenas))]
 
     def fold(
-        self, run: Callable[[Accumulator], tuple[Accumulator, PyTree]], *, here: bool = False
+        self,
+        write: Callable[[], None],
+        run: Callable[[Accumulator], tuple[Accumulator, PyTree]],
+        *,
+        here: bool = False,
     ) -> Callable[[], PyTree]:
-        """Folds one chunk into the next lane; waits only for that lane's last chunk.
+        """Folds one chunk into the next lane.
 
-        The wait bounds memory: not more chunks are in flight than there are lanes, and the memory of the chunk before
-        that lane's last one may be written to again.
+        It waits where a lane has a chunk in line already: that bounds memory.
 
         Args:
-          run: folds the chunk.
-          here: call it in this thread in any case.
+          write: writes the chunk.
+          run: folds it.
+          here: call both in this thread in any case.
 
         Returns:
           A function that waits for the chunk's outputs and returns them.
         """
         lane = self._turn % len(self._totals)
         self._turn += 1
-        self._settle(lane)
-        total = self._totals[lane]
         if here or not self._workers:
-            self._totals[lane], output = run(total)
+            if self._workers:  # the lane's memory is in use until its thread is done
+                self._settle(lane)
+                write()
+            else:
+                write()
+                self._settle(lane)
+            self._totals[lane], output = run(self._totals[lane])
             return lambda: output
 
-        def work() -> tuple[Accumulator, PyTree]:
-            found = run(total)
-            jax.block_until_ready(found[0].participated)
-            return found
+        def work() -> PyTree:
+            jax.block_until_ready(self._totals[lane].participated)
+            write()
+            self._totals[lane], output = run(self._totals[lane])
+            jax.block_until_ready(self._totals[lane].participated)
+            return output
 
-        future = self._pending[lane] = self._workers[lane].submit(work)
-        return lambda: future.result()[1]
+        pending = self._pending[lane]
+        if len(pending) > 1:
+            pending.popleft().result()
+        future = self._workers[lane].submit(work)
+        pending.append(future)
+        return future.result
 
     def _settle(self, lane: int) -> None:
-        future, self._pending[lane] = self._pending[lane], None
-        if future is not None:
-            self._totals[lane], _ = future.result()
+        pending = self._pending[lane]
+        while pending:
+            pending.popleft().result()
         jax.block_until_ready(self._totals[lane].participated)
 
     def wait(self) -> None:
@@ -96,9 +117,10 @@ class Lanes:
             self._settle(lane)
 
     def close(self) -> None:
-        """Ends the threads; waits for what is being computed, whatever becomes of it."""
-        for worker in self._workers:
-            worker.shutdown(cancel_futures=True)
+        """Waits for what is being computed, whatever becomes of it; what is in line is not begun."""
+        for future in itertools.chain(*self._pending):
+            future.cancel()
+        wait(itertools.chain(*self._pending))
         for total in self._totals:
             with contextlib.suppress(Exception):
                 jax.block_until_ready(total.participated)

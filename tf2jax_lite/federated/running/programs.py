@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["Programs"]
+__all__ = ["Programs", "signature"]
 
 PyTree = Any
 
@@ -29,7 +29,9 @@ _OPTIONS = (
     "jax_debug_nans",
 )
 
-_ONE_CORE = {"xla_cpu_multi_thread_eigen": False}
+# XLA otherwise splits each larger elementwise operation, such as a step's update of the weights, between the cores.
+# Where each core runs a program of its own, that only moves data from one core's cache to the other's.
+_ONE_CORE = {"xla_cpu_multi_thread_eigen": False, "xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
 
 
 class Programs:
@@ -52,7 +54,7 @@ class Programs:
           one_core: on a CPU, compute products on the core that runs the program: others are busy with other programs.
         """
         *dynamic, static = args
-        key = (static, one_core, _form(dynamic), tuple(getattr(jax.config, name, None) for name in _OPTIONS))
+        key = (static, one_core, signature(dynamic))
         with self._lock:  # rounds in several threads: one of them compiles
             found = self._compiled.get(key)
             if found is None:
@@ -71,6 +73,8 @@ def _in_mode(compiled: Callable[..., Any], x64: bool) -> Callable[..., Any]:
     return run
 
 
-def _form(tree: PyTree) -> Any:
+def signature(tree: PyTree) -> Any:
+    """Returns a key for what JAX makes of arguments like these: their structure, shapes and dtypes, and its options."""
     leaves, structure = jax.tree.flatten(tree)
-    return structure, tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
+    forms = tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
+    return structure, forms, tuple(getattr(jax.config, name, None) for name in _OPTIONS)

@@ -7,6 +7,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -20,11 +21,12 @@ from tf2jax_lite.federated.process import AggregationProcess
 
 from . import accumulate
 from .accumulate import Accumulator
-from .buffers import Arena, ArenaPool
+from .buffers import Arena, Pool
 from .choice import can_be_batched, choose_way
-from .cohort import Client, Cohort, round_up, stack
+from .cohort import Client, Cohort
 from .lanes import Lanes, MeshFold
-from .programs import Programs
+from .programs import Programs, signature
+from .stacking import fill, lay_out, round_up
 from .strategies import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
 
 __all__ = ["CohortResult", "CohortRunner", "Execution"]
@@ -139,8 +141,16 @@ class CohortRunner:
         return self._chosen
 
     @functools.cached_property
-    def _arenas(self) -> ArenaPool:
-        return ArenaPool()
+    def _arenas(self) -> Pool[Arena]:
+        return Pool(Arena)
+
+    @functools.cached_property
+    def _threads(self) -> Pool[Executor]:
+        return Pool(lambda: ThreadPoolExecutor(1, "federated-lane"))  # it ends when nobody has it any more
+
+    @functools.cached_property
+    def _shapes(self) -> dict[Any, tuple[Any, Any]]:
+        return {}
 
     @functools.cached_property
     def _whole(self) -> Any:
@@ -169,7 +179,7 @@ class CohortRunner:
 
     @functools.cached_property
     def _merge(self) -> Callable[..., Accumulator]:
-        return functools.partial(accumulate.merge, self.aggregator)
+        return jax.jit(functools.partial(accumulate.merge, self.aggregator))
 
     @functools.cached_property
     def _mesh_fold(self) -> MeshFold | None:
@@ -196,9 +206,9 @@ class _Round:
 
     def __init__(self, runner: CohortRunner, context: Context, first: Client, nobody: int):
         self._runner, self._context, self._nobody = runner, context, nobody
-        batch = self._batches(first, None)[0]
+        batch = self._batches(first, None)[1][0]
         self._way = runner._way(context, batch, first.client_input)
-        result = runner._whole.eval_shape(context, batch, first.client_input)
+        result, self._form = self._shapes(batch, first.client_input)
         self._zero = lambda: accumulate.zero(runner.aggregator, context.aggregator, nobody, result)
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
@@ -206,15 +216,25 @@ class _Round:
         self._size = max(1, -(-min(wanted, nobody) // devices)) * devices
         together = 1 if self._way in ("unrolled", "loop") else self._size
         lanes = min(os.cpu_count() or 1, 4, -(-nobody // together)) if self._way != "vmap" else 1
-        threads = self._way in ("vmap", "scan")
+        threads = lanes if lanes > 1 and self._way == "scan" and self._mesh is None else 0
         self._one_core = lanes > 1 and lanes == os.cpu_count() and jax.default_backend() == "cpu"
-        self._lanes = Lanes(self._zero, 1 if self._mesh is not None else lanes, threads=threads)
-        # One more than lanes: a chunk is stacked while each lane still reads its last one. See `Lanes.fold`.
-        self._arenas = runner._arenas.borrow(0 if self._mesh is not None else lanes + 1)
-        self._turn = 0
+        lanes = 1 if self._mesh is not None else lanes  # a mesh's chunks are copied to its devices
+        self._arenas = runner._arenas.borrow(lanes + 1)
+        self._threads = runner._threads.borrow(threads)
+        self._lanes = Lanes(self._zero, self._arenas, self._threads)
         if self._mesh is not None:
             self._shared = self._mesh.context(context)
             self._total = self._mesh.start(self._zero())
+
+    def _shapes(self, batch: Any, client_input: PyTree) -> tuple[ClientResult, Accumulator]:
+        """Returns the shapes of a client's result and of the accumulator; tracing for them takes a while."""
+        runner, context, nobody = self._runner, self._context, self._nobody
+        key = (nobody, signature((context, batch, client_input)))
+        if key not in runner._shapes:
+            result = runner._whole.eval_shape(context, batch, client_input)
+            total = jax.eval_shape(lambda: accumulate.zero(runner.aggregator, context.aggregator, nobody, result))
+            runner._shapes[key] = result, total
+        return runner._shapes[key]
 
     def run(self, clients: Iterable[Client]) -> Iterable[tuple[list[int], Callable[[], PyTree]]]:
         """Yields for each chunk its clients' places and a function that waits for their outputs.
@@ -244,34 +264,30 @@ class _Round:
     def close(self) -> None:
         """Gives memory back; waits until all is computed."""
         self._lanes.close()
-        if self._mesh is None:
-            self._runner._arenas.give_back(self._arenas)
+        self._runner._arenas.give_back(self._arenas)
+        self._runner._threads.give_back(self._threads)
 
     def _together(self, group: list[Client]) -> Callable[[], PyTree]:
         steps = max(client.steps for client in group)
         exact = self._way == "vmap" and len(group) == self._size and all(client.steps == steps for client in group)
         exact = exact and self._mesh is None
         # Clients one after another take their own steps alone: what lies behind them is not read.
-        fill = self._way == "vmap" or self._mesh is not None
+        everywhere = self._way == "vmap" or self._mesh is not None
         rounded = steps if exact else round_up(steps)
-        chunk = stack(group, self._size, rounded, self._nobody, self._arena(), fill=fill)
         if self._mesh is not None:
+            chunk = lay_out(group, self._size, rounded, self._nobody)
+            fill(chunk, group, everywhere=everywhere)
             self._total, output = self._mesh.fold(self._shared, self._total, chunk)
             gathered = self._mesh.gathered(output)
             return lambda: gathered
+        chunk = lay_out(group, self._size, rounded, self._nobody, self._lanes.arena())
         programs = self._runner._vmap if self._way == "vmap" else self._runner._scan
-        program = programs.get(self._context, self._lanes.form, chunk, exact, one_core=self._one_core)
-        return self._lanes.fold(lambda total: program(self._context, total, chunk))
-
-    def _arena(self) -> Arena | None:
-        """Returns the memory for what is folded next; a mesh gets copies and needs none."""
-        if not self._arenas:
-            return None
-        self._turn += 1
-        return self._arenas[self._turn % len(self._arenas)]
+        program = programs.get(self._context, self._form, chunk, exact, one_core=self._one_core)
+        write = functools.partial(fill, chunk, group, everywhere=everywhere)
+        return self._lanes.fold(write, lambda total: program(self._context, total, chunk))
 
     def _alone(self, client: Client) -> Callable[[], PyTree]:
-        batches = self._batches(client, self._arena())
+        write, batches = self._batches(client, self._lanes.arena())
         index = np.int32(client.index)
         runner, context = self._runner, self._context
 
@@ -283,11 +299,13 @@ class _Round:
                 carry = runner._loop.step(context, carry, batch)
             return runner._loop.finish(context, total, carry, index)
 
-        get = self._lanes.fold(run, here=True)
+        get = self._lanes.fold(write, run, here=True)
         return lambda: jax.tree.map(lambda leaf: leaf[None], get())
 
-    def _batches(self, client: Client, arena: Arena | None) -> list[dict[str, Any]]:
+    def _batches(self, client: Client, arena: Arena | None) -> tuple[Callable[[], None], list[dict[str, Any]]]:
+        """Returns what writes a client's batches, and the arrays that it writes."""
         if not self._runner.work.pads_batches:
-            return list(client.batches())
-        chunk = stack([client], 1, client.steps, 0, arena)
-        return [{name: value[0, step] for name, value in chunk.batches.items()} for step in range(client.steps)]
+            return lambda: None, list(client.batches())
+        chunk = lay_out([client], 1, client.steps, 0, arena)
+        batches = [{name: value[0, step] for name, value in chunk.batches.items()} for step in range(client.steps)]
+        return functools.partial(fill, chunk, [client]), batches
