@@ -183,10 +183,10 @@ def damage(path, how):
     elif how == "cut short":
         metadata.write_text(metadata.read_text()[:-200])
     elif how == "path trick":
-        data["files"]["../evil"] = data["files"].pop("params.safetensors")
+        _outside(path, data, "../elsewhere")
         metadata.write_text(json.dumps(data))
     elif how == "absolute path":
-        data["params"]["digits/dense/kernel"]["file"] = "/etc/passwd"
+        _outside(path, data, str(path.parent / "elsewhere"))
         metadata.write_text(json.dumps(data))
     elif how == "link":
         (path / "params.safetensors").rename(path.parent / "elsewhere")
@@ -204,6 +204,14 @@ def damage(path, how):
         metadata.write_text(json.dumps(data))
     elif how == "no metadata":
         metadata.unlink()
+
+
+def _outside(path, data, name):
+    """Moves the weights out of the artefact and names them there: all else fits."""
+    (path / "params.safetensors").rename(path.parent / "elsewhere")
+    data["files"][name] = data["files"].pop("params.safetensors")
+    for entry in data["params"].values():
+        entry["file"] = name
 
 
 DAMAGES = [
