@@ -1,10 +1,14 @@
 """Federated averaging against plain numpy in float64."""
 
+from typing import Any
+
 import numpy as np
 import optax
 import pytest
 
 from tests.federated import workload
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators import MeanFactory
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 
@@ -49,3 +53,36 @@ def test_rounds_of_the_workload(count):
         state, _ = process.next(state, [ClientDataset(c) for c in chosen])
     expected = workload.fed_avg(workload.Logistic.zeros(), rounds)
     assert_weights(process.get_model_weights(state).trainable, expected)
+
+
+NO_MODEL: Any = len
+OTHER_WEIGHTS: Any = {"v": np.ones(3)}
+MISUSE = {
+    "no key": (lambda: avg().initialize("seed"), "key is a JAX key"),
+    "a number for a key": (lambda: avg().initialize(3), "key is a JAX key"),
+    "params of another structure": (
+        lambda: avg().initialize(params={"w": np.zeros((6, 4))}),
+        r"\['b'\] have shape none",
+    ),
+    "params of another shape": (lambda: avg().initialize(params=workload.Logistic.zeros(4, 6)), "params are not those"),
+    "other weights": (lambda: avg().set_model_weights(avg().initialize(), OTHER_WEIGHTS), "are not those"),
+    "a number for batching": (lambda: avg(client_batching=4), "client_batching is a ShuffleRepeat"),
+    "a name for an optimizer": (lambda: avg(server_optimizer="adam"), "a server optimizer is an optax"),
+    "an aggregator for an optimizer": (lambda: avg(server_optimizer=MeanFactory()), "a server optimizer is an optax"),
+    "an aggregator's class": (lambda: avg(aggregator=MeanFactory), r"make one: MeanFactory\(\.\.\.\)"),
+    "a function for a model": (
+        lambda: build_weighted_fed_avg(NO_MODEL, optax.sgd(0.1)),
+        "a model is a federated",
+    ),
+}
+
+
+def avg(**options: Any):
+    return build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.1), **options)
+
+
+@pytest.mark.parametrize("what", MISUSE)
+def test_misuse_is_refused_before_a_round(what):
+    call, message = MISUSE[what]
+    with pytest.raises(InputError, match=message):
+        call()

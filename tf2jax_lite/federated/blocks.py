@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
 
 __all__ = [
@@ -64,7 +65,12 @@ def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> 
 
     Args:
       optimizer: an optax transformation, such as ``optax.sgd(1.0)``.
+
+    Raises:
+      InputError: it is none.
     """
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise InputError(f"a server optimizer is an optax.GradientTransformation, not {type(optimizer).__name__}")
 
     def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
         grads = jax.tree.map(jnp.negative, aggregate)

@@ -20,6 +20,7 @@ from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, evaluate_ba
 from tf2jax_lite.federated.model import (
     Model,
     changing_leaves,
+    check_model,
     examples_interact,
     model_value_and_grad,
     replace_leaves,
@@ -225,7 +226,7 @@ def build_model_delta_client_work(
         raise InputError(f"proximal_strength is 0 or more, not {proximal_strength}")
     client_weight(client_weighting, jnp.float32(0))
     metrics = dict(train_metrics or {})
-    value_and_grad = model_value_and_grad(with_products(model), example_weight)
+    value_and_grad = model_value_and_grad(with_products(check_model(model)), example_weight)
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:
@@ -282,7 +283,7 @@ def build_fed_sgd_client_work(
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = dict(train_metrics or {})
-    value_and_grad = model_value_and_grad(with_products(model))
+    value_and_grad = model_value_and_grad(with_products(check_model(model)))
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:

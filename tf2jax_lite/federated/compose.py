@@ -13,7 +13,7 @@ from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor
 from tf2jax_lite.federated.client_work import ClientWork
 from tf2jax_lite.federated.metrics import Stat
-from tf2jax_lite.federated.model import Model, as_model_weights, changing_leaves, replace_leaves
+from tf2jax_lite.federated.model import Model, as_model_weights, changing_leaves, check_model, replace_leaves
 from tf2jax_lite.federated.process import (
     AggregationProcess,
     LearningProcess,
@@ -105,11 +105,35 @@ def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
     """Returns the weights given, or else new ones, as JAX arrays of their own.
 
     ``params`` may be `ModelWeights` or a bare pytree of the trainable ones; the others are then the model's.
+
+    Raises:
+      InputError: ``key`` is no JAX key, or ``params`` are not the model's in structure or shapes.
     """
+    _check_key(key)
     weights = model.init(key) if params is None or not isinstance(params, ModelWeights) else params
     if params is not None and not isinstance(params, ModelWeights):
         weights = weights._replace(trainable=params)
+    if params is not None:
+        _check_params(as_model_weights(weights), as_model_weights(jax.eval_shape(model.init, jax.random.key(0))))
     return jax.tree.map(lambda leaf: jnp.array(leaf), as_model_weights(weights))
+
+
+def _check_key(key: Any) -> None:
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or (dtype == jnp.uint32 and key.ndim)):
+        raise InputError(f"key is a JAX key, as jax.random.key(0) makes it; got {key!r:.80}")
+
+
+def _check_params(given: ModelWeights, own: ModelWeights) -> None:
+    for what in ("trainable", "non_trainable"):
+        found = {jax.tree_util.keystr(k): jnp.shape(v) for k, v in jax.tree.leaves_with_path(getattr(given, what))}
+        wanted = {jax.tree_util.keystr(k): v.shape for k, v in jax.tree.leaves_with_path(getattr(own, what))}
+        for name in [*wanted, *found]:
+            if found.get(name) != wanted.get(name):
+                raise InputError(
+                    f"params are not those of the model: {what} weights{name} have shape {found.get(name, 'none')}, "
+                    f"the model's {wanted.get(name, 'none')}"
+                )
 
 
 def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
@@ -120,10 +144,11 @@ def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
     """
     if isinstance(aggregator, AggregationProcess):
         return aggregator
-    if hasattr(aggregator, "create"):
+    if hasattr(aggregator, "create") and not isinstance(aggregator, type):
         return aggregator.create(template)
     raise InputError(
         f"an aggregator is an AggregationProcess or a factory with create(template), not {type(aggregator).__name__}"
+        + (f" (make one: {aggregator.__name__}(...))" if isinstance(aggregator, type) else "")
     )
 
 
@@ -186,7 +211,12 @@ def compose_learning_process(
     Raises:
       InputError: a block or an option does not fit.
     """
-    template = jax.eval_shape(model.init, jax.random.key(0)).trainable
+    if client_batching is not None and not isinstance(client_batching, Batching):
+        raise InputError(
+            "client_batching is a ShuffleRepeatBatchHParams or a BatchHParams, as in "
+            f"ShuffleRepeatBatchHParams(batch_size=20); not {type(client_batching).__name__}"
+        )
+    template = jax.eval_shape(check_model(model).init, jax.random.key(0)).trainable
     aggregation = as_aggregator(aggregator, template)
     distribution = distributor or broadcast_distributor()
     runner = CohortRunner(client_work, aggregation, client_execution, clients_per_chunk, mesh)

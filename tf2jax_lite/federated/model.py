@@ -21,6 +21,7 @@ __all__ = [
     "TrainOutput",
     "as_model_weights",
     "changing_leaves",
+    "check_model",
     "evaluate_average_loss",
     "evaluate_model",
     "evaluate_stats",
@@ -95,6 +96,19 @@ class BatchLoss(NamedTuple):
 def as_model_weights(params: Any) -> ModelWeights:
     """Returns ``params`` as weights: all of them train if they are a bare pytree."""
     return params if isinstance(params, ModelWeights) else ModelWeights(params, ())
+
+
+def check_model(model: Any) -> Model:
+    """Returns ``model``.
+
+    Raises:
+      InputError: it is no `Model`.
+    """
+    if not isinstance(model, Model):
+        raise InputError(
+            f"a model is a federated.Model, as create_model_from_fn and its like return it, not {type(model).__name__}"
+        )
+    return model
 
 
 def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
