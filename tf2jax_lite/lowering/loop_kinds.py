@@ -17,6 +17,7 @@ from tf2jax_lite.ops import values
 
 from .carry import Carry, settle
 from .forward_only import forward_only
+from .hoisting import hoisted
 from .joins import is_carried
 from .plan import Plan
 from .trace import Context, Frame
@@ -182,6 +183,8 @@ def _scan(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) 
     if mode != "none":
         step = jax.checkpoint(step, prevent_cse=False)
     inner = math.isqrt(trips)
+    if mode == "none":
+        step, xs = hoisted(step, start, xs, trips)
     if mode != "segments" or inner < 2:
         return lax.scan(step, start, xs)[0]
     whole = trips // inner * inner

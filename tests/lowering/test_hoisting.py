@@ -1,0 +1,96 @@
+"""Products that are made for all iterations before a loop: values and gradients stay, the loop's body gets smaller."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+from jax import lax
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.lowering import hoisting
+
+RNG = np.random.default_rng(0)
+TRIPS, BATCH, INPUTS, WIDTH = 5, 2, 3, 4
+BUFFER = RNG.normal(size=(TRIPS + 2, BATCH, INPUTS)).astype(np.float32)
+KERNEL = RNG.normal(size=(INPUTS, WIDTH)).astype(np.float32)
+RECURRENT = RNG.normal(size=(WIDTH, WIDTH)).astype(np.float32)
+
+
+def _run(buffer, kernel, recurrent, places, hoist):
+    def step(state, place):
+        value = lax.dynamic_index_in_dim(buffer, place, 0, keepdims=False)
+        return jnp.tanh(value @ kernel + state @ recurrent), None
+
+    start = jnp.zeros((BATCH, WIDTH), buffer.dtype)
+    xs = np.asarray(places, np.int32)
+    if hoist:
+        step, xs = hoisting.hoisted(step, start, xs, len(places))
+    return lax.scan(step, start, xs)[0]
+
+
+def _expected(places):
+    state = np.zeros((BATCH, WIDTH))
+    for place in places:
+        state = np.tanh(BUFFER[place].astype(np.float64) @ KERNEL + state @ RECURRENT)
+    return state
+
+
+def _products(jaxpr):
+    """Returns how many products there are before the loop and in it."""
+    (scan,) = (e for e in jaxpr.eqns if e.primitive.name == "scan")
+    return [sum(e.primitive.name == "dot_general" for e in j.eqns) for j in (jaxpr, scan.params["jaxpr"].jaxpr)]
+
+
+@pytest.mark.parametrize(
+    "places", [range(TRIPS), range(2, TRIPS + 2), range(TRIPS)[::-1], [0, 0, 3, 1], [-1, 0, 1]], ids=str
+)
+def test_values_and_gradients(places):
+    """Indices in order become a slice, others (from the end, too) a gather."""
+    weights = BUFFER, KERNEL, RECURRENT
+    jaxpr = jax.make_jaxpr(lambda *w: _run(*w, places, True))(*weights).jaxpr
+    assert _products(jaxpr) == [1, 1]
+    one_after_another = list(places) == list(range(places[0], places[0] + len(places))) and places[0] >= 0
+    assert ("gather" in str(jaxpr)) != one_after_another
+    np.testing.assert_allclose(_run(*weights, places, True), _expected(places), rtol=1e-5, atol=1e-6)
+    ours, plain = (
+        jax.grad(lambda *w, h=h: jnp.sum(_run(*w, places, h) ** 2), argnums=(0, 1, 2))(*weights) for h in (True, False)
+    )
+    for a, b in zip(ours, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_under_vmap():
+    buffers = np.stack([BUFFER, 2 * BUFFER])
+    found = jax.vmap(lambda b: _run(b, KERNEL, RECURRENT, range(TRIPS), True))(buffers)
+    np.testing.assert_allclose(found[0], _expected(range(TRIPS)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[1], _run(buffers[1], KERNEL, RECURRENT, range(TRIPS), False), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_MOST_ROWS", BATCH - 1), ("_MOST_VALUES", TRIPS * BATCH * WIDTH - 1)])
+def test_large_products_stay(monkeypatch, limit, value):
+    monkeypatch.setattr(hoisting, limit, value)
+    jaxpr = jax.make_jaxpr(lambda *w: _run(*w, range(TRIPS), True))(BUFFER, KERNEL, RECURRENT).jaxpr
+    assert _products(jaxpr) == [0, 2]
+
+
+@pytest.mark.parametrize("layer", ["SimpleRNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_recurrent_layers(layer, backwards):
+    """The product with the kernel is made once, that with the recurrent kernel in each step, as Keras on JAX has it."""
+    tf.keras.utils.set_random_seed(0)
+    model = getattr(tf.keras.layers, layer)(WIDTH, go_backwards=backwards)
+    x = RNG.normal(size=(BATCH, TRIPS, INPUTS)).astype(np.float32)
+    model(x)
+    jax_fn, params = tf2jax.convert(tf.function(lambda x: model(x)), tf.TensorSpec(x.shape))
+    assert _products(jax.make_jaxpr(lambda p, x: jax_fn(p, x)[0])(params, x).jaxpr) == [1, 1]
+    with tf.GradientTape() as tape:
+        expected = model(x)
+        loss = tf.reduce_sum(expected**2)
+    np.testing.assert_allclose(jax_fn(params, x)[0], expected, rtol=1e-5, atol=1e-6)
+    grads = jax.grad(lambda p: jnp.sum(jax_fn(p, x)[0] ** 2))(params)
+    tf_grads = tape.gradient(loss, model.trainable_variables)
+    for a, b in zip(
+        sorted(map(np.linalg.norm, jax.tree.leaves(grads))), sorted(map(np.linalg.norm, tf_grads)), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-4)
