@@ -74,6 +74,34 @@ def test_large_products_stay(monkeypatch, limit, value):
     assert _products(jaxpr) == [0, 2]
 
 
+def _dropped(value, place):
+    keep = jax.random.bernoulli(jax.random.fold_in(jax.random.key(0), place), 0.5, value.shape)
+    return jnp.where(keep, value, 0)
+
+
+def _chosen(value, place):
+    return lax.cond(place > 2, jnp.sin, jnp.cos, value)
+
+
+def _looped(value, place):
+    return lax.fori_loop(0, 2, lambda _, v: jnp.sin(v), value)
+
+
+@pytest.mark.parametrize("change", [_dropped, _chosen, _looped])
+def test_keys_branches_and_loops_stay(change):
+    """What draws, chooses or loops would draw other bits, or compute both branches, for all steps at once."""
+    start = jnp.zeros((BATCH, WIDTH), np.float32)
+    buffer, places = jnp.asarray(BUFFER), np.arange(TRIPS)
+
+    def step(state, place):
+        return state + change(buffer[place], place) @ KERNEL, None
+
+    body, xs = hoisting.hoisted(step, start, places, TRIPS)
+    assert xs[1] == []
+    expected = sum(np.asarray(change(BUFFER[i], i)).astype(np.float64) @ KERNEL for i in range(TRIPS))
+    np.testing.assert_allclose(lax.scan(body, start, xs)[0], expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("layer", ["SimpleRNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_recurrent_layers(layer, backwards):

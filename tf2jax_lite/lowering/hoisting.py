@@ -20,7 +20,7 @@ from jax import lax
 __all__ = ["hoisted"]
 
 _MOST_ROWS = 128  # of a step's product: with more, each step uses the weights as well as all steps together
-_MOST_VALUES = 1 << 26  # of all steps' products together: 256 MiB
+_MOST_VALUES = 1 << 26  # of all steps together, of any value on the way: 256 MiB in float32
 
 
 def hoisted(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> tuple[Callable[..., Any], Any]:
@@ -65,22 +65,42 @@ def _products(jaxpr: Any, inputs: Sequence[Any], trips: int) -> list[Any]:
     same, varying, found = set(jaxpr.constvars), set(inputs), []
     for eqn in jaxpr.eqns:
         used = {v for v in eqn.invars if isinstance(v, jex.Var)}
-        if eqn.effects or not used <= same | varying:
+        if not used <= same | varying or not _is_plain(eqn):
             continue
-        (varying if used & varying else same).update(eqn.outvars)
-        if eqn.primitive is lax.dot_general_p and len(used & varying) == 1 and _is_small(eqn, varying, trips):
-            found.append(eqn)
+        if not used & varying:
+            same.update(eqn.outvars)
+        elif all(_size(v, trips) <= _MOST_VALUES for v in eqn.outvars):
+            varying.update(eqn.outvars)
+            if eqn.primitive is lax.dot_general_p and len(used & varying) == 1 and _has_few_rows(eqn, varying):
+                found.append(eqn)
     return found
 
 
-def _is_small(eqn: Any, varying: set[Any], trips: int) -> bool:
+def _is_plain(eqn: Any) -> bool:
+    """Whether an equation may as well run for all iterations at once.
+
+    Not so: effects, keys (some generators draw other bits under vmap), branches (both would run) and loops.
+    """
+    keys = (jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in (*eqn.invars, *eqn.outvars))
+    if eqn.effects or any(keys):
+        return False
+    if eqn.primitive.name == "jit":
+        return all(map(_is_plain, eqn.params["jaxpr"].jaxpr.eqns))
+    values = [v for p in eqn.params.values() for v in (p if isinstance(p, (tuple, list)) else [p])]
+    return not any(isinstance(v, (jex.Jaxpr, jex.ClosedJaxpr)) for v in values)
+
+
+def _size(var: Any, trips: int) -> float:
+    shape = var.aval.shape
+    return trips * math.prod(shape) if all(isinstance(n, int) for n in shape) else math.inf
+
+
+def _has_few_rows(eqn: Any, varying: set[Any]) -> bool:
     contract, batch = eqn.params["dimension_numbers"]
     (side,) = (i for i, v in enumerate(eqn.invars) if v in varying)
-    shape, result = eqn.invars[side].aval.shape, eqn.outvars[0].aval.shape
-    if any(batch) or not all(isinstance(n, int) for n in (*shape, *result)):
-        return False
-    rows = math.prod(shape) // max(1, math.prod(shape[d] for d in contract[side]))
-    return rows <= _MOST_ROWS and trips * math.prod(result) <= _MOST_VALUES
+    shape = eqn.invars[side].aval.shape
+    rows = math.prod(n for d, n in enumerate(shape) if d not in contract[side])
+    return not any(batch) and rows <= _MOST_ROWS
 
 
 def _needed(eqns: Sequence[Any], results: Sequence[Any]) -> list[Any]:
