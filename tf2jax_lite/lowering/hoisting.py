@@ -35,12 +35,20 @@ def hoisted(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> tuple[
     Returns:
       A body and inputs for ``lax.scan`` that do the same. Where inputs are not known numbers they are those given.
     """
-    leaves = jax.tree.leaves(xs)
+    (carried, carry_tree), (leaves, xs_tree) = jax.tree.flatten(start), jax.tree.flatten(xs)
     if trips < 2 or not all(isinstance(x, np.ndarray) for x in leaves):
         return step, xs
-    structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
-    closed, shapes = jax.make_jaxpr(step, return_shape=True)(jax.tree.map(jax.typeof, start), structs)
-    jaxpr, result = closed.jaxpr, jax.tree.structure(shapes)
+    result: Any = None
+
+    def flat(*values: Any) -> Any:  # trees of shapes would not do: what a list looks like depends on what it holds
+        nonlocal result
+        carry, x = values[: len(carried)], values[len(carried) :]
+        found, result = jax.tree.flatten(step(jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(xs_tree, x)))
+        return found
+
+    one = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in leaves]
+    closed = jax.make_jaxpr(flat)(*map(jax.typeof, carried), *one)
+    jaxpr = closed.jaxpr
     inputs = jaxpr.invars[len(jaxpr.invars) - len(leaves) :]
     found = _products(jaxpr, inputs, trips)
     outputs = [eqn.outvars[0] for eqn in found]
@@ -54,8 +62,8 @@ def hoisted(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> tuple[
 
     def smaller(carry: Any, x: Any) -> Any:
         x, products = x
-        flat = jex.jaxpr_as_fun(body)(*closed.consts, *jax.tree.leaves(carry), *jax.tree.leaves(x), *products)
-        return jax.tree.unflatten(result, flat)
+        found = jex.jaxpr_as_fun(body)(*closed.consts, *jax.tree.leaves(carry), *jax.tree.leaves(x), *products)
+        return jax.tree.unflatten(result, found)
 
     return smaller, (xs, [made[v] for v in outputs])
 
