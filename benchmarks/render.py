@@ -217,7 +217,7 @@ def _memory(records: Sequence[Record]) -> str:
     header = ("model", "weights, MiB", "built", "converted", "first call, results alone", "params too")
     return (
         "## Memory of building, converting and the first call\n\n"
-        "Above the imports of both frameworks, in multiples of the weights. TensorFlow's own weights are in all of it;\n"
+        "Above the imports of both frameworks, in multiples of the weights. TensorFlow's weights are in all of it;\n"
         "conversion shares them. Between conversion and the first call XLA compiles: for small models that is most of\n"
         "it. A jitted call that returns the params copies them, as XLA's results share no memory with arguments.\n\n"
         + _table(header, rows)

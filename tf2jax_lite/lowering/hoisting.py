@@ -89,7 +89,7 @@ def _is_plain(eqn: Any) -> bool:
 
     Not so: effects, keys (some generators draw other bits under vmap), branches (both would run) and loops.
     """
-    keys = (jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in (*eqn.invars, *eqn.outvars))
+    keys = (jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in (*eqn.invars, *eqn.outvars))
     if eqn.effects or any(keys):
         return False
     if eqn.primitive.name == "jit":
