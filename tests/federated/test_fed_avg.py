@@ -8,7 +8,7 @@ import pytest
 
 from tests.federated import workload
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.aggregators import MeanFactory
+from tf2jax_lite.federated.aggregators import MeanFactory, ZeroingFactory
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 
@@ -56,6 +56,7 @@ def test_rounds_of_the_workload(count):
 
 
 NO_MODEL: Any = len
+DATA = ClientDataset({"x": np.ones((8, 6)), "y": np.zeros(8, np.int32)})
 OTHER_WEIGHTS: Any = {"v": np.ones(3)}
 MISUSE = {
     "no key": (lambda: avg().initialize("seed"), "key is a JAX key"),
@@ -70,6 +71,19 @@ MISUSE = {
     "a name for an optimizer": (lambda: avg(server_optimizer="adam"), "a server optimizer is an optax"),
     "an aggregator for an optimizer": (lambda: avg(server_optimizer=MeanFactory()), "a server optimizer is an optax"),
     "an aggregator's class": (lambda: avg(aggregator=MeanFactory), r"make one: MeanFactory\(\.\.\.\)"),
+    "an inner aggregator of another kind": (
+        lambda: avg(aggregator=ZeroingFactory(10.0, NO_MODEL)),
+        "an aggregator is an AggregationProcess",
+    ),
+    "no state": (lambda: avg().next(None, [DATA]), "state is what initialize"),
+    "features of another size": (
+        lambda: avg().next(avg().initialize(), [ClientDataset({"x": np.ones((8, 5)), "y": np.zeros(8, np.int32)})]),
+        r"batches of the first client \(.*x: float",
+    ),
+    "features of another name": (
+        lambda: avg().next(avg().initialize(), [ClientDataset({"z": np.ones((8, 6)), "y": np.zeros(8, np.int32)})]),
+        "KeyError: 'x'",
+    ),
     "a function for a model": (
         lambda: build_weighted_fed_avg(NO_MODEL, optax.sgd(0.1)),
         "a model is a federated",
@@ -78,6 +92,7 @@ MISUSE = {
 
 
 def avg(**options: Any):
+    options.setdefault("client_batching", ShuffleRepeatBatchHParams(batch_size=4))
     return build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.1), **options)
 
 

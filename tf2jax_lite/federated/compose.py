@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor
 from tf2jax_lite.federated.client_work import ClientWork
 from tf2jax_lite.federated.metrics import Stat
@@ -29,7 +30,6 @@ __all__ = [
     "Survey",
     "Surveyed",
     "apply_non_trainable",
-    "as_aggregator",
     "as_clients",
     "compose_learning_process",
     "initial_weights",
@@ -134,22 +134,6 @@ def _check_params(given: ModelWeights, own: ModelWeights) -> None:
                     f"params are not those of the model: {what} weights{name} have shape {found.get(name, 'none')}, "
                     f"the model's {wanted.get(name, 'none')}"
                 )
-
-
-def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
-    """Returns an aggregation process: as given, or made by a factory (``create(template)``).
-
-    Raises:
-      InputError: it is neither.
-    """
-    if isinstance(aggregator, AggregationProcess):
-        return aggregator
-    if hasattr(aggregator, "create") and not isinstance(aggregator, type):
-        return aggregator.create(template)
-    raise InputError(
-        f"an aggregator is an AggregationProcess or a factory with create(template), not {type(aggregator).__name__}"
-        + (f" (make one: {aggregator.__name__}(...))" if isinstance(aggregator, type) else "")
-    )
 
 
 def results_of(measurements: PyTree) -> PyTree:
@@ -285,6 +269,11 @@ def compose_learning_process(
         return new, metrics
 
     def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        if not isinstance(state, LearningState):
+            raise InputError(
+                f"state is what initialize or the last round's next returned, not {type(state).__name__}: "
+                "state, metrics = process.next(state, client_data)"
+            )
         distributor_state, context, sent = begin(state)
         cohort = Cohort(as_clients(client_data), client_batching, state.key, int(state.round))
         surveyed: PyTree = ()

@@ -14,7 +14,17 @@ import jax.numpy as jnp
 from ...errors import InputError
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 
-__all__ = ["Factory", "Stage", "before", "client_keys", "float_template", "keep_rows", "row_norms", "scale_rows"]
+__all__ = [
+    "Factory",
+    "Stage",
+    "as_aggregator",
+    "before",
+    "client_keys",
+    "float_template",
+    "keep_rows",
+    "row_norms",
+    "scale_rows",
+]
 
 PyTree = Any
 
@@ -36,6 +46,22 @@ class Factory(abc.ABC):
         Raises:
           InputError: the aggregation cannot take such updates.
         """
+
+
+def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
+    """Returns an aggregation process: as given, or made by a factory (``create(template)``).
+
+    Raises:
+      InputError: it is neither.
+    """
+    if isinstance(aggregator, AggregationProcess):
+        return aggregator
+    if hasattr(aggregator, "create") and not isinstance(aggregator, type):
+        return aggregator.create(template)
+    raise InputError(
+        f"an aggregator is an AggregationProcess or a factory with create(template), not {type(aggregator).__name__}"
+        + (f" (make one: {aggregator.__name__}(...))" if isinstance(aggregator, type) else "")
+    )
 
 
 def float_template(template: PyTree, who: str) -> PyTree:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ...errors import InputError
 from ..process import AggregationProcess, ClientUpdates
-from .base import Factory, Stage, before, float_template, keep_rows, row_norms, scale_rows
+from .base import Factory, Stage, as_aggregator, before, float_template, keep_rows, row_norms, scale_rows
 from .mean import MeanFactory
 from .quantile import QuantileEstimation
 
@@ -93,7 +93,7 @@ class ClippingFactory(Factory):
         """See `Factory.create`."""
         float_template(template, "ClippingFactory")
         stage = norm_stage(self.clipping_norm, self.norm_order, clip, ("clipping_norm", "clipped_count"))
-        return before(stage, self.inner_agg_factory.create(template), "clipping")
+        return before(stage, as_aggregator(self.inner_agg_factory, template), "clipping")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,4 +119,4 @@ class ZeroingFactory(Factory):
         """See `Factory.create`."""
         float_template(template, "ZeroingFactory")
         stage = norm_stage(self.zeroing_norm, self.norm_order, _zero, ("zeroing_norm", "zeroed_count"))
-        return before(stage, self.inner_agg_factory.create(template), "zeroing")
+        return before(stage, as_aggregator(self.inner_agg_factory, template), "zeroing")

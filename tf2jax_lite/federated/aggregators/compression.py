@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ..process import AggregationProcess, ClientUpdates
-from .base import Factory, Stage, before, cast_like, client_keys, float_template
+from .base import Factory, Stage, as_aggregator, before, cast_like, client_keys, float_template
 from .codecs import FLOAT_BITS, Codec, UniformQuantizer
 from .mean import MeanFactory
 
@@ -75,4 +75,4 @@ class CompressionFactory(Factory):
             }
 
         stage = Stage(lambda: (), lambda: [jnp.zeros((), jnp.float32) for _ in range(4)], transform, finish)
-        return before(stage, self.inner_agg_factory.create(template), "compression")
+        return before(stage, as_aggregator(self.inner_agg_factory, template), "compression")

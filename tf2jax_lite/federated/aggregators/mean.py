@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
-from .base import Factory, cast_like, float_template, keep_rows, scale_rows
+from .base import Factory, as_aggregator, cast_like, float_template, keep_rows, scale_rows
 
 __all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
@@ -56,7 +56,7 @@ class MeanFactory(Factory):
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""
         wide = float_template(template, type(self).__name__)
-        inner = (self.value_sum_factory or SumFactory()).create(wide)
+        inner = as_aggregator(self.value_sum_factory or SumFactory(), wide)
 
         def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
             given = updates.weight if self.weighted else jnp.ones(updates.mask.shape, jnp.float32)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ..process import AggregationProcess, ClientUpdates
-from .base import Factory, Stage, before, rows
+from .base import Factory, Stage, as_aggregator, before, rows
 from .mean import MeanFactory
 
 __all__ = ["ScreeningFactory", "finite_clients", "screen_updates"]
@@ -80,4 +80,4 @@ class ScreeningFactory(Factory):
             transform=lambda state, updates, key: screen_updates(updates),
             finish=lambda state, tally, key: (state, tally),
         )
-        return before(stage, self.inner_agg_factory.create(template), "screening")
+        return before(stage, as_aggregator(self.inner_agg_factory, template), "screening")

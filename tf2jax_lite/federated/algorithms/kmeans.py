@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
+from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.compose import as_clients, round_keys
 from tf2jax_lite.federated.metrics import MASK_KEY
@@ -104,7 +105,7 @@ def build_fed_kmeans(
     shape = (num_clusters, *data_shape)
     sums = jax.ShapeDtypeStruct(shape, jnp.float32)
     template = {"sums": sums, "counts": jax.ShapeDtypeStruct((num_clusters,), jnp.float32)}
-    aggregation = (aggregator or SumFactory()).create(template)
+    aggregation = as_aggregator(aggregator or SumFactory(), template)
     runner = CohortRunner(_work(data_key), aggregation, client_execution, clients_per_chunk, mesh)
 
     def initialize(key: Any = None, *, params: Any = None) -> KMeansState:

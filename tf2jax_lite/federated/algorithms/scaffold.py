@@ -12,10 +12,10 @@ import optax
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work, delta
 from tf2jax_lite.federated.compose import (
     apply_non_trainable,
-    as_aggregator,
     as_clients,
     initial_weights,
     results_of,

@@ -15,9 +15,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor, build_add_finalizer
 from tf2jax_lite.federated.client_work import ClientResult
-from tf2jax_lite.federated.compose import LearningState, apply_non_trainable, as_aggregator, round_keys
+from tf2jax_lite.federated.compose import LearningState, apply_non_trainable, round_keys
 from tf2jax_lite.federated.data.seeds import numpy_rng
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
