@@ -56,6 +56,7 @@ def test_rounds_of_the_workload(count):
 
 
 NO_MODEL: Any = len
+NO_STATE: Any = None
 DATA = ClientDataset({"x": np.ones((8, 6)), "y": np.zeros(8, np.int32)})
 OTHER_WEIGHTS: Any = {"v": np.ones(3)}
 MISUSE = {
@@ -75,7 +76,7 @@ MISUSE = {
         lambda: avg(aggregator=ZeroingFactory(10.0, NO_MODEL)),
         "an aggregator is an AggregationProcess",
     ),
-    "no state": (lambda: avg().next(None, [DATA]), "state is what initialize"),
+    "no state": (lambda: avg().next(NO_STATE, [DATA]), "state is what initialize"),
     "features of another size": (
         lambda: avg().next(avg().initialize(), [ClientDataset({"x": np.ones((8, 5)), "y": np.zeros(8, np.int32)})]),
         r"batches of the first client \(.*x: float",
