@@ -247,7 +247,7 @@ def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     columns = transposed(rhs, (conv.rhs[0], *theirs))
 
     def add(index: Any, sums: Any) -> Any:
-        starts, rest = [], index
+        starts, rest = [], lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
         for count, stride in reversed(list(zip(conv.result, conv.strides, strict=True))):
             starts.insert(0, lax.rem(rest, np.int32(count)) * np.int32(stride))
             rest = lax.div(rest, np.int32(count))

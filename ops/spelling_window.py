@@ -272,7 +272,7 @@ def _won_in_phase(
 
     def add(index: Any, total: Any) -> Any:
         firsts: list[Any] = [np.int32(0)] * grad.ndim
-        here, rest = np.int32(number), index
+        here, rest = np.int32(number), lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
         for d, start, length, step in reversed(list(zip(dims, starts, lengths, steps, strict=True))):
             place = lax.rem(rest, np.int32(length))
             rest = lax.div(rest, np.int32(length))

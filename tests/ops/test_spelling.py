@@ -137,6 +137,21 @@ def test_pool(name, fn):
     compare(partial(fn, where=where), partial(spelling_window.call, fn, where=where), np.round(normal(*shape)))
 
 
+@pytest.mark.parametrize("name", ["filter gradient", "groups, many products", "one by one"])
+def test_in_64_bit_mode(name):
+    """Loops' counters are of another type there."""
+    with jax.enable_x64(True):
+        if name in POOLS:
+            shape, window, strides, after = POOLS[name]
+            fn, more = largest, {"where": (window, strides, tuple((0, n) for n in after))}
+            call, args = spelling_window.call, (normal(*shape, dtype=np.float64),)
+        else:
+            shape, kernel, more = CONVOLUTIONS[name]
+            fn, call = lax.conv_general_dilated, spelling_conv.call
+            args = (normal(*shape, dtype=np.float64), normal(*kernel, dtype=np.float64))
+        compare(partial(fn, **more), partial(call, fn, **more), *args, everything=first_order)
+
+
 def test_border_never_wins():
     """In a window of nothing but minus infinity and border, the gradient goes to the array, not to the border."""
     where = ((1, 2), (1, 2), ((0, 0), (1, 1)))
