@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,7 +40,10 @@ def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapp
         return call_with_arrays(fn, params, arrays, rng)[0]
 
     try:
-        compiled = jax.jit(results).lower(dict(params), dict(arrays), rng).compile()
+        lowered = jax.jit(results).lower(dict(params), dict(arrays), rng)
+        # Before compiling, which takes XLA without end for some programs whose results are too large for any machine.
+        _check(sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(lowered.out_info)))
+        compiled = lowered.compile()
         check_memory(compiled)
         return jax.block_until_ready(compiled(dict(params), dict(arrays), rng))
     except jax.errors.JaxRuntimeError as error:
@@ -57,14 +61,14 @@ def check_memory(compiled: Any) -> None:
     Raises:
       LimitError: as said.
     """
-    if jax.default_backend() != "cpu":
-        return  # elsewhere XLA says so itself when it allocates
     sizes = compiled.memory_analysis()
-    allowed = _memory()
-    if sizes is None or allowed is None:
-        return
-    needed = int(sizes.temp_size_in_bytes) + int(sizes.output_size_in_bytes)
-    if needed > allowed:
+    if sizes is not None:
+        _check(int(sizes.temp_size_in_bytes) + int(sizes.output_size_in_bytes))
+
+
+def _check(needed: int) -> None:
+    allowed = _memory() if jax.default_backend() == "cpu" else None  # elsewhere XLA says so itself when it allocates
+    if allowed is not None and needed > allowed:
         raise LimitError(f"running the model takes {needed} bytes of memory; there are {allowed}.")
 
 
