@@ -52,8 +52,9 @@ def test_rounds_are_those_of_numpy():
     assert history.records[1]["clients/participated"] == 10
 
 
+# Domains and clusters need clients of groups: test_groups.py has those two.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [n for n in ALGORITHMS if n not in ("agnostic_fed_avg", "hyp_cluster")])
 def test_every_algorithm_learns(name):
     model = linear()
     optimizer = named_optimizer("sgd", 0.05)
