@@ -47,7 +47,7 @@ class Form:
             )
         keywords: dict[str, Any] = {
             "window_strides": (self.stride, self.stride),
-            "padding": "VALID" if self.stride == self.window else "SAME",
+            "padding": "VALID" if self.stride == self.window or self.kind.startswith("unpadded") else "SAME",
             "dimension_numbers": ("NHWC", "HWIO", "NHWC"),
             "feature_group_count": self.inputs if self.kind == "depthwise" else self.groups,
         }
@@ -97,6 +97,8 @@ FORMS = (
     Form("convolution", 4, 112, 3, 32, 3, 2),
     Form("convolution", 4, 28, 128, 256, 3, 2),
     Form("convolution", 4, 224, 3, 96, 4, 4),
+    Form("unpadded convolution", 8, 149, 32, 32, 3),
+    Form("unpadded convolution", 8, 35, 288, 384, 3, 2),
     Form("max", 4, 112, 64, 0, 3, 2),
     Form("max", 4, 28, 512, 0, 2, 2),
     Form("max", 4, 28, 192, 0, 3),

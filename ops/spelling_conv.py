@@ -11,6 +11,8 @@ output sums many channels over a small window, and poor elsewhere. So
 - windows that do not overlap (patches) are a matrix product of the regrouped input;
 - a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
 - a few windows of many channels are gathered for one matrix product;
+- without any padding XLA lays all windows side by side in memory: where that is much, it is given a line of padding,
+  whose results are dropped;
 - groups of channels are taken one by one, in a loop.
 
 Everything else stays JAX's convolution. Half precision is accumulated in float32.
@@ -36,6 +38,7 @@ _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longe
 _FEW_PRODUCTS, _MOST_PRODUCTS = 9, 25
 _FEWEST_GROUPED = 1 << 20  # products
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
+_MOST_UNPADDED, _FEWEST_UNPADDED = 3 << 20, 8  # values of all windows, and channels
 
 
 def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
@@ -67,6 +70,8 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         found = tiled(lhs.astype(wide), rhs.astype(wide), conv)
     elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):
         found = _gathered(lhs, rhs, conv, wide)
+    elif _is_unpadded(lhs, conv, channels, wide):
+        found = _with_padding(lhs, rhs, conv, params)
     else:
         return None
     return found.astype(conv.dtype)
@@ -317,6 +322,23 @@ def _gathered(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     have = [d - (d > channels) for d in conv.lhs]
     have[1] = out.ndim - 1
     return respec(out, have, conv.out)
+
+
+# Padding.
+
+
+def _is_unpadded(lhs: Any, conv: Conv, channels: Any, wide: Any) -> bool:
+    """Whether an image without padding has windows of so many values that writing them down takes longest."""
+    if len(conv.window) != 2 or lhs.dtype != wide or any(p != (0, 0) for p in conv.pads) or max(conv.gaps) > 1:
+        return False
+    sizes = [n if isinstance(n, int) else 1 for n in (lhs.shape[conv.lhs[0]], *conv.result, *conv.window, channels)]
+    return sizes[-1] >= _FEWEST_UNPADDED and math.prod(sizes) >= _MOST_UNPADDED
+
+
+def _with_padding(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
+    """Convolves with one line of zeros after the last one; results that it takes part in are cut off."""
+    out = lax.conv_general_dilated_p.bind(lhs, rhs, **{**params, "padding": ((0, 1), (0, 0))})
+    return lax.slice_in_dim(out, 0, conv.result[0], axis=conv.out[2])
 
 
 twin(lax.conv_general_dilated_p, convolution_on_cpu)

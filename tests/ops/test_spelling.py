@@ -51,6 +51,8 @@ CONVOLUTIONS = {
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
     "gathered": conv((2, 4, 5, 32), (1, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
+    "windows of many values": conv((1, 66, 68, 32), (5, 5, 32, 4), (1, 1), "VALID"),
+    "windows of many values NCHW": conv((1, 32, 99, 68), (7, 5, 32, 3), (2, 1), "VALID", FIRST, rhs_dilation=(1, 2)),
     "groups, many products": conv((2, 14, 15, 16), (3, 3, 8, 64), (1, 1), "SAME", feature_group_count=2),
     "groups NCHW, many products": conv((2, 12, 24, 24), (3, 3, 4, 48), (2, 1), BORDER, FIRST, feature_group_count=3),
     "groups": conv((2, 5, 5, 4), (3, 3, 2, 6), (1, 1), "SAME", feature_group_count=2),
