@@ -38,9 +38,9 @@ them). Networks that are little else than 3x3 convolutions of many shapes theref
 SPELLING = """## Convolutions and pooling on CPU
 
 **What was slow.** XLA's CPU backend is good at a convolution whose outputs sum many channels over a small window, and
-slow at others: convolutions of each channel by itself, gradients by the filter (a convolution
-with a window as large as the image), large images without padding (all windows are written down first), and the
-gradient of a maximum (`select_and_scatter`). JAX written by hand has
+slow at others: convolutions of each channel by itself, gradients by the filter (a convolution with a window as large
+as the image), large images without padding (all windows are written down first), what has gaps between its values
+(most products are by zero), volumes, and the gradient of a maximum (`select_and_scatter`). JAX written by hand has
 these times too.
 
 **What changed.** `ops/spelling.py` makes twins of five primitives (`conv_general_dilated`, `reduce_window_max`,
@@ -63,6 +63,8 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 32 channels, 96 tiles and more |
 | few windows of many channels | gathered for one matrix product | up to 2560 windows of up to 9 places |
 | images without any padding | one line of padding, and its results dropped | all windows 12 MiB and more |
+| gaps (transposed, gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
+| volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
 | groups of channels, and their gradients | a loop over the groups | images; 2^20 products and more, filters always |
 | everything else | JAX's primitive | |
 

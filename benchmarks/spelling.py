@@ -31,11 +31,16 @@ class Form:
     groups: int = 1
 
     def __str__(self) -> str:
-        moves = f"{self.window}x{self.window}" + (f" stride {self.stride}" if self.stride > 1 else "")
+        moves = "x".join([str(self.window)] * self.rank) + (f" stride {self.stride}" if self.stride > 1 else "")
         channels = f"{self.inputs}" + (f" to {self.outputs}" if self.outputs else "")
         if self.groups > 1:
             channels += f" in {self.groups} groups"
-        return f"{self.kind} {moves}, {self.batch}x{self.side}x{self.side}x{channels}"
+        return f"{self.kind} {moves}, {self.batch}x{f'{self.side}x' * self.rank}{channels}"
+
+    @property
+    def rank(self) -> int:
+        """The number of spatial dimensions."""
+        return 3 if self.kind == "volume" else 2
 
     def plain(self, respelled: bool) -> Callable[..., Any]:
         """Returns the operation in JAX or in our spelling."""
@@ -45,10 +50,11 @@ class Form:
             return (
                 (lambda x: spelling_window.call(pool, x, where=where)) if respelled else lambda x: pool(x, where=where)
             )
+        rank = self.rank
         keywords: dict[str, Any] = {
-            "window_strides": (self.stride, self.stride),
+            "window_strides": (self.stride,) * rank,
             "padding": "VALID" if self.stride == self.window or self.kind.startswith("unpadded") else "SAME",
-            "dimension_numbers": ("NHWC", "HWIO", "NHWC"),
+            "dimension_numbers": ("NDHWC", "DHWIO", "NDHWC") if rank == 3 else ("NHWC", "HWIO", "NHWC"),
             "feature_group_count": self.inputs if self.kind == "depthwise" else self.groups,
         }
         if respelled:
@@ -58,13 +64,12 @@ class Form:
     def arguments(self) -> tuple[Any, ...]:
         """Returns random operands."""
         rng = np.random.default_rng(0)
-        x = jnp.asarray(rng.normal(size=(self.batch, self.side, self.side, self.inputs)).astype(np.float32))
+        x = jnp.asarray(rng.normal(size=(self.batch, *(self.side,) * self.rank, self.inputs)).astype(np.float32))
         if self.kind in ("max", "sum"):
             return (x,)
         depthwise = self.kind == "depthwise"
         shape = (
-            self.window,
-            self.window,
+            *(self.window,) * self.rank,
             1 if depthwise else self.inputs // self.groups,
             self.inputs if depthwise else self.outputs,
         )
@@ -99,6 +104,10 @@ FORMS = (
     Form("convolution", 4, 224, 3, 96, 4, 4),
     Form("unpadded convolution", 8, 149, 32, 32, 3),
     Form("unpadded convolution", 8, 35, 288, 384, 3, 2),
+    Form("convolution", 8, 112, 16, 16, 5, 2),
+    Form("convolution", 2, 112, 256, 32, 3, 2),
+    Form("volume", 1, 28, 32, 64, 3),
+    Form("volume", 1, 32, 32, 32, 3, 2),
     Form("max", 4, 112, 64, 0, 3, 2),
     Form("max", 4, 28, 512, 0, 2, 2),
     Form("max", 4, 28, 192, 0, 3),

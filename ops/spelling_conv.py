@@ -13,6 +13,8 @@ output sums many channels over a small window, and poor elsewhere. So
 - a few windows of many channels are gathered for one matrix product;
 - without any padding XLA lays all windows side by side in memory: where that is much, it is given a line of padding,
   whose results are dropped;
+- with gaps between the inputs' values, each phase of the results is a convolution of its own (`spelling_phases`);
+- a volume is a sum of convolutions of images (`spelling_volumes`);
 - groups of channels are taken one by one, in a loop.
 
 Everything else stays JAX's convolution. Half precision is accumulated in float32.
@@ -30,7 +32,9 @@ from jax import lax
 
 from .spelling import call, twin
 from .spelling_layout import Conv, along, cut, interleave, pad, product, read, respec, taps, transposed
+from .spelling_phases import by_phase, has_phases, met
 from .spelling_tiles import is_tiled, tiled
+from .spelling_volumes import by_plane, is_volume
 
 __all__ = ["call", "convolution_on_cpu"]
 
@@ -62,10 +66,16 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         return _by_group(lhs, rhs, conv, params) if _is_grouped(lhs, conv, channels, outputs) else None
     elif _is_point(conv):
         found = _point(lhs, rhs, conv, wide)
+    elif has_phases(conv, channels, outputs):
+        return by_phase(lhs, rhs, conv, params, _convolved)
     elif _is_whole(conv, (lhs.shape[conv.lhs[0]], outputs)):
         found = _whole(lhs, rhs, conv, wide)
     elif _is_patches(conv):
         found = _patches(lhs, rhs, conv, wide)
+    elif is_volume(conv):
+        found = by_plane(
+            lhs.astype(wide), rhs.astype(wide), conv, {**params, "preferred_element_type": wide}, _convolved
+        )
     elif is_tiled(conv, lhs.shape[conv.lhs[0]], channels, outputs):
         found = tiled(lhs.astype(wide), rhs.astype(wide), conv)
     elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):
@@ -75,6 +85,12 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
     else:
         return None
     return found.astype(conv.dtype)
+
+
+def _convolved(lhs: Any, rhs: Any, **params: Any) -> Any:
+    """Returns the result of ``conv_general_dilated``, spelled as the rule says."""
+    found = convolution_on_cpu(lhs, rhs, **params)
+    return lax.conv_general_dilated_p.bind(lhs, rhs, **params) if found is None else found
 
 
 def _wider(dtype: Any) -> Any:
@@ -100,12 +116,8 @@ def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
     groups = conv.groups * conv.batch_groups
     alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
 
-    def convolve(operands: tuple[Any, Any]) -> Any:
-        found = convolution_on_cpu(*operands, **alone)
-        return lax.conv_general_dilated_p.bind(*operands, **alone) if found is None else found
-
     parts = _grouped(lhs, conv.lhs[1 if conv.groups > 1 else 0], groups), _grouped(rhs, conv.rhs[0], groups)
-    found = jnp.moveaxis(lax.map(convolve, parts), 0, conv.out[1])
+    found = jnp.moveaxis(lax.map(lambda operands: _convolved(*operands, **alone), parts), 0, conv.out[1])
     shape = list(found.shape)
     shape[conv.out[1] : conv.out[1] + 2] = [math.prod(shape[conv.out[1] : conv.out[1] + 2])]
     return lax.reshape(found, shape)
@@ -145,17 +157,12 @@ def _depthwise(lhs: Any, rhs: Any, conv: Conv) -> Any:
 def _phases(lhs: Any, conv: Conv, weight: Any) -> Any:
     """Convolves what has gaps: each phase of the output has taps of its own; phases are interleaved at the end."""
     places = conv.lhs[2:]
-    counts = [-(-n // g) for n, g in zip(conv.result, conv.gaps, strict=True)]
+    counts, dims = met(conv)
     shape = list(lhs.shape)
     for dim, count in zip(places, counts, strict=True):
         shape[dim] = count
-    # For a dimension and a phase: the taps that meet values, and which value the first output meets.
-    met = [
-        [[(t, (phase + t * r - lo) // g) for t in range(k) if (phase + t * r - lo) % g == 0] for phase in range(g)]
-        for g, k, r, (lo, _) in zip(conv.gaps, conv.window, conv.rates, conv.pads, strict=True)
-    ]
     parts = []
-    for phases in itertools.product(*met):
+    for phases in itertools.product(*dims):
         total: Any = None
         for places_met in itertools.product(*phases):
             firsts = [first for _, first in places_met]

@@ -17,6 +17,7 @@ from tf2jax_lite.ops import spelling_conv, spelling_window
 
 FAST = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
+VOLUMES, VOLUMES_FIRST = ("NDHWC", "DHWIO", "NDHWC"), ("NCDHW", "DHWIO", "NCDHW")
 BORDER = ((1, 2), (0, 1))
 
 
@@ -51,6 +52,17 @@ CONVOLUTIONS = {
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
     "gathered": conv((2, 4, 5, 32), (1, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
+    "gaps": conv((2, 4, 5, 3), (5, 4, 3, 4), (1, 1), ((3, 4), (-1, 2)), lhs_dilation=(2, 3)),
+    "gaps NCHW, no values": conv((2, 3, 4, 5), (1, 3, 3, 4), (1, 1), ((0, 3), (2, 0)), FIRST, lhs_dilation=(3, 2)),
+    "gaps and rates": conv(
+        (2, 6, 3), (4, 3, 5), (1,), ((2, 1),), ("NWC", "WIO", "NWC"), lhs_dilation=(4,), rhs_dilation=(2,)
+    ),
+    "strided": conv((2, 9, 8, 6), (3, 3, 6, 4), (2, 2), "SAME"),
+    "volume": conv((2, 4, 5, 4, 3), (3, 2, 3, 3, 4), (1, 2, 1), "SAME", VOLUMES, rhs_dilation=(1, 1, 2)),
+    "volume NCDHW": conv((1, 3, 5, 3, 4), (2, 3, 2, 3, 4), (2, 1, 1), ((0, 1), (1, 0), (2, 0)), VOLUMES_FIRST),
+    "volume with gaps": conv(
+        (1, 3, 2, 3, 3), (2, 3, 3, 3, 4), (1, 1, 1), ((1, 2),) * 3, VOLUMES, lhs_dilation=(2, 2, 1)
+    ),
     "windows of many values": conv((1, 66, 68, 32), (5, 5, 32, 4), (1, 1), "VALID"),
     "windows of many values NCHW": conv((1, 32, 99, 68), (7, 5, 32, 3), (2, 1), "VALID", FIRST, rhs_dilation=(1, 2)),
     "groups, many products": conv((2, 14, 15, 16), (3, 3, 8, 64), (1, 1), "SAME", feature_group_count=2),

@@ -1,0 +1,96 @@
+"""Convolutions of what has gaps between its values: transposed ones, and gradients of strided ones by their inputs.
+
+Written as one convolution, most of what they multiply by is the zeros in the gaps. A result meets values only at every
+``gap``-th place of the window, and which these are repeats from ``gap`` to ``gap``: so each *phase* of the results is a
+convolution without gaps, by the part of the window that it meets, and the phases are interleaved.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from .spelling_layout import Conv, cut, interleave, pad
+
+__all__ = ["by_phase", "has_phases", "met"]
+
+_FEW_CHANNELS, _FEW_PLACES = 64, 9  # with more of the first and no more of the second XLA sums well
+_FEWEST_OUTPUTS = 8
+
+
+def has_phases(conv: Conv, channels: Any, outputs: int) -> bool:
+    """Returns whether a convolution is written phase by phase.
+
+    Args:
+      conv: a convolution of one group.
+      channels: of the input; may be symbolic.
+      outputs: channels of the result.
+    """
+    if max(conv.gaps) == 1 or max(conv.strides) > 1 or not isinstance(channels, int):
+        return False
+    if all(k <= g for k, g in zip(conv.window, conv.gaps, strict=True)):
+        return True  # matrix products
+    if len(conv.window) == 3:
+        return True  # each phase is spelled, and XLA's own is slow
+    if outputs >= _FEWEST_OUTPUTS and all(k >= n for k, n in zip(conv.window, conv.sizes, strict=True)):
+        return True
+    few = channels <= _FEW_CHANNELS or math.prod(conv.window) > _FEW_PLACES
+    return channels < outputs or (few and channels <= 2 * outputs)
+
+
+def met(conv: Conv) -> tuple[list[int], list[list[list[tuple[int, int]]]]]:
+    """Returns what each phase of the results meets.
+
+    Args:
+      conv: a convolution with strides of 1.
+
+    Returns:
+      How many results each phase has (for each dimension), and for each dimension and phase the places of the window
+      that meet values, each with the index of the value that the phase's first result meets there.
+    """
+    counts = [-(-n // g) for n, g in zip(conv.result, conv.gaps, strict=True)]
+    return counts, [
+        [[(t, (phase + t * r - lo) // g) for t in range(k) if (phase + t * r - lo) % g == 0] for phase in range(g)]
+        for g, k, r, (lo, _) in zip(conv.gaps, conv.window, conv.rates, conv.pads, strict=True)
+    ]
+
+
+def by_phase(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
+    """Returns a convolution of what has gaps.
+
+    Args:
+      lhs: the values.
+      rhs: the kernel.
+      conv: the convolution; no strides, one group.
+      params: its parameters as JAX's primitive has them.
+      convolve: convolves each phase; takes values, kernel and such parameters.
+    """
+    places, kernel_places = conv.lhs[2:], conv.rhs[2:]
+    counts, dims = met(conv)
+    ones = (1,) * len(places)
+    parts = []
+    for phases in itertools.product(*dims):
+        if not all(phases):
+            parts.append(None)
+            continue
+        part, rates, pads = rhs, [], []
+        for dim, meets, count, size in zip(kernel_places, phases, counts, conv.sizes, strict=True):
+            (start, first), last = meets[0], meets[-1][1]
+            step, rate = (meets[1][0] - start, meets[1][1] - first) if len(meets) > 1 else (1, 1)
+            part = cut(part, (dim,), (start,), (len(meets),), (step,))
+            rates.append(rate)
+            pads.append((-first, last + count - size))
+        # What no result meets is cut off before: XLA is slow where padding is negative.
+        values = pad(lhs, places, [(min(lo, 0), min(hi, 0)) for lo, hi in pads])
+        outer = tuple((max(lo, 0), max(hi, 0)) for lo, hi in pads)
+        alone = {"lhs_dilation": ones, "rhs_dilation": tuple(rates), "padding": outer}
+        parts.append(convolve(values, part, **{**params, **alone}))
+    model = next(p for p in parts if p is not None)
+    filled = [jnp.zeros(model.shape, model.dtype) if p is None else p for p in parts]
+    found = interleave(filled, conv.out[2:], conv.gaps, conv.result)
+    return lax.convert_element_type(found, conv.dtype)
