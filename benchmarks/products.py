@@ -1,14 +1,17 @@
 """The suite products: matrix products of transformers, as XLA's CPU backend and as TensorFlow runs them.
 
-Models made of products cannot be much faster than these; the page shows them where a target is not met.
+Models made of products cannot be much faster than these; the page shows them where a target is not met. `alone` times
+the products of one model's program without anything between them.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
@@ -41,3 +44,36 @@ def records(size: str) -> Iterator[dict[str, Any]]:
         rates = {name: 2e-9 * float(np.prod(shape)) / t["median"] for name, t in times.items()}
         form = " x ".join(map(str, shape))
         yield {"form": form, "times": times, "ratios": ratios(times, "jax"), "gflops": rates}
+
+
+def _found(closed: Any, times: int, found: dict[Any, list[Any]]) -> None:
+    for eqn in closed.eqns:
+        if eqn.primitive is jax.lax.dot_general_p:
+            key = (*(v.aval for v in eqn.invars), *map(str, eqn.params.items()))
+            found.setdefault(key, [eqn, 0])[1] += times
+        inner = times * eqn.params.get("length", 1)
+        for value in eqn.params.values():
+            for jaxpr in value if isinstance(value, (tuple, list)) else [value]:
+                if isinstance(jaxpr, (jex.ClosedJaxpr, jex.Jaxpr)):
+                    _found(getattr(jaxpr, "jaxpr", jaxpr), inner, found)
+
+
+def alone(closed: Any) -> Callable[[], float]:
+    """Returns a function that gives the seconds of a program's matrix products, run one by one on random values.
+
+    Args:
+      closed: the program, a closed jaxpr; what loops of known length hold counts for each iteration.
+    """
+    found: dict[Any, list[Any]] = {}
+    _found(closed.jaxpr, 1, found)
+    rng = np.random.default_rng(0)
+    parts = []
+    for eqn, times in found.values():
+        args = [jnp.asarray(rng.normal(size=v.aval.shape), v.aval.dtype) for v in eqn.invars]
+        compiled = jax.jit(functools.partial(eqn.primitive.bind, **eqn.params)).lower(*args).compile()
+        parts.append((compiled, args, times))
+
+    def run() -> float:
+        return sum(n * seconds(lambda c=c, a=a: jax.block_until_ready(c(*a))) for c, a, n in parts)
+
+    return run
