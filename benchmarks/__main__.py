@@ -17,6 +17,17 @@ SUITES = ("run", "train", "compile", "convert", "artefact", "memory", "spelling"
 OTHERS = {"federated": "federated", "stablehlo": "stablehlo", "tf1": "convert_tf1_scaling"}
 
 
+def _machine() -> str:
+    """Returns the kind of processor, and its widest vectors where the system says so."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            flags = next((line.split() for line in file if line.startswith("flags")), [])
+    except OSError:
+        flags = []
+    vectors = next((name for flag, name in (("avx512f", ", AVX-512"), ("avx2", ", AVX2")) if flag in flags), "")
+    return platform.machine() + vectors
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--suite", default="run", help=f"comma separated: {', '.join((*SUITES, *OTHERS))}")
@@ -91,7 +102,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     found = []
     for suite in options.suite.split(","):
         for record in _records(suite, options):
-            record = {"suite": suite, "machine": platform.machine(), "load": os.getloadavg()[0], **record}
+            record = {"suite": suite, "machine": _machine(), "load": os.getloadavg()[0], **record}
             found.append(record)
             print(json.dumps(record), flush=True)
             if options.json:

@@ -169,8 +169,11 @@ spec = tf.nest.map_structure(lambda v: tf.TensorSpec(v.shape, v.dtype), x)
 fn, params = tf2jax_lite.convert(tf.function(lambda x: model(x, training=False)), spec)
 converted = peak()
 forward = (lambda params, x: fn(params, x)[0]) if kept == "results" else fn
-jax.block_until_ready(jax.jit(forward)(params, x))
-print(json.dumps({"weights": weights, "baseline": baseline, "built": built, "converted": converted, "peak": peak()}))
+program = jax.jit(forward).lower(params, x).compile()
+compiled = peak()
+jax.block_until_ready(program(params, x))
+found = {"baseline": baseline, "built": built, "converted": converted, "compiled": compiled, "peak": peak()}
+print(json.dumps({"weights": weights, **found}))
 """
 
 
@@ -182,9 +185,10 @@ def memory(name: str, *, size: str = "full") -> dict[str, Any]:
       size: "full" or "small".
 
     Returns:
-      Bytes of ``weights``, of ``baseline`` (both frameworks imported), when ``built``, peaks when ``converted`` and at
-      the end, and ``times_weights``: the last above the baseline, as a multiple of the weights. That is when the jitted
-      call returns the params, too, which XLA copies; ``results_only`` is the multiple when it does not.
+      Bytes of ``weights``, of ``baseline`` (both frameworks imported), when ``built``, peaks when ``converted``,
+      ``compiled`` and at the end, and ``times_weights``: the last above the baseline, as a multiple of the weights.
+      That is when the jitted call returns the params, too, which XLA copies; ``results_only`` is the multiple when it
+      does not.
     """
     found = _process(_MEMORY, name, size, "all")
     alone = _process(_MEMORY, name, size, "results")
@@ -192,4 +196,5 @@ def memory(name: str, *, size: str = "full") -> dict[str, Any]:
     def multiple(of: dict[str, Any]) -> float:
         return (of["peak"] - of["baseline"]) / of["weights"]
 
+    found["compiled"] = alone["compiled"]
     return {"model": name, "size": size, **found, "times_weights": multiple(found), "results_only": multiple(alone)}

@@ -17,19 +17,20 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 INTRODUCTION = """# Performance
 
 Generated: `python -m benchmarks --suite run,train,convert,artefact,memory,spelling,products --json out.jsonl`, then
-`python -m benchmarks.render out.jsonl [--before older.jsonl]`.
+`python -m benchmarks.render out.jsonl [--before older.jsonl]`. What this page was made of is
+[performance.jsonl](performance.jsonl).
 
-Measured on two shared x86-64 cores (AVX2), JAX on CPU, float32. Everything that is compared ran in turns in one
+Measured on two shared cores ({machine}), JAX on CPU, float32. Everything that is compared ran in turns in one
 session, medians are taken, and **ratios** are what counts: our time divided by the other's, so below 1 we are faster.
 While calls and steps of models and products were timed other work was held (`--around`). Models were built and compiled
-beside other work, and so were older rows of the table of single operations timed: their seconds say little.{load}
+beside other work: their seconds say little.{load}
 """
 
 EXPLANATION = """
 What is not met, and why. Transformers and recurrent networks are matrix products, and JAX written by hand makes the
-same ones: the ratio to it is about 1 there. The last column under [One call](#one-call) is what our programs compute a
-second; what XLA's products alone reach is under [Products](#products). A decoding step reads all weights for one token,
-which bounds it rather than what it computes.
+same ones: the ratio to it is about 1 there. {products}What XLA's products reach is under [Products](#products), what
+our programs compute a second in the last column under [One call](#one-call). A decoding step reads all weights for one
+token, which bounds it rather than what it computes.
 Compiling, in processor time where it was measured so: a convolution as one primitive takes 0.01 to 0.04 s. XLA compiles
 each loop for some 0.04 to 0.1 s, and tiles are four to seven loops for each distinct shape (layers of one shape share
 them). Networks that are little else than 3x3 convolutions of many shapes therefore compile several times longer.
@@ -212,18 +213,20 @@ def _memory(records: Sequence[Record]) -> str:
         (
             r["model"],
             f"{r['weights'] / 2**20:.0f}",
-            *(f"{(r[when] - r['baseline']) / r['weights']:.2f}" for when in ("built", "converted")),
+            *(f"{(r[when] - r['baseline']) / r['weights']:.2f}" for when in ("built", "converted", "compiled")),
             f"{r['results_only']:.2f}",
             f"{r['times_weights']:.2f}",
         )
         for r in records
     ]
-    header = ("model", "weights, MiB", "built", "converted", "first call, results alone", "params too")
+    compiling = [(r["compiled"] - r["converted"]) / 2**20 for r in records]
+    header = ("model", "weights, MiB", "built", "converted", "compiled", "first call, results alone", "params too")
     return (
         "## Memory of building, converting and the first call\n\n"
         "Above the imports of both frameworks, in multiples of the weights. TensorFlow's weights are in all of it;\n"
-        "conversion shares them. Between conversion and the first call XLA compiles: for small models that is most of\n"
-        "it. A jitted call that returns the params copies them, as XLA's results share no memory with arguments.\n\n"
+        "conversion shares them. What XLA's compiler takes\n"
+        f"({min(compiling):.0f} to {max(compiling):.0f} MiB) is most of what small models need.\n"
+        "A jitted call that returns the params copies them, as XLA's results share no memory with arguments.\n\n"
         + _table(header, rows)
     )
 
@@ -281,7 +284,23 @@ def _targets(suites: dict[str, list[Record]]) -> str:
         _goal("import beyond jax, s", 1.0, [s["import"] for s in starts], _median, 1),
         _goal("tf2jax-lite --help, s", 0.5, [s["help"] for s in starts], _median, 1),
     ]
-    return "## Targets\n\n" + _table(("target", "at most", "measured (of so many)", ""), rows) + EXPLANATION
+    return (
+        "## Targets\n\n"
+        + _table(("target", "at most", "measured (of so many)", ""), rows)
+        + EXPLANATION.format(products=_bound(run))
+    )
+
+
+def _bound(run: Sequence[Record]) -> str:
+    """Says how much of a model's time its matrix products take alone."""
+    shares = [1 / r["ratios"]["products"] for r in run if "products" in r["ratios"]]
+    if not shares:
+        return ""
+    middle, least, most = (f"{100 * of(shares):.0f}" for of in (_median, min, max))
+    return (
+        f"Their products alone, run one by one without anything between them, take\n{middle} % (median, {least} to "
+        f"{most}) of our whole call (the column *to products*).\n"
+    )
 
 
 def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
@@ -306,7 +325,8 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
         )
     loads = [r["load"] for r in latest.values() if "load" in r]
     load = f"\nThe load average was between {min(loads):.0f} and {max(loads):.0f}." if loads else ""
-    parts = [INTRODUCTION.format(load=load), _targets(suites)]
+    machine = "; ".join(sorted({r["machine"] for r in latest.values() if "machine" in r}))
+    parts = [INTRODUCTION.format(load=load, machine=machine), _targets(suites)]
     if "run" in suites:
         parts.append(_models("One call", suites["run"]))
     if "train" in suites:
