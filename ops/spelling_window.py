@@ -1,7 +1,8 @@
 """How pooling and its gradients are written on CPU: sums and maxima over the places of a window, as shifted slices.
 
 The rule, from measurements on two x86-64 cores (docs/performance.md): windows of at most 64 places are unrolled; a sum
-over all that there is becomes a plain reduction; other windows stay JAX's ``reduce_window``. The gradient of a maximum
+over all that there is becomes a plain reduction; larger windows are JAX's ``reduce_window``, one dimension after the
+other. The gradient of a maximum
 first finds which place of each window wins, in XLA's order (the first of equal maxima), and then each phase of the
 input adds up the windows that it won, which needs no scattering.
 """
@@ -70,12 +71,28 @@ def _lowest(dtype: Any) -> Any:
     return np.array(-np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min, dtype)
 
 
+def _one_by_one(x: Any, primitive: Any, params: dict[str, Any]) -> Any:
+    """Reduces a large window along each dimension in turn: a sum of its sides' lengths instead of their product."""
+    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    window, strides, pads = _arguments(params)
+    moving = [d for d in range(x.ndim) if window[d] > 1]
+    if len(moving) < 2 or math.prod(window) <= _MOST_PLACES:
+        return None
+    others = [d for d in range(x.ndim) if d not in moving]
+    if any(strides[d] != 1 or tuple(pads[d]) != (0, 0) or params["base_dilation"][d] != 1 for d in others):
+        return None
+    for d in moving:
+        alone = {name: tuple(n if i == d else 1 for i, n in enumerate(params[name])) for name in names}
+        x = primitive.bind(x, **alone, padding=tuple(tuple(p) if i == d else (0, 0) for i, p in enumerate(pads)))
+    return x
+
+
 def max_on_cpu(x: Any, **params: Any) -> Any:
     """Returns ``reduce_window_max``, or None to leave it alone."""
     where = _arguments(params)
     dims = _pooled(x.shape, where)
     if dims is None or not _plain(params) or min(_counts(x.shape, where, dims)) < 1 or x.dtype == np.bool_:
-        return None
+        return _one_by_one(x, lax.reduce_window_max_p, params)
     total: Any = None
     for _, part in _parts(x, _lowest(x.dtype), where, dims):
         total = part if total is None else lax.max(total, part)
@@ -91,6 +108,8 @@ def sum_on_cpu(x: Any, **params: Any) -> Any:
         moving = [d for d in range(x.ndim) if window[d] != 1 or strides[d] != 1]
         if moving and all(window[d] == x.shape[d] for d in moving):
             return lax.expand_dims(lax.reduce(x, np.zeros((), x.dtype), lax.add, moving), moving)
+    if (found := _one_by_one(x, lax.reduce_window_sum_p, params)) is not None:
+        return found
     if any(n != 1 for n in params.get("window_dilation", ())):
         return None
     gaps = params["base_dilation"]
