@@ -61,6 +61,7 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | windows side by side (patches) | one matrix product | no padding |
 | maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
+| larger windows | one dimension after the other | maxima, sums and their gradients |
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 32 channels, 96 tiles and more |
 | few windows of many channels | gathered for one matrix product | up to 2560 windows of up to 9 places |
 | images without any padding | one line of padding, and its results dropped | all windows 12 MiB and more |

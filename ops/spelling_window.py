@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from . import spelling_large
 from .spelling import call, twin
+from .spelling_large import is_large, one_by_one
 from .spelling_layout import interleave
 
 __all__ = ["call", "max_on_cpu", "sum_on_cpu", "winners_on_cpu", "won_on_cpu"]
 
-_MOST_PLACES = 64
 # Window, strides and padding, each with an entry for every dimension.
 Where = tuple[Sequence[int], Sequence[int], Sequence[tuple[int, int]]]
 
@@ -35,7 +36,7 @@ def _pooled(shape: Sequence[Any], where: Where) -> list[int] | None:
     numbers = [n for d in dims for n in (shape[d], *pads[d])]
     if not dims or not all(isinstance(n, int) for n in numbers) or any(shape[d] < 1 for d in dims):
         return None
-    if any(p < 0 for d in dims for p in pads[d]) or math.prod(window) > _MOST_PLACES:
+    if any(p < 0 for d in dims for p in pads[d]) or is_large(window):
         return None
     return dims
 
@@ -71,28 +72,12 @@ def _lowest(dtype: Any) -> Any:
     return np.array(-np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min, dtype)
 
 
-def _one_by_one(x: Any, primitive: Any, params: dict[str, Any]) -> Any:
-    """Reduces a large window along each dimension in turn: a sum of its sides' lengths instead of their product."""
-    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
-    window, strides, pads = _arguments(params)
-    moving = [d for d in range(x.ndim) if window[d] > 1]
-    if len(moving) < 2 or math.prod(window) <= _MOST_PLACES:
-        return None
-    others = [d for d in range(x.ndim) if d not in moving]
-    if any(strides[d] != 1 or tuple(pads[d]) != (0, 0) or params["base_dilation"][d] != 1 for d in others):
-        return None
-    for d in moving:
-        alone = {name: tuple(n if i == d else 1 for i, n in enumerate(params[name])) for name in names}
-        x = primitive.bind(x, **alone, padding=tuple(tuple(p) if i == d else (0, 0) for i, p in enumerate(pads)))
-    return x
-
-
 def max_on_cpu(x: Any, **params: Any) -> Any:
     """Returns ``reduce_window_max``, or None to leave it alone."""
     where = _arguments(params)
     dims = _pooled(x.shape, where)
     if dims is None or not _plain(params) or min(_counts(x.shape, where, dims)) < 1 or x.dtype == np.bool_:
-        return _one_by_one(x, lax.reduce_window_max_p, params)
+        return one_by_one(x, lax.reduce_window_max_p, params)
     total: Any = None
     for _, part in _parts(x, _lowest(x.dtype), where, dims):
         total = part if total is None else lax.max(total, part)
@@ -108,7 +93,7 @@ def sum_on_cpu(x: Any, **params: Any) -> Any:
         moving = [d for d in range(x.ndim) if window[d] != 1 or strides[d] != 1]
         if moving and all(window[d] == x.shape[d] for d in moving):
             return lax.expand_dims(lax.reduce(x, np.zeros((), x.dtype), lax.add, moving), moving)
-    if (found := _one_by_one(x, lax.reduce_window_sum_p, params)) is not None:
+    if (found := one_by_one(x, lax.reduce_window_sum_p, params)) is not None:
         return found
     if any(n != 1 for n in params.get("window_dilation", ())):
         return None
@@ -147,7 +132,7 @@ def _sum_of_spread(x: Any, where: Where, gaps: Any) -> Any:
     numbers = [n for d in dims for n in (x.shape[d], *pads[d])]
     if not all(isinstance(n, int) for n in numbers) or any(s != 1 for s in strides):
         return None
-    if math.prod(window) > _MOST_PLACES or any(x.shape[d] < 1 for d in dims):
+    if is_large(window) or any(x.shape[d] < 1 for d in dims):
         return None
     sizes = [(x.shape[d] - 1) * gaps[d] + 1 + sum(pads[d]) - window[d] + 1 for d in dims]
     if min(sizes) < 1:
@@ -205,17 +190,38 @@ def _selecting(x: Any, select: Any, params: dict[str, Any]) -> list[int] | None:
     dims = _pooled(x.shape, where)
     if dims is None or select is not lax.ge_p or not _plain(params) or min(_counts(x.shape, where, dims)) < 1:
         return None
-    # Each window must hold something, so that no winner is padding.
+    return dims if _hold_something(x.shape, where, dims) else None
+
+
+def _hold_something(shape: Any, where: Where, dims: Sequence[int]) -> bool:
+    """Whether each window holds something, so that no winner is padding."""
     window, strides, pads = where
-    for d, count in zip(dims, _counts(x.shape, where, dims), strict=True):
+    for d, count in zip(dims, _counts(shape, where, list(dims)), strict=True):
         starts = np.arange(count) * strides[d] - pads[d][0]
-        if ((starts + window[d] <= 0) | (starts >= x.shape[d])).any():
-            return None
-    return dims
+        if ((starts + window[d] <= 0) | (starts >= shape[d])).any():
+            return False
+    return True
+
+
+def _is_large_selection(x: Any, select: Any, params: dict[str, Any]) -> bool:
+    """Whether the winners of large windows can be found one dimension after the other."""
+    where = window, _, pads = _arguments(params)
+    if (
+        select is not lax.ge_p
+        or not _plain(params)
+        or not is_large(window)
+        or any(p < 0 for pair in pads for p in pair)
+    ):
+        return False
+    if not all(isinstance(n, int) for n in x.shape) or not 0 < x.size < np.iinfo(np.int32).max:
+        return False
+    return min(_counts(x.shape, where, list(range(x.ndim)))) > 0 and _hold_something(x.shape, where, range(x.ndim))
 
 
 def winners_on_cpu(tangent: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
     """Returns ``select_and_gather_add`` (the tangent of a maximum over windows), or None to leave it alone."""
+    if _is_large_selection(x, select_prim, params):
+        return spelling_large.chosen(tangent, x, params, _lowest(x.dtype))
     dims = _selecting(x, select_prim, params)
     if dims is None:
         return None
@@ -231,8 +237,12 @@ def winners_on_cpu(tangent: Any, x: Any, *, select_prim: Any, **params: Any) -> 
 
 def won_on_cpu(grad: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
     """Returns ``select_and_scatter_add`` (the gradient of a maximum over windows), or None to leave it alone."""
+    if jnp.issubdtype(grad.dtype, jnp.inexact) and jnp.finfo(grad.dtype).bits < 32:
+        return None
+    if _is_large_selection(x, select_prim, params):
+        return spelling_large.added(grad, x, params, _lowest(x.dtype))
     dims = _selecting(x, select_prim, params)
-    if dims is None or (jnp.issubdtype(grad.dtype, jnp.inexact) and jnp.finfo(grad.dtype).bits < 32):
+    if dims is None:
         return None
     window, strides, pads = where = _arguments(params)
     winner = _winners(x, where, dims)

@@ -76,6 +76,7 @@ POOLS = {
     "gaps": ((2, 7, 7, 3), (1, 2, 2, 1), (1, 3, 3, 1), (0, 0, 1, 0)),
     "volume": ((1, 3, 4, 4, 2), (1, 2, 2, 2, 1), (1, 2, 1, 2, 1), (0, 0, 1, 0, 0)),
     "large": ((1, 11, 10, 2), (1, 9, 8, 1), (1, 2, 1, 1), (0, 4, 3, 0)),
+    "large volume": ((1, 6, 7, 6, 1), (1, 5, 4, 4, 1), (1, 2, 2, 1, 1), (2, 0, 1, 1, 0)),
     "whole": ((2, 5, 5, 3), (1, 5, 5, 1), (1, 1, 1, 1), (0, 0, 0, 0)),
 }
 
@@ -152,7 +153,7 @@ def test_pool(name, fn):
     compare(partial(fn, where=where), partial(spelling_window.call, fn, where=where), np.round(normal(*shape)))
 
 
-@pytest.mark.parametrize("name", ["filter gradient", "groups, many products", "one by one"])
+@pytest.mark.parametrize("name", ["filter gradient", "groups, many products", "one by one", "large"])
 def test_in_64_bit_mode(name):
     """Loops' counters are of another type there."""
     with jax.enable_x64(True):
@@ -167,14 +168,16 @@ def test_in_64_bit_mode(name):
         compare(partial(fn, **more), partial(call, fn, **more), *args, everything=first_order)
 
 
-def test_border_never_wins():
+@pytest.mark.parametrize("side", [2, 9])
+def test_border_never_wins(side):
     """In a window of nothing but minus infinity and border, the gradient goes to the array, not to the border."""
-    where = ((1, 2), (1, 2), ((0, 0), (1, 1)))
-    x = np.full((1, 2), -np.inf, np.float32)
-    gradient = jax.grad(
-        lambda x: jnp.vdot(spelling_window.call(largest, x, where=where), jnp.asarray([[1.0, 2.0]], jnp.float32))
-    )
-    np.testing.assert_array_equal(jax.jit(gradient)(x), [[1, 2]])
+    where = ((side, side), (side, side), ((side - 1, 1), (side - 1, 1)))
+    x = np.full((side, side), -np.inf, np.float32)
+    upstream = np.arange(1, 5, dtype=np.float32).reshape(2, 2)
+    gradient = jax.grad(lambda x: jnp.vdot(spelling_window.call(largest, x, where=where), upstream))
+    expected = np.zeros((side, side))
+    expected[:2, :2] = upstream  # the first places inside
+    np.testing.assert_array_equal(jax.jit(gradient)(x), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
