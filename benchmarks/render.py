@@ -70,9 +70,10 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | groups of channels, and their gradients | a loop over the groups | images; 2^20 products and more, filters always |
 | everything else | JAX's primitive | |
 
-Where transformed tiles exceed 64 MiB, 96 channels and more. Tiles are about as exact as the primitive for values of
-like size (a test holds them against double precision). A value that is not finite, or far larger than its neighbours,
-reaches its whole tile; `jax.default_matmul_precision("highest")` keeps the direct convolution.
+Where transformed tiles exceed 8, 32 or 64 MiB: 48, 64 or 96 channels and more. Tiles are about as exact as the
+primitive for values of like size (a test holds them against double precision). A value that is not finite, or far
+larger than its neighbours, reaches its whole tile; `jax.default_matmul_precision("highest")` keeps the direct
+convolution.
 """
 
 

@@ -15,6 +15,7 @@ keeps the direct convolution.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,12 +29,12 @@ __all__ = ["is_tiled", "tiled"]
 
 _FEWEST_TILES = 96  # with fewer, transforming the weights takes longer than it saves
 _FEWEST_CHANNELS = 32
-_CACHED = 1 << 24  # values of transformed tiles that stay in a cache of some 32 MiB
+# Values of transformed tiles, and how many multiplications each takes part in at least, to pay for its way to memory.
+_PAID = ((1 << 21, 0), (1 << 23, 24), (1 << 24, 32), (math.inf, 48))
 _NEAR = 1 << 22  # transformed values that are stacked: 16 MiB
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 _COLUMNS_FIRST = np.kron(_G, _G).reshape(4, 4, 9).swapaxes(0, 1).reshape(16, 9)  # rows as the products' tiles lie
 _FIRST = (((1,), (0,)), ((), ()))
-_WIDE = 48  # beyond: so many multiplications for a transformed value pay for the way to memory
 
 
 def is_tiled(conv: Conv, batch: Any, channels: Any, outputs: Any) -> bool:
@@ -50,8 +51,8 @@ def is_tiled(conv: Conv, batch: Any, channels: Any, outputs: Any) -> bool:
     if not all(isinstance(n, int) and n >= _FEWEST_CHANNELS for n in (channels, outputs)) or _exact(conv.precision):
         return False
     tiles = (batch if isinstance(batch, int) else 1) * (-(-conv.result[0] // 2)) * (-(-conv.result[1] // 2))
-    cached = 16 * tiles * (channels + outputs) <= _CACHED
-    return tiles >= _FEWEST_TILES and (cached or channels * outputs >= _WIDE * (channels + outputs))
+    needed = next(least for most, least in _PAID if 16 * tiles * (channels + outputs) <= most)
+    return tiles >= _FEWEST_TILES and channels * outputs >= needed * (channels + outputs)
 
 
 def _exact(precision: Any) -> bool:
