@@ -80,7 +80,7 @@ def _child(name: str, size: str, batch: int, mode: str, path: str) -> None:
     import keras
 
     from . import models
-    from .steps import equations, optimizer_step
+    from .steps import equations, kernels, optimizer_step
     from .timing import seconds
 
     model = models.build(keras, name, size)
@@ -107,7 +107,7 @@ def _child(name: str, size: str, batch: int, mode: str, path: str) -> None:
     result = jax.block_until_ready(compiled(*args))
     first = [np.asarray(r).ravel()[:1000].tolist() for r in jax.tree.leaves(result)] if mode == "run" else None
     ready = {"trace": middle - start, "compile": end - middle, "cpu": cpu, "equations": equations(traced.jaxpr)}
-    ready["first"] = first
+    ready |= {"first": first, "kernels": kernels(compiled)}
     print(json.dumps(ready), flush=True)
     for _ in sys.stdin:
         print(json.dumps({"seconds": seconds(lambda: jax.block_until_ready(compiled(*args)))}), flush=True)

@@ -1,7 +1,7 @@
 """The suite products: matrix products of transformers, as XLA's CPU backend and as TensorFlow runs them.
 
 Models made of products cannot be much faster than these; the page shows them where a target is not met. `alone` times
-the products of one model's program without anything between them.
+the products and convolutions of one model's program without anything between them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def records(size: str) -> Iterator[dict[str, Any]]:
 
 def _found(closed: Any, times: int, found: dict[Any, list[Any]]) -> None:
     for eqn in closed.eqns:
-        if eqn.primitive is jax.lax.dot_general_p:
+        if eqn.primitive.name in ("dot_general", "conv_general_dilated"):  # of the second there is ours, too
             key = (*(v.aval for v in eqn.invars), *map(str, eqn.params.items()))
             found.setdefault(key, [eqn, 0])[1] += times
         inner = times * eqn.params.get("length", 1)
@@ -59,10 +59,10 @@ def _found(closed: Any, times: int, found: dict[Any, list[Any]]) -> None:
 
 
 def alone(closed: Any) -> Callable[[], float]:
-    """Returns a function that gives the seconds of a program's matrix products, run one by one on random values.
+    """Returns a function that gives the seconds of a program's matrix products and convolutions, run one by one.
 
     Args:
-      closed: the program, a closed jaxpr; what loops of known length hold counts for each iteration.
+      closed: the program, a closed jaxpr; values are random; what loops of known length hold counts for each iteration.
     """
     found: dict[Any, list[Any]] = {}
     _found(closed.jaxpr, 1, found)

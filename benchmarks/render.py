@@ -28,7 +28,8 @@ beside other work: their seconds say little.{load}
 
 EXPLANATION = """
 What is not met, and why. Transformers and recurrent networks are matrix products, and JAX written by hand makes the
-same ones: the ratio to it is about 1 there. {products}What XLA's products reach is under [Products](#products), what
+same ones: the ratio to it is about 1 there.
+{products}What XLA's products reach is under [Products](#products), what
 our programs compute a second in the last column under [One call](#one-call). A decoding step reads all weights for one
 token, which bounds it rather than what it computes.
 Compiling, in processor time where it was measured so: a convolution as one primitive takes 0.01 to 0.04 s. XLA compiles
@@ -161,6 +162,7 @@ def _models(title: str, records: Sequence[Record]) -> str:
                 *(_ratio(r["ratios"].get(o)) for o in others),
                 *map(_ratio, ready),
                 f"{r['ours']['equations']} / {r['native']['equations']}",
+                f"{r['ours'].get('kernels', '')} / {r['native'].get('kernels', '')}",
                 _rate(r),
             )
         )
@@ -172,6 +174,7 @@ def _models(title: str, records: Sequence[Record]) -> str:
         "trace and compile, to native",
         "to peer",
         "equations, ours / native",
+        "kernels",
         "GFLOP/s",
     )
     return f"## {title}\n\n" + _table(header, rows)
@@ -294,15 +297,18 @@ def _targets(suites: dict[str, list[Record]]) -> str:
 
 
 def _bound(run: Sequence[Record]) -> str:
-    """Says how much of a model's time its matrix products take alone."""
-    shares = [1 / r["ratios"]["products"] for r in run if "products" in r["ratios"]]
-    if not shares:
-        return ""
-    middle, least, most = (f"{100 * of(shares):.0f}" for of in (_median, min, max))
-    return (
-        f"Their products alone, run one by one without anything between them, take\n{middle} % (median, {least} to "
-        f"{most}) of our whole call (the column *to products*).\n"
-    )
+    """Says how much of a model's time its products and convolutions take alone."""
+    text = ""
+    for kind, others in (("Their products", False), ("Convolution networks' convolutions and products", True)):
+        chosen = [r for r in run if ("convolution" in r["groups"]) == others and "products" in r["ratios"]]
+        if chosen:
+            shares = [1 / r["ratios"]["products"] for r in chosen]
+            middle, least, most = (f"{100 * of(shares):.0f}" for of in (_median, min, max))
+            text += (
+                f"{kind} alone, one by one without anything between\nthem, take {middle} % (median, {least} to {most}) "
+            )
+            text += "of our whole call (the column *to products*).\n"
+    return text
 
 
 def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:

@@ -18,7 +18,7 @@ import tf2jax_lite
 
 from . import models, products
 from .native import Native
-from .steps import equations, optimizer_step
+from .steps import equations, kernels, optimizer_step
 from .timing import in_turns, ratios, seconds
 
 
@@ -38,7 +38,8 @@ def _compiled(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, dict[st
     end, cpu = time.perf_counter(), time.process_time() - begun
     times = {"trace": middle - start, "compile": end - middle, "cpu": cpu}
     flops = (compiled.cost_analysis() or {}).get("flops", 0.0)  # counts the body of a loop once
-    return compiled, {**times, "equations": equations(traced.jaxpr), "flops": flops}, traced.jaxpr
+    sizes = {"equations": equations(traced.jaxpr), "kernels": kernels(compiled)}
+    return compiled, {**times, **sizes, "flops": flops}, traced.jaxpr
 
 
 def _jax_run(compiled: Any, args: Sequence[Any]) -> Callable[[], float]:
@@ -133,8 +134,7 @@ def run_model(
             record["peer"] = {"failed": f"{type(error).__name__}: {str(error)[:200]}"}
     native = Native(name, size, batch, [w.numpy() for w in model.weights])
     contestants["native"] = native
-    if "convolution" not in record["groups"]:
-        contestants["products"] = products.alone(jaxpr)
+    contestants["products"] = products.alone(jaxpr)
     record["native"] = native.cost
     ours = [np.ravel(r)[:1000] for r in jax.tree.leaves(compiled(*args))]
     theirs = [t.numpy().ravel()[:1000] for t in tf.nest.flatten(graph(*constants))]
