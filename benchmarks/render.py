@@ -32,9 +32,9 @@ same ones: the ratio to it is about 1 there.
 {products}What XLA's products reach is under [Products](#products), what
 our programs compute a second in the last column under [One call](#one-call). A decoding step reads all weights for one
 token, which bounds it rather than what it computes.
-Compiling, in processor time where it was measured so: a convolution as one primitive takes 0.01 to 0.04 s. XLA compiles
-each loop for some 0.04 to 0.1 s, and tiles are four to seven loops for each distinct shape (layers of one shape share
-them). Networks that are little else than 3x3 convolutions of many shapes therefore compile several times longer.
+{compiling}Where we take longer to compile there are more kernels (the column *kernels*): tiles are four to seven loops
+for each distinct shape (layers of one shape share them), so that networks that are little else than 3x3 convolutions of
+many shapes compile several times longer.
 """
 
 SPELLING = """## Convolutions and pooling on CPU
@@ -292,7 +292,7 @@ def _targets(suites: dict[str, list[Record]]) -> str:
     return (
         "## Targets\n\n"
         + _table(("target", "at most", "measured (of so many)", ""), rows)
-        + EXPLANATION.format(products=_bound(run))
+        + EXPLANATION.format(products=_bound(run), compiling=_compiling(run))
     )
 
 
@@ -309,6 +309,21 @@ def _bound(run: Sequence[Record]) -> str:
             )
             text += "of our whole call (the column *to products*).\n"
     return text
+
+
+def _compiling(run: Sequence[Record]) -> str:
+    """Says what one kernel takes to compile."""
+    costs = {
+        who: [1e3 * r[who]["cpu"] / r[who]["kernels"] for r in run if r[who].get("kernels")]
+        for who in ("ours", "native")
+    }
+    if not all(costs.values()):
+        return ""
+    ours, native = (_median(costs[who]) for who in ("ours", "native"))
+    return (
+        f"Tracing and compiling take {ours:.0f} ms of processor time for each kernel that XLA makes, JAX written by\n"
+        f"hand {native:.0f} (medians). "
+    )
 
 
 def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
