@@ -32,9 +32,9 @@ same ones: the ratio to it is about 1 there.
 {products}What XLA's products reach is under [Products](#products), what
 our programs compute a second in the last column under [One call](#one-call). A decoding step reads all weights for one
 token, which bounds it rather than what it computes.
-{compiling}Where we take longer to compile there are more kernels (the column *kernels*): tiles are four to seven loops
-for each distinct shape (layers of one shape share them), so that networks that are little else than 3x3 convolutions of
-many shapes compile several times longer.
+{slower}{compiling}Where we take longer to compile there are more kernels (the column *kernels*): tiles are four to
+seven loops for each distinct shape (layers of one shape share them), so that networks that are little else than 3x3
+convolutions of many shapes compile several times longer.
 """
 
 SPELLING = """## Convolutions and pooling on CPU
@@ -100,11 +100,12 @@ def _spelling(records: Sequence[Record]) -> str:
             f"{1e3 * r['times']['jax']['median']:.2f}",
             f"{1e3 * r['times']['tf2jax_lite']['median']:.2f}",
             _ratio(r["ratios"]["jax"]),
+            _ratio(r["ratios"].get("tensorflow")),
             _ratio(r["compile"]["tf2jax_lite"] / r["compile"]["jax"]),
         )
         for r in records
     ]
-    header = ("operation, NHWC", "", "JAX, ms", "ours, ms", "ratio", "compile ratio")
+    header = ("operation, NHWC", "", "JAX, ms", "ours, ms", "ratio", "to TensorFlow", "compile ratio")
     return SPELLING + "\n" + _table(header, rows)
 
 
@@ -292,7 +293,9 @@ def _targets(suites: dict[str, list[Record]]) -> str:
     return (
         "## Targets\n\n"
         + _table(("target", "at most", "measured (of so many)", ""), rows)
-        + EXPLANATION.format(products=_bound(run), compiling=_compiling(run))
+        + EXPLANATION.format(
+            products=_bound(run), compiling=_compiling(run), slower=_slower(suites.get("spelling", []))
+        )
     )
 
 
@@ -309,6 +312,15 @@ def _bound(run: Sequence[Record]) -> str:
             )
             text += "of our whole call (the column *to products*).\n"
     return text
+
+
+def _slower(spelling: Sequence[Record]) -> str:
+    """Says which single operations are slower than TensorFlow's."""
+    found = sorted((r["ratios"].get("tensorflow", 0), r["form"]) for r in spelling)[-3:]
+    named = ", ".join(f"{form} ({ratio:.1f})" for ratio, form in reversed(found) if ratio > 1)
+    if not named:
+        return ""
+    return f"TensorFlow's convolutions are oneDNN's; XLA has none as fast for some shapes. Farthest behind:\n{named}.\n"
 
 
 def _compiling(run: Sequence[Record]) -> str:

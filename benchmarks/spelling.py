@@ -61,6 +61,21 @@ class Form:
             return lambda x, w: spelling_conv.call(lax.conv_general_dilated, x, w, **keywords)
         return lambda x, w: lax.conv_general_dilated(x, w, **keywords)
 
+    def tensorflow(self) -> Callable[..., Any] | None:
+        """Returns the operation in TensorFlow, which has no groups of channels on CPU."""
+        import tensorflow as tf
+
+        strides = (1, *(self.stride,) * self.rank, 1)
+        padding = "VALID" if self.stride == self.window or self.kind.startswith("unpadded") else "SAME"
+        if self.kind in ("max", "sum"):
+            pool = tf.nn.max_pool2d if self.kind == "max" else tf.nn.avg_pool2d
+            return lambda x: pool(x, self.window, self.stride, "SAME")
+        if self.kind == "depthwise":
+            return lambda x, w: tf.nn.depthwise_conv2d(x, tf.transpose(w, (0, 1, 3, 2)), strides, padding)
+        if self.groups > 1:
+            return None
+        return lambda x, w: (tf.nn.conv3d if self.rank == 3 else tf.nn.conv2d)(x, w, strides, padding)
+
     def arguments(self) -> tuple[Any, ...]:
         """Returns random operands."""
         rng = np.random.default_rng(0)
@@ -100,6 +115,8 @@ FORMS = (
     Form("convolution", 1, 14, 256, 256, 3),
     Form("convolution", 2, 28, 64, 64, 3, 1, 8),
     Form("convolution", 4, 112, 3, 32, 3, 2),
+    Form("convolution", 8, 128, 64, 32, 3),
+    Form("convolution", 8, 147, 32, 64, 3),
     Form("convolution", 4, 28, 128, 256, 3, 2),
     Form("convolution", 4, 224, 3, 96, 4, 4),
     Form("unpadded convolution", 8, 149, 32, 32, 3),
@@ -131,6 +148,13 @@ def _once(compiled: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], f
     return lambda: seconds(lambda: jax.block_until_ready(compiled(*args)))
 
 
+def _tf_once(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], float]:
+    import tensorflow as tf
+
+    tensors, graph = [tf.constant(np.asarray(a)) for a in args], tf.function(fn)
+    return lambda: seconds(lambda: graph(*tensors).numpy())
+
+
 def records(size: str) -> Iterator[dict[str, Any]]:
     """Yields times of each operation and of its gradient by all operands."""
     for form in FORMS if size == "full" else SMALL:
@@ -141,5 +165,7 @@ def records(size: str) -> Iterator[dict[str, Any]]:
                 compiled = jax.jit(change(form.plain(respelled))).lower(*args).compile()
                 compiling[name] = time.process_time() - start
                 contestants[name] = _once(compiled, args)
+            if what == "forward" and (graph := form.tensorflow()) is not None:
+                contestants["tensorflow"] = _tf_once(graph, args)
             times = in_turns(contestants, rounds=7, budget=1)
             yield {"form": str(form), "what": what, "times": times, "ratios": ratios(times), "compile": compiling}
