@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import keyword
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +16,16 @@ from .config import Config
 from .errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
 
-__all__ = ["OPAQUE", "Bound", "Interface", "OutputRef", "TensorArgument", "map_structure"]
+__all__ = [
+    "OPAQUE",
+    "Bound",
+    "Interface",
+    "OutputRef",
+    "TensorArgument",
+    "keyword_parameters",
+    "map_structure",
+    "parameter_name",
+]
 
 _STATIC_SIZE = 64
 
@@ -31,6 +41,31 @@ class _Opaque:
 
 
 OPAQUE = _Opaque()
+
+
+def parameter_name(text: str) -> str:
+    """Returns a name that Python takes for a parameter: ``text``, if it is one."""
+    name = text if text.isidentifier() else "".join(c if c.isalnum() else "_" for c in text)
+    if not name.isidentifier():
+        name = f"input_{name}"
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def keyword_parameters(names: Iterable[str], kind: Any) -> list[inspect.Parameter]:
+    """Returns parameters for arguments that are given by name; names that Python cannot spell go into a ``**``.
+
+    Args:
+      names: any texts, each once.
+      kind: of the others, such as ``inspect.Parameter.KEYWORD_ONLY``.
+    """
+    names = list(names)
+    parameters = [inspect.Parameter(name, kind) for name in names if parameter_name(name) == name]
+    if len(parameters) < len(names):
+        rest = "kwargs"
+        while rest in names:
+            rest += "_"
+        parameters.append(inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD))
+    return parameters
 
 
 @dataclasses.dataclass(frozen=True)

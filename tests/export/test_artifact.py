@@ -110,6 +110,42 @@ def test_several_functions_share_params(tmp_path):
         tf2jax.load(tmp_path / "out")
 
 
+LONG = "serving_default_of_a_model_with_a_long_name"
+
+
+@pytest.mark.parametrize(
+    "names", [("serve", "Serve"), (f"{LONG}_a", f"{LONG}_b"), ("class", "jnp", "params"), ("1", "!", "?")]
+)
+def test_names_of_functions_that_python_cannot_tell_apart(tmp_path, names):
+    """Names of signatures are any texts; each gets a file and a function of its own."""
+    functions = {
+        name: tf2jax.convert(tf.function(lambda x, i=i: tf.sin(x) + i), tf.TensorSpec([None]))
+        for i, name in enumerate(names)
+    }
+    report = tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"])
+    assert not report.warnings
+    for backend in ("stablehlo", "source"):
+        for i, name in enumerate(names):
+            fn, params = tf2jax.load(tmp_path / "out", name, backend=backend)
+            np.testing.assert_allclose(fn(params, X[0, 0, :, 0])[0], np.sin(X[0, 0, :, 0]) + i, rtol=1e-5)
+
+
+def test_names_of_inputs_that_python_does_not_take(tmp_path):
+    """A SavedModel's inputs have any names: words of Python, those of the source's modules, several of one spelling."""
+    names = ("class", "jnp", "max", "params_", "x-1", "x_1", "X_1", "kwargs", "b", "batch", "batch_size", "def")
+    graph = tf.Graph()
+    with graph.as_default(), tf.compat.v1.Session() as session:
+        inputs = {name: tf.compat.v1.placeholder(tf.float32, [None, None]) for name in names}
+        result = tf.add_n([tf.reduce_mean(tf.maximum(x, 0.0)) * (i + 1.0) for i, x in enumerate(inputs.values())])
+        tf.compat.v1.saved_model.simple_save(session, str(tmp_path / "model"), inputs, {"lambda": result})
+    fn, params = tf2jax.convert_saved_model(tmp_path / "model")
+    tf2jax.export_functions({"serving_default": (fn, params)}, tmp_path / "out", platforms=["cpu"])
+    given = {name: np.full((2, 3), i, np.float32) for i, name in enumerate(names)}
+    expected = sum(i * (i + 1.0) for i in range(len(names)))
+    for call, weights in ((fn, params), *(tf2jax.load(tmp_path / "out", backend=b) for b in ("stablehlo", "source"))):
+        np.testing.assert_allclose(call(weights, **given)[0]["lambda"], expected, rtol=1e-6)
+
+
 def test_same_input_same_bytes(digits, tmp_path):
     fn, params, path = digits
     tf2jax.export_functions({"serving_default": (fn, params)}, tmp_path / "again", platforms=["cpu"])

@@ -10,9 +10,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
 
 import tf2jax_lite as tf2jax
 from tests.models import builders
+from tests.reliability.strange_protos import FLOAT, X, const, node
 from tf2jax_lite.export import artifact, source, staging
 from tf2jax_lite.export.source import layout, literals, names
 
@@ -106,7 +108,7 @@ MODELS = {
 def written(fn, params):
     converted = artifact.converted_function(fn)
     staged = staging.stage_symbolic(converted, None, params)
-    return source.write_module([artifact.entry("model", converted, staged)], ["A model."])
+    return source.write_module([artifact.entry("model", converted, staged, "model")], ["A model."])
 
 
 def imported(text, path):
@@ -265,3 +267,29 @@ def test_source_written_with_64_bits(name, tmp_path):
         text, constants = written(fn, params)
         results, _ = imported(text, tmp_path / "model.py").model({**params, **constants}, *args)
         np.testing.assert_allclose(results, fn(params, *args)[0], rtol=2e-5, atol=2e-5)
+
+
+STRANGE = ('"', '"' * 3, "'" * 3, "a\nb", "a\0b", "a\\", '\\"', "\u2028", "{x}", "a\rb", "#\n")
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_names_are_text_and_nothing_else(name, tmp_path):
+    """Scopes, variables, results and titles come out of a stranger's model: none of them becomes code."""
+    attack = f"{name}touched(1)#{name}{chr(34) * 3}\n    touched(1)\n    {chr(34) * 3}{name}"
+    nodes = [
+        X,
+        const(f"w{attack}", np.float32([1, 2])),
+        node(f"{attack}/a", "Tanh", "x", T=FLOAT),
+        node(f"{attack}/b", "AddV2", f"{attack}/a", f"w{attack}", T=FLOAT),
+        node("c/d", "Exp", f"{attack}/b", T=FLOAT),
+        node(f"y{attack}", "AddV2", "c/d", f"{attack}/a", T=FLOAT),
+    ]
+    graph = graph_pb2.GraphDef(node=nodes, versions={"producer": 1882})
+    fn, params = tf2jax.convert_graph_def(graph.SerializeToString(), ["x"], [f"y{attack}"])
+    converted = artifact.converted_function(fn)
+    staged = staging.stage_symbolic(converted, None, params)
+    text, _ = source.write_module([artifact.entry(attack, converted, staged, "model")], [attack, attack])
+    assert "TensorFlow scope" in text
+    x = np.float32([0.5, 1])
+    actual, _ = imported(text, tmp_path / "model.py").model(params, x)
+    np.testing.assert_allclose(actual[0], fn(params, x)[0][0], rtol=1e-6)

@@ -90,6 +90,20 @@ def test_arrays_that_do_not_fit(tmp_path):
         tf2jax_lite.convert_saved_model(small)
 
 
+def joined(times):
+    text = tf.constant("x" * 64)
+    for _ in range(times):
+        text = tf.raw_ops.Add(x=text, y=text)
+    tf.debugging.assert_equal(tf.equal(text, ""), False)
+
+
+def test_strings_that_double(tmp_path):
+    """Functions that save join keys of the checkpoint with names (Keras's TextVectorization)."""
+    with pytest.raises(LimitError, match="Add"):
+        tf2jax_lite.convert_saved_model(save(tmp_path / "model", lambda: joined(40)))
+    assert tf2jax_lite.convert_saved_model(save(tmp_path / "small", lambda: joined(3))) is not None
+
+
 def test_shapes_that_a_file_claims_are_not_believed(tmp_path):
     """A size that is an argument is whatever the caller says, not what the function's attributes claim."""
 

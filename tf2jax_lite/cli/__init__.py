@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -16,26 +17,30 @@ def main() -> None:
     import typer
 
     from tf2jax_lite.errors import Tf2JaxError
+    from tf2jax_lite.units import printable
 
     from .app import app
+
+    keep = "\n\t"
+
+    def refuse(text: object) -> NoReturn:
+        typer.secho(f"Error: {printable(text, keep)}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
 
     try:
         app()
     except Tf2JaxError as error:
-        typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        refuse(error)
     except (RecursionError, MemoryError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else "takes more memory than there is"
-        typer.secho(f"Error: what was given is {what} ({str(error)[:200]})", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        refuse(f"what was given is {what} ({str(error)[:200]})")
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:
         if type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError"):
             raise
         first = next(iter(str(error).strip().splitlines()), "")  # XLA's: too much memory, an op that it does not know
-        typer.secho(f"Error: XLA cannot compile or run this: {first[:300]}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        refuse(f"XLA cannot compile or run this: {first[:300]}")
     except BrokenPipeError:
         # The reader (head, less) has gone: that is no error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

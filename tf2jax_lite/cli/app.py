@@ -23,6 +23,7 @@ from .shared import (
     print_json,
     shape_text,
     size_text,
+    styled,
 )
 
 __all__ = ["app"]
@@ -49,7 +50,7 @@ def inspect(
     if as_json:
         print_json(found.as_json())
         return
-    console.print(f"[bold]{found.path}[/bold]")
+    console.print(styled((found.path, "bold")), highlight=False)
     tags = f"; tags {found.tags}" if found.tags else ""
     console.print(f"{found.kind}, TensorFlow {found.tensorflow_version or 'unknown'}{tags}")
     for signature in found.signatures:
@@ -65,7 +66,7 @@ def inspect(
         )
         console.print(f"ops: {histogram}", highlight=False)
         for op, nodes in signature.unsupported.items():
-            console.print(f"[red]unsupported[/red] {op}: {', '.join(nodes)}", highlight=False)
+            console.print(styled(("unsupported", "red"), f" {op}: {', '.join(nodes)}"), highlight=False)
     if not found.signatures:
         console.print("no signatures")
     what = "weights" if found.kind == "frozen GraphDef" else "variables"
@@ -76,8 +77,8 @@ def inspect(
         table.add_row(variable.name, variable.dtype, shape_text(variable.shape))
     if found.variables:
         console.print(table)
-    verdict = "[green]every op is supported[/green]" if found.supported else "[red]some ops are not supported[/red]"
-    console.print(verdict)
+    verdict = ("every op is supported", "green") if found.supported else ("some ops are not supported", "red")
+    console.print(styled(verdict))
 
 
 @app.command()
@@ -99,7 +100,7 @@ def ops(
         if missing and entry.status == "supported":
             continue
         colour = {"supported": "green", "refused": "yellow"}.get(entry.status, "red")
-        table.add_row(entry.name, f"[{colour}]{entry.status}[/{colour}]", entry.detail)
+        table.add_row(entry.name, styled((entry.status, colour)), entry.detail)
     console.print(table)
     console.print(found.summary())
 

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from tf2jax_lite.units import printable
+
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
     Json,
@@ -28,6 +30,7 @@ from .shared import (
     print_json,
     shape_text,
     size_text,
+    styled,
 )
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
@@ -39,7 +42,11 @@ def _steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]
     seconds: dict[str, float] = {}
     open_step: list[Any] = []
     progress = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, disable=not show
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not show,
     )
 
     def close() -> None:
@@ -50,7 +57,7 @@ def _steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]
 
     def begin(name: str) -> None:
         close()
-        open_step.append((name, progress.add_task(name, total=None), time.perf_counter()))
+        open_step.append((name, progress.add_task(printable(name), total=None), time.perf_counter()))
 
     with progress:
         yield begin, seconds
@@ -163,13 +170,13 @@ def convert(
             }
         )
     elif not quiet:
-        console.print(f"[bold]{out}[/bold]: {', '.join(report.signatures)}; {report.parameters:,} parameters")
+        console.print(styled((out, "bold"), f": {', '.join(report.signatures)}; {report.parameters:,} parameters"))
         for name, size in report.files.items():
             console.print(f"  {name}  {size_text(size)}", highlight=False)
         for name, cut in cuts.items():
             _print_cut(name, cut)
         for warning in report.warnings:
-            console.print(f"[yellow]warning[/yellow] {warning}", highlight=False)
+            console.print(styled(("warning", "yellow"), f" {warning}"), highlight=False)
 
 
 def _cut(host: Any) -> dict[str, Any]:
@@ -193,7 +200,7 @@ def _cut(host: Any) -> dict[str, Any]:
 
 def _print_cut(name: str, cut: dict[str, Any]) -> None:
     def line(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(text, highlight=False, soft_wrap=True)
 
     if not cut["host_nodes"]:
         line(f"{name}: nothing stays in TensorFlow")

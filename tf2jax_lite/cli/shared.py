@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
-from tf2jax_lite.units import size_text
+from tf2jax_lite.units import printable, size_text
 
 __all__ = [
     "Json",
@@ -26,6 +27,7 @@ __all__ = [
     "print_json",
     "shape_text",
     "size_text",
+    "styled",
 ]
 
 app = typer.Typer(
@@ -35,7 +37,30 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
+
+
+class _Console(Console):
+    """Shows what it is given and nothing else: a name from a stranger's model is no markup and no terminal code."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+console = _Console()
+
+
+def styled(*parts: str | tuple[object, str]) -> Text:
+    """Returns a line for the console.
+
+    Args:
+      *parts: texts, or texts with a style such as ``"bold"``.
+    """
+    plain = [(part, "") if isinstance(part, str) else part for part in parts]
+    return Text.assemble(*((printable(text), style) for text, style in plain))
+
 
 SplitHost = Annotated[
     bool,

@@ -12,9 +12,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.units import printable
 
 from .quiet import import_tensorflow, quiet_stderr
-from .shared import Json, MaxInputBytes, Tag, app, console, limits, print_json
+from .shared import Json, MaxInputBytes, Tag, app, console, limits, print_json, styled
 
 Artefact = Annotated[Path, typer.Argument(metavar="ARTEFACT", help="What convert has made (--train: with Dropout).")]
 Out = Annotated[Path, typer.Option("--out", help="The directory to make.")]
@@ -46,11 +47,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors."
 def _progress(unit: str, total: int, show: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Yields what takes each record of the history: a bar, with the latest numbers."""
     columns = (
-        TextColumn(unit),
+        TextColumn(unit, markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=console, disable=not show) as progress:
         task = progress.add_task("", total=total)
@@ -62,7 +63,7 @@ def _numbers(record: dict[str, Any]) -> str:
     shown = []
     for name, value in record.items():
         if name.rsplit("/", 1)[-1] in ("loss", "accuracy", "mae") and isinstance(value, float):
-            shown.append(f"{name} {value:.4f}")
+            shown.append(f"{printable(name)} {value:.4f}")
     return "  ".join(shown)
 
 
@@ -94,7 +95,8 @@ def _finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
         )
     elif not quiet:
         kind = "logits" if report.from_logits else "probabilities"
-        console.print(f"[bold]{out}[/bold]: trained {report.signatures[0]}; predictions are taken for {kind}")
+        text = f": trained {report.signatures[0]}; predictions are taken for {kind}"
+        console.print(styled((out, "bold"), text), highlight=False)
         for name, record in (("before", history.records[0]), ("after", history.records[-1])):
             if _numbers(record):
                 console.print(f"  {name:6} {_numbers(record)}", highlight=False)
@@ -321,4 +323,5 @@ def export_tf(
     if as_json:
         print_json({"path": report.path, "model": report.model, "changed": report.changed, "kept": report.kept})
     elif not quiet:
-        console.print(f"[bold]{out}[/bold]: {report.model} with {len(report.changed)} of its variables changed")
+        text = f": {report.model} with {len(report.changed)} of its variables changed"
+        console.print(styled((out, "bold"), text), highlight=False)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from .quiet import import_tensorflow, quiet_stderr
@@ -23,6 +22,7 @@ from .shared import (
     limits,
     print_json,
     shape_text,
+    styled,
 )
 
 __all__: list[str] = []
@@ -104,7 +104,7 @@ def verify(
             backends=("stablehlo", "source") if source else ("stablehlo",),
             split_host=split_host,
             ends=(graph_inputs, graph_outputs),
-            progress=status.update,
+            progress=lambda text: status.update(styled(text)),
         )
     if as_json:
         print_json(result.as_json())
@@ -122,14 +122,16 @@ def _print(result: Any) -> None:
             console.print(_table(signature))
     for signature in result.signatures:
         if signature.error:
-            console.print(f"[red]signature {signature.signature}[/red]: ", end="")
-            console.print(signature.error, highlight=False, markup=False)
+            first, *rest = signature.error.splitlines() or [""]
+            console.print(styled((f"signature {signature.signature}", "red"), f": {first}"), highlight=False)
+            for line in rest:
+                console.print(line, highlight=False)
         for note in signature.notes:
-            console.print(f"{signature.signature}: {note}", highlight=False, markup=False)
+            console.print(f"{signature.signature}: {note}", highlight=False)
         if signature.bisection is not None:
             _print_bisection(signature.signature, signature.bisection)
     if result.repro:
-        console.print(f"reproduction: python {result.repro}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"reproduction: python {result.repro}", highlight=False, soft_wrap=True)
 
 
 def _table(signature: Any) -> Table:
@@ -145,25 +147,26 @@ def _table(signature: Any) -> Table:
             together.setdefault((output.kind, against), []).append(output)
             continue
         prefix = "" if output.kind == "result" else f"{output.kind} "
-        verdict = "[green]agrees[/green]" if output.ok else f"[red]differs[/red] {escape(output.problem)}"
+        verdict = ("agrees", "green") if output.ok else ("differs", "red")
+        problem = "" if output.ok else f" {output.problem}"
         table.add_row(
-            escape(f"{prefix}{output.name}{against}"),
-            escape(f"{output.dtype}{shape_text(list(output.shape))}"),
+            f"{prefix}{output.name}{against}",
+            f"{output.dtype}{shape_text(list(output.shape))}",
             f"{output.max_abs_error:.3g}",
             f"{output.max_rel_error:.3g}",
             "" if output.max_ulp is None else str(output.max_ulp),
-            f"{verdict} {output.note}".strip(),
+            styled(verdict, problem, f" {output.note}".rstrip()),
         )
     for (kind, against), outputs in together.items():
         worst = [max(o.max_abs_error for o in outputs), max(o.max_rel_error for o in outputs)]
         label = f"{len(outputs)} {kind}{'s' if len(outputs) > 1 else ''}{against}"
-        table.add_row(label, "", *(f"{w:.3g}" for w in worst), "", "[green]agrees[/green]")
+        table.add_row(label, "", *(f"{w:.3g}" for w in worst), "", styled(("agrees", "green")))
     return table
 
 
 def _print_bisection(name: str, found: Any) -> None:
     def line(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(text, highlight=False, soft_wrap=True)
 
     line(f"{name}: {found.summary} ({found.inputs})")
     for suspect in found.suspects:

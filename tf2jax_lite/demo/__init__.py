@@ -68,7 +68,7 @@ def run_demo(console: Any, steps: int = 300) -> dict[str, float]:
         f"largest difference of a logit: {difference:.2g}"
     )
     before = float(np.mean(np.argmax(logits, -1) == test_y))
-    console.print(f"accuracy before fine-tuning (the model saw 200 images): [bold]{before:.1%}[/bold]")
+    console.print(f"accuracy before fine-tuning (the model saw 200 images): [bold]{before:.1%}[/bold]", markup=True)
 
     optimizer = optax.adam(1e-3)
 
@@ -100,7 +100,8 @@ def run_demo(console: Any, steps: int = 300) -> dict[str, float]:
             progress.update(task, advance=1, loss=f"{float(loss):.3f}")
     logits = np.asarray(predict(tf2jax.merge_params(trainable, other), test_x))
     after = float(np.mean(np.argmax(logits, -1) == test_y))
-    console.print(f"accuracy after {steps} steps of optax.adam in JAX:            [bold green]{after:.1%}[/bold green]")
+    text = f"accuracy after {steps} steps of optax.adam in JAX:            [bold green]{after:.1%}[/bold green]"
+    console.print(text, markup=True)
     curve = run_federated(console, predict, params, (train_x, train_y), (test_x, test_y))
     return {
         "before": before,

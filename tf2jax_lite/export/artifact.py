@@ -94,15 +94,17 @@ def export_functions(
     warnings: list[str] = []
     with new_directory(Path(path), overwrite=overwrite) as folder:
         entries, signatures = [], {}
+        spelled = source.Names()
         for name, (fn, _) in functions.items():
             progress(f"trace {name}")
             converted = converted_function(fn)
             staged = stage_symbolic(converted, shapes, params, dtype)
-            entries.append(entry(name, converted, staged))
+            function = spelled.new(name, "model")
+            entries.append(entry(name, converted, staged, function))
             signatures[name] = _signature(converted, staged)
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
-                file = "model.stablehlo" if len(functions) == 1 else f"model.{source.identifier(name)}.stablehlo"
+                file = "model.stablehlo" if len(functions) == 1 else f"model.{function}.stablehlo"
                 try:
                     module, problem = serialize(staged, params, platforms)
                     (folder / file).write_bytes(module)
@@ -113,7 +115,7 @@ def export_functions(
                 except ExportError as error:
                     warnings.append(f"{name}: {error}")
         progress("write source")
-        text, constants = _source(entries, title, signatures, warnings)
+        text, constants = _source(dict(zip(signatures, entries, strict=True)), title, signatures, warnings)
         if text is not None:
             (folder / "model.py").write_text(text, encoding="utf-8")
         arrays = {**params, **constants}
@@ -186,19 +188,18 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
     return np.asarray(value).astype(dtype) if floating else value
 
 
-def entry(name: str, converted: ConvertedFunction, staged: Staged) -> source.Entry:
-    """Returns a traced function as an entry of a source module, with the arguments that the original takes."""
+def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str) -> source.Entry:
+    """Returns a traced function as an entry of a source module, with the arguments that the original takes.
+
+    Args:
+      name: TensorFlow's name for it.
+      converted: the function.
+      staged: what tracing it gave.
+      function: its name in the source.
+    """
     interface = converted.interface
-    used: set[str] = set()
-    inputs = []
-    for spec in staged.inputs:
-        base = source.identifier(spec.name, "x")
-        new, count = base, 0
-        while new in used or new in ("params", "rng"):
-            count += 1
-            new = f"{base}_{count}"
-        used.add(new)
-        inputs.append(new)
+    spelled = source.Names()
+    inputs = [spelled.new(spec.name, "x") for spec in staged.inputs]
     arguments: dict[str, Any] = {}
     parameters = list(interface.signature.parameters)
     named = [(parameters[i] if i < len(parameters) else f"args_{i}", a) for i, a in enumerate(interface.args)]
@@ -209,12 +210,11 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged) -> source.Ent
             arguments[inputs[structure.index]] = source.Ref(structure.index)
         else:
             refs = map_structure(lambda x: source.Ref(x.index) if isinstance(x, TensorArgument) else x, structure)
-            base = source.identifier(argument, "inputs")
-            arguments[base if base not in used else f"{base}_structure"] = refs
+            arguments[spelled.new(argument, "inputs")] = refs
     results = len(staged.results)
     block = source.from_jaxpr(staged.jaxpr)
     return source.Entry(
-        name=name,
+        name=function,
         block=block,
         variables=[str(v) for v in staged.variables],
         inputs=inputs,
@@ -260,11 +260,11 @@ def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
 
 
 def _source(
-    entries: Sequence[source.Entry], title: str, signatures: dict[str, Any], warnings: list[str]
+    entries: Mapping[str, source.Entry], title: str, signatures: dict[str, Any], warnings: list[str]
 ) -> tuple[str | None, dict[str, Any]]:
     try:
         text, constants = source.write_module(
-            entries,
+            list(entries.values()),
             [
                 title or "A model converted from TensorFlow.",
                 "",
@@ -274,7 +274,7 @@ def _source(
     except ExportError as error:
         warnings.append(f"no source: {error}")
         return None, {}
-    for entry in entries:
+    for name, entry in entries.items():
         arguments = [structures.encode(a) for a in entry.arguments.values()]
-        signatures[entry.name]["function"] = {"name": source.identifier(entry.name), "arguments": arguments}
+        signatures[name]["function"] = {"name": entry.name, "arguments": arguments}
     return text, constants

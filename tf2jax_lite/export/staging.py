@@ -127,7 +127,7 @@ class _Dimensions:
     def __init__(self, taken: set[str], one_batch: bool):
         self._taken = taken
         self._one_batch = one_batch
-        self._batch = next(name for name in ("b", "batch", "batch_size") if name not in taken)
+        self._batch = next((name for name in ("b", "batch", "batch_size") if name not in taken), "")
         self._count = 0
         self._given: set[str] = set()
 
@@ -136,8 +136,12 @@ class _Dimensions:
         if size is not None:
             return size
         if axis == 0 and (self._one_batch or self._batch not in self._given):
+            self._batch = self._batch or self._numbered()
             self._given.add(self._batch)
             return self._batch
+        return self._numbered()
+
+    def _numbered(self) -> str:
         while True:
             self._count += 1
             name = f"d{self._count}"

@@ -54,6 +54,9 @@ _QUICK = """
 _SIZED = frozenset(_QUICK.split())
 """Ops whose results are as large as their shape says: it has to be known before they run."""
 
+_LONGEST_KEY = 1 << 16
+"""Functions that save and restore are given keys of the checkpoint, which are paths of attributes' names."""
+
 _CALLED = ("_create_resource", "_initialize", "_destroy_resource")
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "table_initializer")
 _LOCAL_VARIABLES = "local_variables"
@@ -158,24 +161,58 @@ def _refuse_large(meta_graph: Any, main: list[Any], names: list[str], where: str
         return
     total = 0
     for name, scratch in _scratch_graphs(meta_graph, main, names, where):
+        strings: dict[Any, int | None] = {}
         for operation in scratch.get_operations():
             if operation.type not in _SIZED or is_trusted(operation.type):
                 continue
             for result in operation.outputs:
-                count = result.shape.num_elements()
-                if count is None or result.dtype == tf.string:
+                count, size = result.shape.num_elements(), result.dtype.size
+                if result.dtype == tf.string:
+                    size = _longest_string(result, strings)
+                if count is None or size is None:
                     raise UntrustedError(
                         f"{where}: TensorFlow would run {operation.type} (node {operation.name!r} in {name!r}) while "
                         "it loads the model, and how much memory that takes is not known before. If you trust the "
                         f'model, allow it by name: override_config("trusted", "{operation.type}"), or --trust.'
                     )
-                total += count * result.dtype.size
+                total += count * size
                 if total > current_config().max_constant_bytes:
                     raise LimitError(
                         f"{where}: what TensorFlow would compute while it loads the model, up to {operation.name!r} in "
                         f"{name!r}, takes {total} bytes; max_constant_bytes allows "
                         f"{current_config().max_constant_bytes}. Raise it if you trust the model."
                     )
+
+
+def _longest_string(result: Any, known: dict[Any, int | None]) -> int | None:
+    """Returns how many bytes the strings of a tensor have at most, None if that is not known before they are made.
+
+    Args:
+      result: the tensor.
+      known: what is known of other tensors of its graph; it grows.
+    """
+    pending = [result]
+    while pending:
+        tensor = pending[-1]
+        operation = tensor.op
+        inputs = [x for x in operation.inputs if x.dtype == tf.string]
+        joins = operation.type in _SIZED or operation.type == "Identity"
+        missing = [x for x in inputs if x.ref() not in known] if joins else []
+        if missing:
+            pending += missing
+            continue
+        pending.pop()
+        if operation.type == "Const":
+            known[tensor.ref()] = max(map(len, operation.get_attr("value").string_val), default=0)
+        elif operation.type == "Placeholder":
+            known[tensor.ref()] = _LONGEST_KEY
+        elif joins:
+            sizes = [known[x.ref()] for x in inputs]
+            most = sum if operation.type in ("Add", "AddV2") else max
+            known[tensor.ref()] = None if None in sizes else min(most([size or 0 for size in sizes] or [0]), 1 << 62)
+        else:
+            known[tensor.ref()] = None
+    return known[result.ref()]
 
 
 def _scratch_graphs(meta_graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.config import get_config
 from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.params import Variable
-from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument
+from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument, keyword_parameters, parameter_name
 
 from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
@@ -225,17 +225,10 @@ def _own_signature(concrete: Any) -> inspect.Signature:
     positional = [n for n in names if n not in kwargs][: len(args)]
     positional += [f"arg{i}" for i in range(len(positional), len(args))]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters += [inspect.Parameter(_identifier(n), kind) for n in positional]
+    parameters += [inspect.Parameter(parameter_name(n), kind) for n in positional]
     # A SavedModel signature takes keywords only; giving them in order is unambiguous, so that is taken too.
     keyword_kind = kind if not args else inspect.Parameter.KEYWORD_ONLY
-    parameters += [inspect.Parameter(n, keyword_kind) for n in kwargs if n.isidentifier()]
-    if any(not n.isidentifier() for n in kwargs):
-        parameters.append(inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD))
-    return inspect.Signature(parameters)
-
-
-def _identifier(name: str) -> str:
-    return name if name.isidentifier() else "".join(c if c.isalnum() else "_" for c in name)
+    return inspect.Signature([*parameters, *keyword_parameters(kwargs, keyword_kind)])
 
 
 def _captures(

@@ -20,7 +20,7 @@ from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.limits import read_bytes
 from tf2jax_lite.params import Variable
 from tf2jax_lite.passes.prune import live_nodes
-from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
+from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, parameter_name
 
 from . import graph_def, op_defs, tf1
 from .concrete import Loaded
@@ -101,8 +101,7 @@ def load_frozen(
     )
     parameters: list[inspect.Parameter] = []
     for arg in args:
-        base = "".join(c if c.isalnum() else "_" for c in arg.name)
-        name = base if base.isidentifier() else f"input_{base}"
+        name = parameter_name(arg.name)
         while any(p.name == name for p in parameters):
             name += "_"
         parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))

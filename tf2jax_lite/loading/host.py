@@ -17,7 +17,7 @@ from tf2jax_lite.errors import InputError, UnsupportedError
 from tf2jax_lite.passes.control_flow_v1 import functionalize
 from tf2jax_lite.passes.inline import Inlined, inline_calls
 from tf2jax_lite.passes.split_host import HostCut, split_host
-from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
+from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, parameter_name
 
 from .concrete import Loaded, load_concrete
 from .unsafe import refuse_unsafe_ops, unsafe_reason
@@ -213,8 +213,7 @@ def _dtype(arg: ir.Argument) -> np.dtype:
 
 
 def _identifier(text: str, taken: set[str]) -> str:
-    base = "".join(c if c.isalnum() else "_" for c in text).strip("_") or "tensor"
-    base = base if base.isidentifier() else f"input_{base}"
+    base = parameter_name("".join(c if c.isalnum() else "_" for c in text).strip("_") or "tensor")
     name, number = base, 1
     while name in taken or name in ("params", "rng"):
         name = f"{base}_{number}"

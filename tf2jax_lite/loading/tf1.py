@@ -22,7 +22,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError, UnsupportedError
 from tf2jax_lite.limits import read_bytes
 from tf2jax_lite.params import Variable
-from tf2jax_lite.signature import Interface, OutputRef, TensorArgument
+from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, keyword_parameters
 
 from . import attributes, dtypes, graph_def
 from .checkpoints import Checkpoint, restored_from
@@ -241,11 +241,7 @@ def _tensor_name(text: str) -> tuple[str, int]:
 
 
 def _signature(kwargs: Mapping[str, Any]) -> inspect.Signature:
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(key, kind) for key in kwargs if key.isidentifier()]
-    if len(parameters) < len(kwargs):
-        parameters.append(inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD))
-    return inspect.Signature(parameters)
+    return inspect.Signature(keyword_parameters(kwargs, inspect.Parameter.POSITIONAL_OR_KEYWORD))
 
 
 def _spec(key: str, info: Any) -> Any:

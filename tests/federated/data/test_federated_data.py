@@ -389,6 +389,34 @@ def test_other_tables_and_views(tmp_path):
         data.SQLiteFederatedData(tmp_path / "f")
 
 
+def test_a_virtual_table_is_no_table(tmp_path):
+    """Its rows come from a view here, which never ends. Not every SQLite has the module; the file says so anyway."""
+    virtual = "CREATE VIRTUAL TABLE clients USING fts5(client_id, num_examples, crc32, examples, content='endless')"
+    with sqlite3.connect(tmp_path / "f") as connection:
+        connection.execute(
+            "CREATE VIEW endless AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+            "SELECT i AS rowid, i AS client_id, 1 AS num_examples, 0 AS crc32, x'00' AS examples FROM n"
+        )
+        connection.execute("CREATE TABLE format (name)")
+        connection.execute("INSERT INTO format VALUES ('tf2jax_lite federated data 1')")
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute("INSERT INTO sqlite_master VALUES ('table', 'clients', 'clients', 0, ?)", (virtual,))
+    connection.close()
+    with pytest.raises(DataError, match="no table 'clients'"):
+        data.SQLiteFederatedData(tmp_path / "f")
+
+
+def test_reading_writes_nothing_beside_the_file(tmp_path):
+    with sqlite3.connect(tmp_path / "f") as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE clients (client_id, num_examples, crc32, examples)")
+        connection.execute("CREATE TABLE format (name)")
+    connection.close()
+    with pytest.raises(DataError):
+        data.SQLiteFederatedData(tmp_path / "f")
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
 def test_npz_runs_no_pickles_and_believes_no_sizes(tmp_path):
     np.savez(tmp_path / "pickle.npz", x=np.array([{}], object), allow_pickle=True)
     np.savez_compressed(tmp_path / "zeros.npz", x=np.zeros(1 << 20, np.uint8))

@@ -2,6 +2,6 @@
 
 from .blocks import Block, from_jaxpr
 from .module import Entry, Ref, write_module
-from .names import identifier
+from .names import Names, identifier
 
-__all__ = ["Block", "Entry", "Ref", "from_jaxpr", "identifier", "write_module"]
+__all__ = ["Block", "Entry", "Names", "Ref", "from_jaxpr", "identifier", "write_module"]

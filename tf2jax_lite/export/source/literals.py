@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite.errors import ExportError
+from tf2jax_lite.units import printable
 
 __all__ = [
     "array",
@@ -160,7 +161,7 @@ def value(item: Any) -> str:
     if item is None or isinstance(item, (bool, int, float)):
         return repr(item)
     if isinstance(item, str):
-        return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return '"' + printable(item.replace("\\", "\\\\").replace('"', '\\"')) + '"'
     if isinstance(item, enum.Enum):
         return f"lax.{type(item).__name__}.{item.name}"
     if isinstance(item, (tuple, list)):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tf2jax_lite.errors import ExportError
+from tf2jax_lite.units import printable
 
 from . import literals
 from .blocks import Block, Constant, Equation, Literal, Value
@@ -33,7 +34,7 @@ class Entry:
     """One public function of the module.
 
     Attributes:
-      name: its name in the source.
+      name: its name in the source, which no other entry has.
       block: what it computes. Its arguments are the variables, the inputs, and the key, in this order.
       variables: names of the variables that it takes.
       inputs: names of its arrays, in the block's order.
@@ -97,7 +98,7 @@ class _Module:
             )
             if name in used
         ]
-        public = [identifier(e.name) for e in self.entries]
+        public = [e.name for e in self.entries]
         names = f"__all__ = [{', '.join(literals.value(n) for n in public)}]"
         if len(names) > 88:
             names = "\n".join(["__all__ = [", *(f"    {literals.value(n)}," for n in public), "]"])
@@ -134,7 +135,7 @@ class _Module:
     def _entry(self, entry: Entry) -> None:
         _name_constants(entry.block)
         dims = _dimensions(entry)
-        names = Names(taken={*dims, *entry.inputs, *entry.arguments, *(identifier(e.name) for e in self.entries)})
+        names = Names(taken={*dims, *entry.inputs, *entry.arguments, *(e.name for e in self.entries)})
         lines: list[str] = []
         main = FunctionWriter(names, self, lines)
         count = len(entry.variables)
@@ -179,7 +180,7 @@ class _Module:
         ]
         doc = list(entry.doc)
         text = _docstring(doc, 4) if doc else []
-        self.chunks.append([*define(identifier(entry.name), args, 0), *text, *unpacked, *before, *lines])
+        self.chunks.append([*define(entry.name, args, 0), *text, *unpacked, *before, *lines])
 
     def _scope(
         self,
@@ -224,8 +225,8 @@ class _Module:
         if name is None:
             name = f"_{self.functions.new(scope, 'scope')}"
             self._seen[body] = name
-            doc = f'    """TensorFlow scope {scope}."""'
-            self.chunks.append([*define(name, names, 0), doc, *inner.lines])
+            doc = _docstring([f"TensorFlow scope {scope}."], 4)
+            self.chunks.append([*define(name, names, 0), *doc, *inner.lines])
         targets = [main.names.new(v.hint) for v in outputs]
         for value, target in zip(outputs, targets, strict=True):
             main.bind(value, target)
@@ -340,8 +341,10 @@ def _roots(dims: Mapping[str, str]) -> set[str]:
 
 def _docstring(lines: Sequence[str], indent: int) -> list[str]:
     pad, mark = " " * indent, '"' * 3
-    safe = [line.replace("\\", "\\\\").replace(mark, "'" * 3) for line in lines]
+    safe = [printable(line.replace("\\", "\\\\").replace(mark, "'" * 3)) for line in lines]
     if len(safe) == 1:
+        if safe[0].endswith('"'):
+            safe[0] = safe[0][:-1] + '\\"'
         return [f"{pad}{mark}{safe[0]}{mark}"]
     return [f"{pad}{mark}{safe[0]}", *(f"{pad}{line}" if line else "" for line in safe[1:]), f"{pad}{mark}"]
 

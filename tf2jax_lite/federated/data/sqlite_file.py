@@ -30,11 +30,12 @@ class SQLiteFile:
         self._local = threading.local()
         if not self.path.is_file():
             raise DataError(f"{self.path}: there is no such file")
-        kinds = dict(self.rows("SELECT name, type FROM sqlite_master"))
+        schema = list(self.rows("SELECT name, type, rootpage FROM sqlite_master"))
+        stored = {name for name, kind, page in schema if kind == "table" and page}
         for table, columns in tables.items():
-            # A view could hide anything behind the table's name.
-            if kinds.get(table) != "table":
-                raise DataError(f"{self.path} has no table {table!r}; it has {sorted(map(str, kinds))}")
+            # A view, or a virtual table (which has no pages), could hide anything behind the table's name.
+            if table not in stored:
+                raise DataError(f"{self.path} has no table {table!r}; it has {sorted(str(row[0]) for row in schema)}")
             there = {row[1] for row in self.rows(f"PRAGMA table_info({table})")}
             if missing := set(columns) - there:
                 raise DataError(f"{self.path}: table {table!r} lacks {sorted(missing)}; it has {sorted(there)}")
@@ -57,8 +58,15 @@ class SQLiteFile:
     def _connection(self) -> sqlite3.Connection:
         # A connection must not be used across threads, nor carried into a forked process.
         if getattr(self._local, "pid", None) != os.getpid():
-            connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)
+            connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro{self._unwritten()}", uri=True)
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA query_only = ON")
             self._local.connection, self._local.pid = connection, os.getpid()
         return self._local.connection
+
+    def _unwritten(self) -> str:
+        """Returns what keeps SQLite from making a log beside a file that was closed in its mode with a log (WAL)."""
+        with open(self.path, "rb") as file:
+            header = file.read(20)
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return "&immutable=1" if header[18:20] == b"\2\2" and not log.exists() else ""
