@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import tf2jax_lite
 from tf2jax_lite.describe import describe_saved_model
-from tf2jax_lite.errors import UntrustedError
+from tf2jax_lite.errors import InvalidModelError, UntrustedError
 from tf2jax_lite.loading import saved_model, unsafe
 
 
@@ -128,6 +128,14 @@ def test_assets_that_lead_out_of_the_model(tmp_path, name):
         tf2jax_lite.convert_saved_model(path)
     with tf2jax_lite.override_config("trusted", name):
         assert unsafe.asset_path(path, name)
+
+
+def test_assets_that_are_pipes(tmp_path):
+    (tmp_path / "assets").mkdir()
+    os.mkfifo(tmp_path / "assets" / "words.txt")
+    for read in (unsafe.asset_path, lambda model, name: unsafe.outside_file(str(model / "assets" / name), model)):
+        with pytest.raises(InvalidModelError, match="no plain file"):
+            read(tmp_path, "words.txt")
 
 
 def test_tables_that_read_files_which_are_no_assets(tmp_path):

@@ -13,6 +13,7 @@ import warnings
 import zipfile
 
 import numpy as np
+from google.protobuf import text_format
 from tensorflow.core.protobuf import saved_model_pb2
 
 from .commands import DIGITS
@@ -216,12 +217,19 @@ def _children_in_a_circle(found):
             child.node_id = len(nodes) + 5
 
 
-def pipe(name):
+def pipe(name, besides=lambda place: None):
     def write(place):
-        (place / name).unlink()
+        besides(place)
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).unlink(missing_ok=True)
         os.mkfifo(place / name)
 
     return model(write)
+
+
+def _in_text(place):
+    found = saved_model_pb2.SavedModel.FromString((place / "saved_model.pb").read_bytes())
+    (place / "saved_model.pbtxt").write_text(text_format.MessageToString(found))
 
 
 def _crafted_index(place):
@@ -290,6 +298,9 @@ FILES = {
     "variables of other shapes": proto(_other_shapes),
     "objects that are not there": proto(_children_in_a_circle),
     "a model that is a pipe": pipe("saved_model.pb"),
+    "a model that is a pipe, and one in text": pipe("saved_model.pb", _in_text),
+    "a fingerprint that is a pipe": pipe("fingerprint.pb"),
+    "debugging information that is a pipe": pipe("debug/saved_model_debug_info.pb"),
     "an index that is a pipe": pipe("variables/variables.index"),
     "variables that are a pipe": pipe("variables/variables.data-00000-of-00001"),
     "an index made by hand": model(_crafted_index),

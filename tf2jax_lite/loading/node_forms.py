@@ -66,7 +66,8 @@ def form_of(proto: Any) -> Form:
     form = _FORMS.get((op, written))
     if form is None:
         form = _read(op, found, proto)
-        if len(written) <= _MOST_BYTES and not _holds_large(form.attrs):
+        # Functions get a new name whenever they are traced: a node that names one is not met again.
+        if not form.fields.get("functions") and len(written) <= _MOST_BYTES and not _holds_large(form.attrs):
             if len(_FORMS) >= _MOST_FORMS:
                 _FORMS.clear()
             _FORMS[op, written] = form

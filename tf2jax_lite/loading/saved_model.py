@@ -12,13 +12,17 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tf2jax_lite.errors import InvalidModelError
-from tf2jax_lite.limits import read_bytes, reading
+from tf2jax_lite.limits import read_bytes, reading, regular
 
 from . import graph_def, unsafe
 from .at_load import refuse_at_load
 from .checkpoints import Checkpoint
 
 __all__ = ["chosen_tags", "load", "meta_graph", "read_proto", "signature", "signature_names"]
+
+
+_ALSO_OPENED = ("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "debug/saved_model_debug_info.pb")
+"""What TensorFlow opens in a model's directory besides variables and assets."""
 
 
 def read_proto(path: str | os.PathLike[str]) -> Any:
@@ -32,6 +36,8 @@ def read_proto(path: str | os.PathLike[str]) -> Any:
         raise InvalidModelError(f"{directory}: there is no such directory.")
     if not directory.is_dir():
         raise InvalidModelError(f"{directory}: not a directory; a SavedModel is a directory that holds saved_model.pb.")
+    for name in _ALSO_OPENED:
+        regular(directory / name)
     file = directory / "saved_model.pb"
     if not file.is_file():
         text = directory / "saved_model.pbtxt"

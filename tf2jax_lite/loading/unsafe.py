@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tf2jax_lite.errors import InvalidModelError, UntrustedError
-from tf2jax_lite.limits import is_trusted
+from tf2jax_lite.limits import is_trusted, regular
 
 from . import attributes
 from .protos import ancestors, called_functions
@@ -293,6 +293,7 @@ def asset_path(path: str | os.PathLike[str], name: str) -> Path:
 
     Raises:
       UntrustedError: it leads out of the directory's ``assets``, by its name or by a link.
+      InvalidModelError: it is a pipe or a device, which might never end.
     """
     folder = Path(path) / "assets"
     file = folder / name
@@ -304,7 +305,7 @@ def asset_path(path: str | os.PathLike[str], name: str) -> Path:
             f"{os.fspath(path)}: the asset {name!r} leads out of the model's directory. If you trust the model, "
             f'allow it by name: override_config("trusted", {name!r}), or --trust.'
         )
-    return file
+    return regular(file)
 
 
 def _saver_functions(meta_graph: Any) -> set[str]:
@@ -346,6 +347,7 @@ def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
 
     Raises:
       UntrustedError: it lies outside of the model's directory and nobody asked for it by name.
+      InvalidModelError: it is a pipe or a device, which might never end.
     """
     file = Path(path)
     if "\0" in path:
@@ -356,4 +358,4 @@ def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
             f"a table is read from the file {path!r}, which is no asset of the model. If you trust the model, allow it "
             f'by name: override_config("trusted", {path!r}), or --trust.'
         )
-    return file
+    return regular(file)
