@@ -1,15 +1,17 @@
 """Checkpoints and initializers that ask for more memory than their files hold."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import tensor_bundle_pb2
 
 import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError, LimitError
-from tf2jax_lite.loading import checkpoints
+from tf2jax_lite.loading import bundle_index, checkpoints
 from tf2jax_lite.loading import initial_values as initial_values_module
 from tf2jax_lite.loading.checkpoints import Checkpoint
 from tf2jax_lite.loading.initial_values import initial_values
@@ -42,6 +44,67 @@ def test_tensors_larger_than_their_files(prefix, monkeypatch):
 
     monkeypatch.setattr(checkpoints.tf.train, "load_checkpoint", Reader)
     with pytest.raises(InvalidModelError, match="more than the"):
+        Checkpoint(prefix)
+
+
+def crc32c(data):
+    total = 0xFFFFFFFF
+    for byte in data:
+        total ^= byte
+        for _ in range(8):
+            total = (total >> 1) ^ (0x82F63B78 if total & 1 else 0)
+    return total ^ 0xFFFFFFFF
+
+
+def varint(number):
+    found = b""
+    while number > 127:
+        found += bytes([number & 127 | 128])
+        number >>= 7
+    return found + bytes([number])
+
+
+def table(entries):
+    """A table of LevelDB's with the right checksums."""
+    data = b""
+
+    def block(pairs):
+        nonlocal data
+        text = b"".join(varint(0) + varint(len(k)) + varint(len(v)) + k + v for k, v in pairs) + struct.pack(
+            "<II", 0, 1
+        )
+        place = varint(len(data)) + varint(len(text))
+        total = crc32c(text + b"\0")
+        masked = ((total >> 15 | total << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        data += text + b"\0" + struct.pack("<I", masked)
+        return place
+
+    place, nothing = block(entries), block([])
+    footer = nothing + block([(b"\xff", place)])
+    return data + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda entry: None, ""),
+        (lambda entry: [entry.shape.dim.add(size=1) for _ in range(300)], "302 dimensions"),
+        (lambda entry: entry.shape.dim.add(size=-1), "shape"),
+        (lambda entry: [entry.shape.dim.add(size=1 << 40) for _ in range(2)], "shape"),
+        (lambda entry: entry.slices.add().extent.add(start=0, length=1), "a part of"),
+    ],
+)
+def test_shapes_over_which_tensorflow_ends_the_process(prefix, change, match):
+    index = Path(f"{prefix}.index")
+    entries = list(bundle_index._entries(index.read_bytes()))
+    entry = tensor_bundle_pb2.BundleEntryProto.FromString(dict(entries)[b"v/.ATTRIBUTES/VARIABLE_VALUE"])
+    change(entry)
+    entries = [(k, entry.SerializeToString() if k.startswith(b"v/") else v) for k, v in entries]
+    index.write_bytes(table(entries))
+    if not match:
+        assert ("v/.ATTRIBUTES/VARIABLE_VALUE", "") in Checkpoint(prefix)
+        return
+    with pytest.raises(InvalidModelError, match=match):
         Checkpoint(prefix)
 
 

@@ -102,6 +102,24 @@ def test_inside_of_a_tf_function(model):
     np.testing.assert_allclose(jax_fn(params, X)[0], expected, rtol=1e-5)
 
 
+def test_inside_of_a_graph(model):
+    with tf.Graph().as_default(), pytest.raises(tf2jax.Tf2JaxError, match=r"Graph\(\)\.as_default"):
+        tf2jax.convert(model, tf.TensorSpec([None, 3]))
+
+
+def test_inside_of_a_gradient_tape(model):
+    """Conversion reads variables: the tape around it sees nothing of that."""
+    with tf.GradientTape() as tape:
+        jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
+        assert not tape.watched_variables()
+        loss = tf.reduce_sum(model(X))
+    weights = {v.name.split(":")[0]: v for v in tape.watched_variables()}
+    expected = tape.gradient(loss, weights)
+    actual = jax.grad(lambda p: jax_fn(p, X)[0].sum())(params)
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(actual[name], gradient, rtol=1e-4)
+
+
 def test_inside_of_a_tf_function_with_values(model):
     kept = []
 

@@ -15,6 +15,7 @@ from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.limits import regular
 
 from . import attributes
+from .bundle_index import check_index
 
 __all__ = ["Checkpoint", "restored_from"]
 
@@ -34,6 +35,8 @@ class Checkpoint:
         try:
             for file in self._files():
                 regular(file)
+                if file.name.endswith(".index"):
+                    check_index(file)
             self._reader = tf.train.load_checkpoint(self._prefix)
             shapes = self._reader.get_variable_to_shape_map()
             self._known = set(shapes)

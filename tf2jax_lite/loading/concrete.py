@@ -346,6 +346,11 @@ def _read(handle: Any, dtype: Any) -> np.ndarray:
     An assignment in TensorFlow makes a new buffer if somebody else holds the old one. Some kernels that advance the
     state of a random generator, an integer variable, do not (StatefulRandomBinomial): integers are copied.
     """
+    if not tf.executing_eagerly():
+        raise UnsupportedError(
+            "variables have no values inside of `with tf.Graph().as_default()`, nor without eager execution: convert "
+            "outside of it (TensorFlow 1's graphs: convert_graph_def, convert_saved_model)."
+        )
     value = resource_ops.read_variable_op(handle, dtype)
     if not (dtype.is_floating or dtype.is_complex):
         return value.numpy()
