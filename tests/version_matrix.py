@@ -88,7 +88,7 @@ def run(environment: Environment, python: Path) -> Outcome:
     names = ("jax", "jaxlib", "numpy", "tensorflow")
     code = f"import importlib.metadata as m, json; print(json.dumps({{n: m.version(n) for n in {names}}}))"
     versions = json.loads(subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout)
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE]
+    command = [python, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider", *CORE]  # the slow ones, too
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
     for line in lines:
         if line.startswith(("FAILED", "ERROR")):

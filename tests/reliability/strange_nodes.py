@@ -125,6 +125,14 @@ NODES = {
     "a range without end": (lambda: grown("Range", *F([0, np.inf, 1]), Tidx=FLOAT), 2),
     "unpack into -1": (lambda: one("Unpack", "x", T=FLOAT, num=-1, axis=0), 2),
     "unpack into 2^31": (lambda: one("Unpack", "x", T=FLOAT, num=2**31 - 1, axis=0), 2),
+    "a million parts": (
+        lambda: graph(
+            const("places", I([0, 1])),
+            node("parts", "DynamicPartition", "x", "places", T=FLOAT, num_partitions=10**6),
+            node("y", "Relu", "parts:1", T=FLOAT),
+        ),
+        2,
+    ),
     "split into 0": (lambda: one("Split", I(0), "x", T=FLOAT, num_split=0), 2),
     "concat along 99": (lambda: one("ConcatV2", "x", "x", I(99), T=FLOAT, N=2, Tidx=INT), 2),
     "an equation of a million letters": (lambda: einsum("a" * 10**6 + "->a", 1), 2),

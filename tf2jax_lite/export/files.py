@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import shutil
@@ -35,7 +36,7 @@ def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
             raise ExportError(f"{path} is not an artefact of tf2jax_lite; it is left as it is")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{path.name}.*.partial"):
+        for stale in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
             if not _is_running(stale):
                 shutil.rmtree(stale, ignore_errors=True)
         work = path.parent / f".{path.name}.{os.getpid()}.partial"

@@ -15,7 +15,7 @@ from tf2jax_lite.errors import InvalidModelError
 from . import attributes, dtypes
 
 # Of one node's list; each is an input that the proto spells out, or an output.
-_MOST_TENSORS = 1_000_000
+_MOST_TENSORS = 1 << 16  # in one list; each becomes an array of its own
 
 
 @dataclasses.dataclass(frozen=True)
