@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
+import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.loading import graph_def, node_forms
 from tf2jax_lite.loading.op_defs import read_attrs
@@ -92,3 +93,11 @@ def test_order_is_kept_where_it_is_one_and_cycles_are_refused():
     for edges in ([["a", "b"], ["b", "a"]], [["a", "a"]], [["a", "x", "^b"], ["b", "x", "^a"]]):
         with pytest.raises(InvalidModelError, match="cycle"):
             read(*edges)
+
+
+def test_nodes_that_name_functions_are_not_kept():
+    """Functions get a new name whenever they are traced, so that these would pile up."""
+    inner = tf.function(lambda x: x + 1.0)
+    tf2jax_lite.convert(tf.function(lambda x: inner(x) * 2.0), tf.TensorSpec([]))
+    assert node_forms._FORMS
+    assert not any(form.fields.get("functions") for form in node_forms._FORMS.values())

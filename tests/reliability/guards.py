@@ -192,7 +192,7 @@ GUARDS = (
         "tf2jax_lite/loading/node_forms.py",
         '        if not form.fields.get("functions") and len(written)',
         "        if len(written)",
-        f"{_HERE}test_repeated.py::test_many_conversions_leave_nothing",
+        "tests/loading/test_node_forms.py::test_nodes_that_name_functions_are_not_kept",
     ),
     Guard(
         "pieces of an output",
