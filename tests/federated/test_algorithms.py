@@ -224,6 +224,33 @@ def test_agnostic():
     np.testing.assert_allclose(state.finalizer.weights, lam, atol=1e-5)
 
 
+def test_a_domain_that_was_absent_and_losses_that_overflow():
+    """The round's examples stand in for a window without any; exp of a large loss is not infinite."""
+    clients = [{**CLIENTS[0], "domain_id": np.full(len(CLIENTS[0]["y"]), d, np.int32)} for d in (0, 1)]
+    process = build_agnostic_fed_avg(
+        model(),
+        optax.sgd(LR),
+        init_domain_weights=[0.25, 0.75],
+        init_domain_window=[[5, 5]],
+        domain_learning_rate=0.0,
+        client_batching=BATCHING,
+    )
+    state, _ = train(process, rounds=[clients[:1], clients])
+    # The second round's clients have the same examples, and domains weigh the same within a client: plain SGD twice.
+    once = local_sgd(zeros(), CLIENTS[0], LR, SIZE)
+    np.testing.assert_allclose(state.weights.trainable["w"], local_sgd(once, CLIENTS[0], LR, SIZE)["w"], atol=1e-5)
+    process = build_agnostic_fed_avg(
+        model(),
+        optax.sgd(LR),
+        init_domain_weights=[0.5, 0.5],
+        init_domain_window=[[5, 5]],
+        domain_learning_rate=1000.0,
+        client_batching=BATCHING,
+    )
+    state, metrics = train(process, rounds=[clients])
+    np.testing.assert_allclose(metrics["finalizer"]["domain_weights"], [0.5, 0.5], atol=1e-5)
+
+
 def test_hyp_cluster():
     """Two clusters with known weights: clients go where their loss is least, and each cluster is a FedAvg."""
     rng = np.random.default_rng(3)

@@ -19,11 +19,13 @@ from tf2jax_lite.federated.client_work import build_model_delta_client_work
 from tf2jax_lite.federated.convolutions import contains_convolution, convolutions_as_products
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.evaluation import build_fed_eval, build_personalization_eval
+from tf2jax_lite.federated.losses import named_loss
 from tf2jax_lite.federated.metrics import Accuracy
-from tf2jax_lite.federated.model import evaluate_model, model_grad, model_per_example_loss
+from tf2jax_lite.federated.model import Model, TrainOutput, evaluate_model, model_grad, model_per_example_loss
 from tf2jax_lite.federated.model_libraries import create_model_from_flax, create_model_from_haiku
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.federated.partial import freeze, merge_lora, with_lora
+from tf2jax_lite.federated.process import ModelWeights
 
 CLIENTS = workload.make_clients(4, seed=2, low=5, high=9, shape=(6,), classes=4)
 BATCHING = ShuffleRepeatBatchHParams(batch_size=10, skip_shuffle=True, fill_remainder=False)
@@ -126,6 +128,25 @@ def test_personalization():
         assert p is None or abs(found["sgd"]["loss"][i] - Logistic.value_and_grad(p, CLIENTS[2 * i + 1])[0]) < 1e-5
     with pytest.raises(InputError, match="pair"):
         evaluate(drawn(), DATA)
+
+
+def test_personalization_moves_statistics_too():
+    """What a model keeps beside its parameters, such as a mean of what it saw, becomes the client's own as well."""
+
+    def apply_for_train(weights, batch, rng):
+        return TrainOutput(apply_for_eval(weights, batch), {"mean": jnp.mean(batch["x"])})
+
+    def apply_for_eval(weights, batch):
+        return weights.trainable["w"] + weights.non_trainable["mean"] * jnp.ones_like(batch["y"])
+
+    start = ModelWeights({"w": jnp.float32(1)}, {"mean": jnp.float32(0)})
+    model = Model(lambda key: start, apply_for_train, apply_for_eval, named_loss("mse"))
+    work = build_model_delta_client_work(model, optax.sgd(0.0))
+    evaluate = build_personalization_eval(model, {"own": (work, BATCHING)})
+    train = ClientDataset({"x": np.full(4, 3, np.float32), "y": np.zeros(4, np.float32)})
+    test = ClientDataset({"x": np.zeros(2, np.float32), "y": np.zeros(2, np.float32)})
+    found = evaluate(start, [(train, test)])
+    assert (found["baseline"]["loss"].tolist(), found["own"]["loss"].tolist()) == ([1.0], [16.0])
 
 
 def test_frozen_parameters_stay():

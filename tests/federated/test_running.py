@@ -17,7 +17,10 @@ from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 from tf2jax_lite.federated.client_work import build_model_delta_client_work
 from tf2jax_lite.federated.convolutions import convolutions_as_products, keeps_convolution_on_cpu
-from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.evaluation import build_fed_eval
+from tf2jax_lite.federated.metrics import PerDomainMetric, SequenceTokenAccuracy, SequenceTokenCrossEntropyLoss
+from tf2jax_lite.federated.model import evaluate_model
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.federated.running import CohortRunner
 from tf2jax_lite.federated.running.buffers import Arena, Pool
@@ -44,6 +47,32 @@ def exported(params, batch):
     return jax.export.deserialize(jax.export.export(jax.jit(convolution))(*shapes).serialize(vjp_order=1)).call(
         params, batch
     )
+
+
+@pytest.mark.parametrize("way", ["scan", "vmap", "loop", "unrolled"])
+@pytest.mark.filterwarnings("error")
+def test_metrics_by_position(way):
+    """Their statistics have more dimensions than those of no examples: training and evaluation agree with one batch."""
+    rng = np.random.default_rng(0)
+    metrics = {
+        "hits": SequenceTokenAccuracy(per_position=True),
+        "by domain": PerDomainMetric(SequenceTokenCrossEntropyLoss(per_position=True), 2),
+    }
+    table = rng.normal(size=(7, 7)).astype(np.float32)
+    model = create_model_from_fn({"t": table}, lambda p, b: p["t"][b["x"]], "sparse_categorical_crossentropy", metrics)
+    clients = [{n: rng.integers(0, 7, (size, 4)).astype(np.int32) for n in ("x", "y")} for size in (5, 2, 7)]
+    clients = [{**c, "domain_id": rng.integers(0, 2, len(c["x"])).astype(np.int32)} for c in clients]
+    together = {name: np.concatenate([c[name] for c in clients]) for name in clients[0]}
+    expected = evaluate_model(model, {"t": table}, [together])
+    datasets, options = [ClientDataset(c) for c in clients], {"client_batching": BatchHParams(3)}
+    evaluation = build_fed_eval(model, client_execution=way, **options)
+    found = evaluation.next(evaluation.initialize(), datasets).metrics["client_work"]["eval"]
+    # A learning rate of zero: what training measures is the first weights'.
+    training = build_weighted_fed_avg(model, optax.sgd(0.0), train_metrics=metrics, client_execution=way, **options)
+    measured = training.next(training.initialize(), datasets).metrics["client_work"]["train"]
+    for name in metrics:
+        np.testing.assert_allclose(found["current_round_metrics"][name], expected[name], rtol=1e-5)
+        np.testing.assert_allclose(measured[name], expected[name], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.compose import as_clients, initial_weights, results_of, round_keys
+from tf2jax_lite.federated.compose import apply_non_trainable, as_clients, initial_weights, results_of, round_keys
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.metrics import MeanStat, Stat
 from tf2jax_lite.federated.model import Model, as_model_weights, evaluate_model, evaluate_stats
@@ -150,7 +150,7 @@ def build_personalization_eval(
             rows["baseline"].append(evaluate_model(model, weights, batches))
             for name, (work, batching) in strategies.items():
                 cohort = Cohort([train], batching, jax.random.fold_in(key, index))
-                found = _personalized(work, steps[name], weights, cohort, jax.random.fold_in(key, index))
+                found = _personalized(model, work, steps[name], weights, cohort, jax.random.fold_in(key, index))
                 rows[name].append(evaluate_model(model, found, batches))
         if not rows["baseline"]:
             raise InputError("build_personalization_eval: no client has test examples")
@@ -159,11 +159,14 @@ def build_personalization_eval(
     return evaluate
 
 
-def _personalized(work: ClientWork, step: Any, weights: ModelWeights, cohort: Cohort, key: Any) -> ModelWeights:
+def _personalized(
+    model: Model, work: ClientWork, step: Any, weights: ModelWeights, cohort: Cohort, key: Any
+) -> ModelWeights:
     state = work.initialize()
     carry = work.client_init(state, weights, key, None)
     for client in cohort.prepared():
         for batch in client.batches():
             carry = step(state, weights, carry, batch)
-    update = work.client_final(state, weights, carry).update
-    return weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, update))
+    result = work.client_final(state, weights, carry)
+    personal = weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, result.update))
+    return apply_non_trainable(model, personal, result.non_trainable, jnp.float32(1))

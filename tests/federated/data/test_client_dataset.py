@@ -197,6 +197,7 @@ def test_hparams_objects_and_overrides():
         (lambda d: data.ClientDataset({1: np.zeros(2)}), "string"),
         (lambda d: data.ClientDataset({"x": np.zeros(2), "y": np.zeros(3)}), "'x': 2, 'y': 3"),
         (lambda d: data.ClientDataset({"x": [[1, 2], [3]]}), "'x' is no array"),
+        (lambda d: data.ClientDataset({"x": jax.random.split(jax.random.key(0))}), "'x' is no array: .*key_data"),
         (lambda d: list(data.ClientDataset({"__mask__": np.zeros(2)}).padded_batch(batch_size=4)), "__mask__"),
     ],
 )

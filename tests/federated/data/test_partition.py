@@ -83,6 +83,13 @@ def test_quantity_skew_leaves_labels_and_skews_sizes():
     np.testing.assert_allclose(largest / largest.sum(), 1 / LABELS, atol=0.05)
 
 
+def test_an_alpha_too_small_to_draw_gives_each_label_to_one_client_any_of_them():
+    clients = data.partition_dirichlet(EXAMPLES, 4, 1e-300, seed=0, min_size=0)
+    held = [set(dataset.raw_examples["y"].tolist()) for _, dataset in clients.clients()]
+    assert sum(map(len, held)) == len(set(EXAMPLES["y"].tolist()))
+    assert sum(map(bool, held)) > 1
+
+
 @pytest.mark.parametrize("min_size", [1, 20])
 def test_min_size(min_size):
     for make in (data.partition_dirichlet, data.partition_quantity_skew):
@@ -102,8 +109,19 @@ def test_min_size(min_size):
         (lambda: data.partition_dirichlet(EXAMPLES, 60, 1e-3, seed=0), "none of 200 draws"),
         (lambda: data.partition_quantity_skew(EXAMPLES, 60, 1e-3, seed=0), "none of 200 draws"),
         (lambda: data.partition_by_label(EXAMPLES, 2, 2, seed=0), "cannot hold all 6 labels"),
-        (lambda: data.partition_by_label(EXAMPLES, 2, 7, seed=0), "labels_per_client is from 1 to 6"),
+        (lambda: data.partition_by_label(EXAMPLES, 2, 7, seed=0), "labels_per_client .* at most 6, not 7"),
         (lambda: data.partition_by_label({"y": np.zeros((4, 2))}, 2, 1, seed=0), "shape"),
+        (
+            lambda: data.partition_by_label({"y": np.array(["a", 1], object)}, 2, 1, seed=0),
+            "labels must be of one kind",
+        ),
+        (lambda: data.partition_by_label(EXAMPLES, 3, 2.5, seed=0), "labels_per_client is a whole number"),
+        (lambda: data.partition_by_label(EXAMPLES, 3, None, seed=0), "labels_per_client is a whole number"),
+        (lambda: data.partition_dirichlet(EXAMPLES, 3, "x", seed=0), "alpha is a finite number"),
+        (lambda: data.partition_quantity_skew(EXAMPLES, 3, None, seed=0), "alpha is a finite number"),
+        (lambda: data.partition_quantity_skew(EXAMPLES, 3, 1.0, seed=0, min_size=1.5), "min_size is a whole number"),
+        (lambda: data.partition_dirichlet(EXAMPLES, 3, 1.0, seed=0, min_size=None), "min_size is a whole number"),
+        (lambda: data.partition_dirichlet(EXAMPLES, 3, 1.0, seed=0, min_size=-1), "min_size .* at least 0, not -1"),
     ],
 )
 def test_refusals(call, match):

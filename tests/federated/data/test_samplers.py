@@ -124,6 +124,8 @@ def test_clients_without_weight_are_never_drawn():
         (lambda: data.WeightedSampler(CLIENTS, 2, 0, {"00": 1}), "lack 11 clients"),
         (lambda: data.WeightedSampler(CLIENTS, 2, 0, lambda i: -1), ">= 0"),
         (lambda: data.WeightedSampler(CLIENTS, 2, 0, lambda i: np.nan), "finite"),
+        (lambda: data.WeightedSampler(CLIENTS, 2, 0, lambda i: "x"), "numbers"),
+        (lambda: data.WeightedSampler(CLIENTS, 2, 0, 5), "a dict from client id to weight or a function"),
         (lambda: CLIENTS.shuffled_clients(0), "buffer_size"),
     ],
 )

@@ -53,6 +53,10 @@ def top(k, scores, targets):
     return (order == targets[..., None]).any(-1)
 
 
+def by_position(values, real):
+    return [values[real[:, i], i].mean() if real[:, i].any() else 0 for i in range(LENGTH)]
+
+
 REAL = TOKENS != 0
 TOKEN_LOSS = -np.take_along_axis(log_softmax(TOKEN_LOGITS), TOKENS[..., None], -1)[..., 0]
 HIT = TOKEN_LOGITS.argmax(-1) == TOKENS
@@ -89,7 +93,14 @@ CASES = [
         m.SequenceTokenCrossEntropyLoss(per_position=True),
         TOKENS,
         TOKEN_LOGITS,
-        [TOKEN_LOSS[REAL[:, i], i].mean() if REAL[:, i].any() else 0 for i in range(LENGTH)],
+        by_position(TOKEN_LOSS, REAL),
+    ),
+    (
+        "token accuracy by position and domain",
+        m.PerDomainMetric(m.SequenceTokenAccuracy(per_position=True), num_domains=3),
+        TOKENS,
+        TOKEN_LOGITS,
+        [by_position(HIT, REAL & (d == DOMAINS)[:, None]) for d in range(3)],
     ),
     ("perplexity", m.Perplexity(), TOKENS, TOKEN_LOGITS, np.exp(TOKEN_LOSS[REAL].mean())),
     (
@@ -167,10 +178,9 @@ def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
     found = []
     step = jax.jit(lambda b, p: m.evaluate_batch(metric, b, p))
     for size in (N, 8, 5):
-        total = None
+        total = metric.zero()
         for batch, guess in batches(y, predictions, size):
-            stat = step(batch, guess)
-            total = stat if total is None else total.merge(stat)
+            total = total.merge(step(batch, guess))
         found.append(total)
         if expected is not None:
             np.testing.assert_allclose(total.result(), expected, rtol=2e-6, atol=1e-7)
@@ -331,6 +341,19 @@ def test_predictions_by_name():
         (lambda: m.SequenceTokenOOVRate(), "oov_target_values"),
         (lambda: m.SequenceTruncationRate(), "eos_target_value"),
         (lambda: m.PerDomainMetric(m.Accuracy(), 0), "num_domains"),
+        (lambda: m.PerDomainMetric(m.Accuracy, 2), "base is a metric"),
+        (lambda: m.TopKAccuracy(k=1.5), "k is a whole number"),
+        (lambda: m.AUC(num_thresholds=2.5), "num_thresholds is a whole number"),
+        (lambda: m.ConfusionMatrix(num_classes="3"), "num_classes is a whole number"),
+        (lambda: m.SequenceTokenOOVRate(oov_target_values=3), "a tuple of integers"),
+        (lambda: m.SequenceTokenTopKAccuracy(masked_target_values=[0]), "a tuple of integers"),
+        (lambda: m.SequenceTokenCount(masked_target_values=("pad",)), "each of masked_target_values"),
+        (lambda: m.SequenceTruncationRate(eos_target_value="end"), "eos_target_value"),
+        (lambda: m.evaluate_batch(m.Accuracy(), {"y": Y}, Y), "expected class numbers"),
+        (
+            lambda: m.evaluate_batch(m.Accuracy(), {"y": Y, "s": np.array(["a"] * N)}, LOGITS),
+            "'s' in the batch is text",
+        ),
     ],
 )
 def test_errors_say_what_is_wrong(run, says):

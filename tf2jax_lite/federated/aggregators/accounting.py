@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ...errors import InputError, MissingLibraryError
+from ..options import check_number
 
 __all__ = ["gaussian_epsilon", "gaussian_noise_multiplier"]
 
@@ -18,9 +20,19 @@ def _library() -> Any:
     return dp_accounting
 
 
+_check = functools.partial(check_number, "privacy accounting")
+
+
+def _check_rounds(rounds: int, delta: float) -> None:
+    _check("rounds", rounds, least=1, whole=True)
+    _check("delta", delta, above=0, below=1)
+
+
 def _mechanism(dp: Any, clients_per_round: int, num_clients: int, sampling: str) -> tuple[Any, Any]:
     """Returns the accountant's maker, and what makes a round's event from a noise multiplier."""
-    if not 0 < clients_per_round <= num_clients:
+    _check("clients_per_round", clients_per_round, above=0)
+    _check("num_clients", num_clients, least=1, whole=True)
+    if clients_per_round > num_clients:
         raise InputError(f"privacy accounting: {clients_per_round} clients a round of {num_clients}.")
     if sampling == "poisson":
         relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -64,10 +76,10 @@ def gaussian_epsilon(
       MissingLibraryError: dp-accounting is not installed.
     """
     dp = _library()
-    if not 0 < delta < 1:
-        raise InputError(f"privacy accounting: delta is in (0, 1), not {delta}.")
+    _check("noise_multiplier", noise_multiplier, least=0)
+    _check_rounds(rounds, delta)
     accountant, event = _mechanism(dp, clients_per_round, num_clients, sampling)
-    if noise_multiplier <= 0:
+    if noise_multiplier == 0:
         return float("inf")
     return float(accountant().compose(event(noise_multiplier), rounds).get_epsilon(delta))
 
@@ -82,8 +94,8 @@ def gaussian_noise_multiplier(
 ) -> float:
     """Returns the smallest noise multiplier with at most this epsilon (to 1e-4). Arguments as in `gaussian_epsilon`."""
     dp = _library()
-    if not (epsilon > 0 and 0 < delta < 1):
-        raise InputError(f"privacy accounting: epsilon {epsilon} is above 0 and delta {delta} in (0, 1).")
+    _check("epsilon", epsilon, above=0)
+    _check_rounds(rounds, delta)
     accountant, event = _mechanism(dp, clients_per_round, num_clients, sampling)
     return float(
         dp.calibrate_dp_mechanism(

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ...errors import InputError
+from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates
 from .base import Factory, Stage, as_aggregator, before, float_template, keep_rows, row_norms, scale_rows
 from .mean import MeanFactory
@@ -65,9 +66,9 @@ def _zero(update: Any, norms: Any, bound: Any) -> Any:
     return keep_rows(update, norms <= bound)
 
 
-def _check(who: str, norm: Norm, order: float) -> None:
-    if not isinstance(norm, QuantileEstimation) and not norm > 0:
-        raise InputError(f"{who}: the norm is above 0 or a QuantileEstimation, not {norm}.")
+def _check(who: str, name: str, norm: Norm, order: float) -> None:
+    if not isinstance(norm, QuantileEstimation):
+        check_number(who, f"{name}, if no QuantileEstimation,", norm, above=0, infinite=True)
     if order not in (1, 2, math.inf):
         raise InputError(f"{who}: norm_order is 1, 2 or math.inf, not {order}.")
 
@@ -87,7 +88,7 @@ class ClippingFactory(Factory):
     norm_order: float = 2.0
 
     def __post_init__(self) -> None:
-        _check("ClippingFactory", self.clipping_norm, self.norm_order)
+        _check("ClippingFactory", "clipping_norm", self.clipping_norm, self.norm_order)
 
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""
@@ -113,7 +114,7 @@ class ZeroingFactory(Factory):
     norm_order: float = math.inf
 
     def __post_init__(self) -> None:
-        _check("ZeroingFactory", self.zeroing_norm, self.norm_order)
+        _check("ZeroingFactory", "zeroing_norm", self.zeroing_norm, self.norm_order)
 
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""

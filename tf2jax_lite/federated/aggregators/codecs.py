@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ...errors import InputError
+from ..options import check_number
 from .hadamard import rotate, rotate_back, rotated_size
 
 __all__ = ["Codec", "Drive", "RotatedUniformQuantizer", "TernGrad", "TopK", "UniformQuantizer"]
@@ -57,8 +58,7 @@ class UniformQuantizer(Codec):
     coding: str = "fixed"
 
     def __post_init__(self) -> None:
-        if not 2 <= self.num_levels <= 65536:
-            raise InputError(f"{type(self).__name__}: num_levels is from 2 to 65536, not {self.num_levels}.")
+        check_number(type(self).__name__, "num_levels", self.num_levels, least=2, most=65536, whole=True)
         if self.coding not in ("fixed", "entropy"):
             raise InputError(f'{type(self).__name__}: coding is "fixed" or "entropy", not {self.coding!r}.')
 
@@ -147,10 +147,15 @@ class TernGrad(Codec):
     See Wen et al. 2017, "TernGrad"; fedjax.aggregators.terngrad_quantizer. Five such numbers take a byte.
 
     Attributes:
-      clip_stddevs: numbers beyond this many standard deviations are clipped first (the paper's 2.5); None for none.
+      clip_stddevs: numbers beyond this many standard deviations (above 0) are clipped first (the paper's 2.5); None for
+        none.
     """
 
     clip_stddevs: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip_stddevs is not None:
+            check_number("TernGrad", "clip_stddevs", self.clip_stddevs, above=0, infinite=True)
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
         """See `Codec.encode`: int8 (d,) of -1, 0 and 1, and the magnitude."""
@@ -183,8 +188,7 @@ class TopK(Codec):
     fraction: float = 0.01
 
     def __post_init__(self) -> None:
-        if not 0 < self.fraction <= 1:
-            raise InputError(f"TopK: fraction is in (0, 1], not {self.fraction}.")
+        check_number("TopK", "fraction", self.fraction, above=0, most=1)
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
         """See `Codec.encode`: values (k,) and places, int32 (k,)."""

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ...errors import InputError
+from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates
 from .base import Factory, Stage, as_aggregator, before, cast_like, client_keys, float_template
 from .codecs import FLOAT_BITS, Codec, UniformQuantizer
@@ -33,6 +35,11 @@ class CompressionFactory(Factory):
     codec: Codec = dataclasses.field(default_factory=UniformQuantizer)
     inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)
     threshold: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.codec, Codec):
+            raise InputError(f"CompressionFactory: codec is a Codec, such as Drive(); not {self.codec!r}.")
+        check_number("CompressionFactory", "threshold", self.threshold, least=0, whole=True)
 
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""

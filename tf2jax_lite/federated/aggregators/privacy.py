@@ -8,12 +8,13 @@ point from JAX's generator: good for research; a deployment that has to resist a
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
 from typing import Any, Self
 
 import jax
 
 from ...errors import InputError
+from ..options import check_number
 from ..process import AggregationProcess, MeasuredProcessOutput
 from .base import Factory, cast_like, float_template
 from .clipping import ClippingFactory
@@ -39,9 +40,12 @@ def adaptive_clip_noise_params(
     Raises:
       InputError: the count's noise is so small that the budget is spent on it alone.
     """
+    check = functools.partial(check_number, "adaptive clipping")
+    check("noise_multiplier", noise_multiplier, least=0)
+    check("clients_per_round", clients_per_round, above=0)
+    if clipped_count_stddev is not None:
+        check("clipped_count_stddev", clipped_count_stddev, least=0)
     stddev = 0.05 * clients_per_round if clipped_count_stddev is None else clipped_count_stddev
-    if not 0 <= noise_multiplier < math.inf:
-        raise InputError(f"noise_multiplier is 0 or more, and finite; not {noise_multiplier}.")
     if not noise_multiplier:
         return 0.0, 0.0
     if noise_multiplier >= 2 * stddev:
@@ -73,14 +77,11 @@ class DifferentiallyPrivateFactory(Factory):
     record_aggregation_factory: Factory = dataclasses.field(default_factory=SumFactory)
 
     def __post_init__(self) -> None:
-        if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
-            raise InputError(
-                f"DifferentiallyPrivateFactory: noise_multiplier is 0 or more, and finite; not {self.noise_multiplier}."
-            )
-        if not self.clients_per_round > 0:
-            raise InputError(
-                f"DifferentiallyPrivateFactory: clients_per_round is above 0, not {self.clients_per_round}."
-            )
+        check = functools.partial(check_number, type(self).__name__)
+        check("noise_multiplier", self.noise_multiplier, least=0)
+        check("clients_per_round", self.clients_per_round, above=0)
+        if not isinstance(self.clip, QuantileEstimation):
+            check("clip, if no QuantileEstimation,", self.clip, above=0)  # the noise is in proportion to it
 
     @classmethod
     def gaussian_fixed(cls, noise_multiplier: float, clients_per_round: float, clip: float) -> Self:

@@ -5,12 +5,14 @@ Adaptive Clipping"; tff.aggregators.PrivateQuantileEstimationProcess.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ...errors import InputError
+from ..options import check_number
 
 __all__ = ["QuantileEstimation"]
 
@@ -23,8 +25,8 @@ class QuantileEstimation:
       initial_estimate: where it starts, above 0.
       target_quantile: the share of clients whose norms are to be at most the estimate, in [0, 1].
       learning_rate: the size of steps, above 0; 0.2 is the paper's.
-      multiplier: the bound is the estimate times this ...
-      increment: ... plus this.
+      multiplier: the bound is the estimate times this, 0 or more ...
+      increment: ... plus this, 0 or more.
       below_estimate_stddev: standard deviation of Gaussian noise on the number of clients at most at the estimate
         (each counts as one half up or down, so the sensitivity is one half); 0 for none.
       clients_per_round: what that number is divided by. None: the clients that there were; with noise it must be given,
@@ -40,12 +42,15 @@ class QuantileEstimation:
     clients_per_round: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.initial_estimate > 0:
-            raise InputError(f"QuantileEstimation: initial_estimate is above 0, not {self.initial_estimate}.")
-        if not 0 <= self.target_quantile <= 1:
-            raise InputError(f"QuantileEstimation: target_quantile is in [0, 1], not {self.target_quantile}.")
-        if not self.learning_rate > 0:
-            raise InputError(f"QuantileEstimation: learning_rate is above 0, not {self.learning_rate}.")
+        check = functools.partial(check_number, "QuantileEstimation")
+        check("initial_estimate", self.initial_estimate, above=0)
+        check("target_quantile", self.target_quantile, least=0, most=1)
+        check("learning_rate", self.learning_rate, above=0)
+        check("multiplier", self.multiplier, least=0)
+        check("increment", self.increment, least=0)
+        check("below_estimate_stddev", self.below_estimate_stddev, least=0)
+        if self.clients_per_round is not None:
+            check("clients_per_round", self.clients_per_round, above=0)
         if self.below_estimate_stddev and not self.clients_per_round:
             raise InputError("QuantileEstimation: with below_estimate_stddev, give clients_per_round.")
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ...errors import InputError
+from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from .base import Factory, cast_like, float_template, keep_rows, rows, zeros_like
 
@@ -107,8 +108,7 @@ class TrimmedMeanFactory(BufferedFactory):
     trim_fraction: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.trim_fraction < 0.5:
-            raise InputError(f"TrimmedMeanFactory: trim_fraction is in [0, 0.5), not {self.trim_fraction}.")
+        check_number("TrimmedMeanFactory", "trim_fraction", self.trim_fraction, least=0, below=0.5)
 
     def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
         """See `BufferedFactory.combine`."""
@@ -146,11 +146,8 @@ class KrumFactory(BufferedFactory):
     num_selected: int = 1
 
     def __post_init__(self) -> None:
-        if self.num_byzantine < 0 or self.num_selected < 1:
-            raise InputError(
-                f"KrumFactory: num_byzantine {self.num_byzantine} is below 0, "
-                f"or num_selected {self.num_selected} below 1."
-            )
+        check_number("KrumFactory", "num_byzantine", self.num_byzantine, least=0, whole=True)
+        check_number("KrumFactory", "num_selected", self.num_selected, least=1, whole=True)
 
     def check(self, num_clients: int) -> None:
         """See `BufferedFactory.check`."""
@@ -198,10 +195,9 @@ class GeometricMedianFactory(BufferedFactory):
     weighted: bool = True
 
     def __post_init__(self) -> None:
-        if self.num_iterations < 1 or not self.smoothing > 0 or self.tolerance < 0:
-            raise InputError(
-                "GeometricMedianFactory: num_iterations is at least 1, smoothing above 0 and tolerance not below 0."
-            )
+        check_number("GeometricMedianFactory", "num_iterations", self.num_iterations, least=1, whole=True)
+        check_number("GeometricMedianFactory", "smoothing", self.smoothing, above=0)
+        check_number("GeometricMedianFactory", "tolerance", self.tolerance, least=0)
 
     def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
         """See `BufferedFactory.combine`."""

@@ -11,6 +11,7 @@ deliver the seeds, are not simulated: seeds come from the round's key.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import InputError
+from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from .base import Factory, cast_like, float_template, rows
 
@@ -45,12 +47,14 @@ class SecureSumFactory(Factory):
     min_clients: int = 1
 
     def __post_init__(self) -> None:
-        if not self.bound > 0:
-            raise InputError(f"SecureSumFactory: bound is above 0, not {self.bound}.")
-        if not 8 <= self.modulus_bits <= 32:
-            raise InputError(f"SecureSumFactory: modulus_bits is from 8 to 32, not {self.modulus_bits}.")
-        if self.num_neighbors is not None and (self.num_neighbors < 2 or self.num_neighbors % 2):
-            raise InputError(f"SecureSumFactory: num_neighbors is even and at least 2, not {self.num_neighbors}.")
+        check = functools.partial(check_number, "SecureSumFactory")
+        check("bound", self.bound, above=0)
+        check("modulus_bits", self.modulus_bits, least=8, most=32, whole=True)
+        check("min_clients", self.min_clients, least=0, whole=True)
+        if self.num_neighbors is not None:
+            check("num_neighbors", self.num_neighbors, least=2, whole=True)
+            if self.num_neighbors % 2:
+                raise InputError(f"SecureSumFactory: num_neighbors is even, not {self.num_neighbors}.")
 
     def levels(self, num_clients: int) -> int:
         """Returns the largest integer that one client sends.

@@ -117,6 +117,7 @@ def build_agnostic_fed_avg(
 
     With domain weights w and a window of examples by domain in the last rounds, an example of domain d weighs
     a[d] = w[d] / mean of the window[d] in its batch's mean loss; a client weighs the sum of its examples' weights.
+    Where the window has no example of a domain, the round's number of them takes its place.
     After the round w[d] <- w[d] * exp(lr * mean loss of domain d at the round's first weights), scaled to sum 1
     (exponentiated gradient), and the window moves on.
 
@@ -149,15 +150,17 @@ def build_agnostic_fed_avg(
     optimizer = server_optimizer or optax.sgd(1.0)
 
     def message(weights: ModelWeights, state: DomainState, found: Any) -> _Message:
-        return _Message(weights, state.weights / jnp.mean(state.window, axis=0))
+        usual = jnp.mean(state.window, axis=0)
+        usual = jnp.where(usual > 0, usual, found["count"])
+        return _Message(weights, jnp.where(usual > 0, state.weights / jnp.where(usual > 0, usual, 1), 0))
 
     def finalize(state: DomainState, weights: ModelWeights, found: Surveyed) -> MeasuredProcessOutput:
         grads = jax.tree.map(jnp.negative, found.aggregate)
         updates, opt_state = optimizer.update(grads, state.optimizer, weights.trainable)
         count = found.survey["count"]
         loss = found.survey["loss"] / jnp.maximum(count, 1)
-        mixture = state.weights * jnp.exp(domain_learning_rate * loss)
-        mixture = mixture / jnp.sum(mixture)
+        # w * exp(lr * loss), scaled to sum 1; as a softmax, large losses do not overflow.
+        mixture = jax.nn.softmax(jnp.log(state.weights) + domain_learning_rate * loss)
         moved = jnp.concatenate([state.window[1:], count[None]])
         new = weights._replace(trainable=optax.apply_updates(weights.trainable, updates))
         measured = {"domain_weights": mixture, "domain_loss": loss, "domain_num_examples": count}

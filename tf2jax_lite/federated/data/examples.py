@@ -35,7 +35,7 @@ def check_examples(examples: Mapping[str, Any], where: str = "client data") -> d
             raise DataError(f"{where}: the name of a feature is a string, not {name!r}")
         try:
             arrays[name] = np.asarray(value)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # rows of different lengths, JAX keys
             raise DataError(f"{where}: feature {name!r} is no array: {error}") from error
         if arrays[name].ndim == 0:
             raise DataError(f"{where}: feature {name!r} is a scalar; its first dimension must run over the examples")

@@ -6,6 +6,7 @@ Data Silos" (Dirichlet skew of labels and of quantity).
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from tf2jax_lite.federated.data.examples import check_examples, num_examples, ta
 from tf2jax_lite.federated.data.federated_data import InMemoryFederatedData
 from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng
+from tf2jax_lite.federated.options import check_number
 
 __all__ = ["partition_by_label", "partition_dirichlet", "partition_iid", "partition_quantity_skew"]
 
 _ATTEMPTS = 200
+_number = functools.partial(check_number, "a partition", error=DataError)
 
 
 def partition_iid(examples: Examples, num_clients: int, *, seed: Seed) -> InMemoryFederatedData:
@@ -66,7 +69,7 @@ def partition_dirichlet(
     for _ in range(_ATTEMPTS):
         parts: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
         for indices in groups:
-            cuts = _cuts(rng.dirichlet(np.full(num_clients, alpha)), indices.size)
+            cuts = _cuts(_dirichlet(rng, alpha, num_clients), indices.size)
             for client, part in enumerate(np.split(rng.permutation(indices), cuts)):
                 parts[client].append(part)
         joined = [np.concatenate(part) for part in parts]
@@ -99,10 +102,7 @@ def partition_by_label(
     """
     arrays, _ = _check(examples, num_clients)
     groups = _labels(arrays, label)
-    if not 1 <= labels_per_client <= len(groups):
-        raise DataError(
-            f"labels_per_client is from 1 to {len(groups)}, the number of labels; not {labels_per_client!r}"
-        )
+    _number("labels_per_client", labels_per_client, least=1, most=len(groups), whole=True)
     if num_clients * labels_per_client < len(groups):
         raise DataError(
             f"{num_clients} clients with {labels_per_client} labels each cannot hold all {len(groups)} labels;"
@@ -144,7 +144,7 @@ def partition_quantity_skew(
     _check_skew(alpha, min_size, num_clients, total)
     rng = numpy_rng(seed)
     for _ in range(_ATTEMPTS):
-        parts = np.split(rng.permutation(total), _cuts(rng.dirichlet(np.full(num_clients, alpha)), total))
+        parts = np.split(rng.permutation(total), _cuts(_dirichlet(rng, alpha, num_clients), total))
         if min(part.size for part in parts) >= min_size:
             return _clients(arrays, parts)
     raise DataError(_TOO_SKEWED.format(min_size=min_size, num_clients=num_clients, alpha=alpha))
@@ -165,9 +165,9 @@ def _check(examples: Examples, num_clients: int) -> tuple[dict[str, np.ndarray],
 
 
 def _check_skew(alpha: float, min_size: int, num_clients: int, total: int) -> None:
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise DataError(f"alpha is a number > 0, not {alpha!r}")
-    if not 0 <= min_size * num_clients <= total:
+    _number("alpha", alpha, above=0)
+    _number("min_size", min_size, least=0, whole=True)
+    if min_size * num_clients > total:
         raise DataError(
             f"min_size={min_size!r} for {num_clients} clients needs more than the {total} examples there are"
         )
@@ -179,15 +179,22 @@ def _labels(arrays: dict[str, np.ndarray], label: str) -> list[np.ndarray]:
         raise DataError(f"there is no feature {label!r} with labels; the features are {sorted(arrays)}: pass label=...")
     if arrays[label].ndim != 1:
         raise DataError(f"labels have shape (n,), not {list(arrays[label].shape)}")
-    _, inverse = np.unique(arrays[label], return_inverse=True)
+    try:
+        _, inverse = np.unique(arrays[label], return_inverse=True)
+    except TypeError as error:
+        raise DataError(f"labels must be of one kind, so that they have an order: {error}") from error
     order = np.argsort(inverse, kind="stable")
     return np.split(order, np.cumsum(np.bincount(inverse))[:-1])
 
 
+def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
+    """Proportions from Dirichlet(alpha, ..., alpha); a single one, drawn evenly, where alpha is too small for that."""
+    proportions = rng.dirichlet(np.full(size, alpha))
+    return proportions if np.isfinite(proportions).all() else np.eye(size)[rng.integers(size)]
+
+
 def _cuts(proportions: np.ndarray, total: int) -> np.ndarray:
-    """Where to cut ``total`` examples. The proportions may be NaN: a tiny alpha underflows in Dirichlet draws."""
-    if not np.isfinite(proportions).all():
-        proportions = np.eye(1, proportions.size)[0]
+    """Where to cut ``total`` examples."""
     return np.rint(np.cumsum(proportions)[:-1] * total).astype(np.int64).clip(0, total)
 
 

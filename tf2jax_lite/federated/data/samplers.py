@@ -106,13 +106,18 @@ class WeightedSampler(ClientSampler):
             pairs = list(federated_data.client_sizes())
         elif callable(weights):
             pairs = [(client_id, weights(client_id)) for client_id in federated_data.client_ids()]
+        elif not isinstance(weights, Mapping):
+            raise DataError(f"weights are a dict from client id to weight or a function of the id, not {weights!r}")
         else:
             self._ids = list(federated_data.client_ids())
             if missing := [client_id for client_id in self._ids if client_id not in weights]:
                 raise DataError(f"weights lack {len(missing)} clients: {missing[:10]}")
             pairs = [(client_id, weights[client_id]) for client_id in self._ids]
         self._ids = [client_id for client_id, _ in pairs]
-        values = np.array([weight for _, weight in pairs], np.float64)
+        try:
+            values = np.array([weight for _, weight in pairs], np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"weights must be numbers: {error}") from error
         if not np.isfinite(values).all() or (values < 0).any():
             raise DataError("weights must be finite and >= 0")
         usable = int((values > 0).sum())

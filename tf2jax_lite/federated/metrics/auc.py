@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import InputError
+from ..options import check_number
 from .classification import TargetMetric
 from .losses import match
 from .stat import Stat, as_count, zero_count
@@ -120,8 +121,7 @@ class AUC(TargetMetric):
     from_logits: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_thresholds < 2:
-            raise InputError(f"AUC: num_thresholds is at least 2, not {self.num_thresholds}.")
+        check_number("AUC", "num_thresholds", self.num_thresholds, least=2, whole=True)
         if self.curve not in ("ROC", "PR"):
             raise InputError(f'AUC: curve is "ROC" or "PR", not {self.curve!r}.')
         if self.summation_method not in ("interpolation", "minoring", "majoring"):

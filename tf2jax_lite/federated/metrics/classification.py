@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ...errors import InputError
+from ..options import check_number
 from . import losses
 from .metric import Metric, as_float, pick
 from .stat import MeanStat, SumStat, as_count, zero_count
@@ -171,7 +172,8 @@ class Accuracy(_HitRate):
 
     def hits(self, target: Any, prediction: Any) -> Any:
         """See `_HitRate.hits`."""
-        return jnp.argmax(prediction, axis=-1) == class_targets(self, target, prediction)
+        target = class_targets(self, target, prediction)
+        return jnp.argmax(prediction, axis=-1) == target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,8 +224,7 @@ class TopKAccuracy(_HitRate):
     k: int = 5
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise InputError(f"TopKAccuracy: k is at least 1, not {self.k}.")
+        check_number("TopKAccuracy", "k", self.k, least=1, whole=True)
 
     def hits(self, target: Any, prediction: Any) -> Any:
         """See `_HitRate.hits`."""
@@ -243,8 +244,7 @@ class ConfusionMatrix(TargetMetric):
     num_classes: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_classes < 1:
-            raise InputError(f"ConfusionMatrix: num_classes is at least 1, not {self.num_classes}.")
+        check_number("ConfusionMatrix", "num_classes", self.num_classes, least=1, whole=True)
 
     def zero(self) -> SumStat:
         """See `Metric.zero`."""

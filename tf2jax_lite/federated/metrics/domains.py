@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ...errors import InputError
+from ..options import check_number
 from .metric import Metric, pick
 from .stat import Stat
 
@@ -29,7 +30,8 @@ class PerDomainStat(Stat):
 
     def merge(self, other: Self) -> Self:
         """See `Stat.merge`."""
-        return dataclasses.replace(self, stat=self.stat.merge(other.stat))
+        # Domain by domain: what no example was added to may have fewer dimensions, and then must not meet the domains'.
+        return dataclasses.replace(self, stat=jax.vmap(lambda a, b: a.merge(b))(self.stat, other.stat))
 
     def reduce(self, axis: int = 0) -> Self:
         """See `Stat.reduce`."""
@@ -55,8 +57,9 @@ class PerDomainMetric(Metric):
     domain_id_key: str = "domain_id"
 
     def __post_init__(self) -> None:
-        if self.num_domains < 1:
-            raise InputError(f"PerDomainMetric: num_domains is at least 1, not {self.num_domains}.")
+        if not isinstance(self.base, Metric):
+            raise InputError(f"PerDomainMetric: base is a metric, such as Accuracy(), not {self.base!r}.")
+        check_number("PerDomainMetric", "num_domains", self.num_domains, least=1, whole=True)
 
     def zero(self) -> PerDomainStat:
         """See `Metric.zero`."""
@@ -68,11 +71,10 @@ class PerDomainMetric(Metric):
         domain = self._domain(example)
         found = self.base.evaluate_example(example, prediction)
 
-        def place(value: Any, zeros: Any) -> Any:
-            here = jnp.arange(self.num_domains) == domain
-            return jnp.where(here.reshape(-1, *(1,) * jnp.ndim(value)), value, zeros)
+        def place(here: Any, zero: Any) -> Any:
+            return jax.tree.map(lambda value, nothing: jnp.where(here, value, nothing), found, zero)
 
-        return PerDomainStat(jax.tree.map(place, found, self.zero().stat))
+        return PerDomainStat(jax.vmap(place)(jnp.arange(self.num_domains) == domain, self.zero().stat))
 
     def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> PerDomainStat:
         """See `Metric.evaluate_examples`: the base metric once for each domain, under a mask."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ...errors import InputError
 from .stat import Stat
@@ -48,6 +49,8 @@ class Metric(abc.ABC):
 
         def keep(value: Any, zero: Any) -> Any:
             # Not a product: what padding gives may be NaN, and 0 * NaN is NaN.
+            zero = jnp.asarray(zero)
+            zero = jnp.reshape(zero, zero.shape + (1,) * (value.ndim - 1 - zero.ndim))
             return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (value.ndim - 1)), value, zero)
 
         return jax.tree.map(keep, stats, self.zero()).reduce()
@@ -70,6 +73,9 @@ def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, m
     """
     if mask is None:
         mask = batch.get(MASK_KEY)
+    for name, value in batch.items():
+        if getattr(value, "dtype", np.dtype(bool)).kind in "OSU":
+            raise InputError(f"{type(metric).__name__}: {name!r} in the batch is text; metrics take numbers.")
     batch = {name: jnp.asarray(value) for name, value in batch.items() if name != MASK_KEY}
     sizes = {str(jnp.shape(leaf)[:1]) for leaf in jax.tree.leaves((batch, predictions))}
     if mask is None:

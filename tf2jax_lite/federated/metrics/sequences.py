@@ -13,9 +13,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from ...errors import InputError
+from ..options import check_number
 from .classification import TargetMetric, in_top_k
 from .losses import sparse_categorical_crossentropy
-from .metric import as_float, pick
+from .metric import Metric, as_float, pick
 from .stat import MeanStat, PerplexityStat, SumStat, as_count, zero_count
 
 __all__ = [
@@ -42,11 +43,23 @@ class _SequenceMetric(TargetMetric):
 
     masked_target_values: tuple[int, ...] = (0,)
 
+    def __post_init__(self) -> None:
+        check_tokens(self, "masked_target_values")
+
     def _tokens(self, example: Mapping[str, Any]) -> Any:
         return pick(self, example, self.target_key, "example")
 
     def _real(self, tokens: Any) -> Any:
         return ~is_one_of(tokens, self.masked_target_values)
+
+
+def check_tokens(metric: Metric, name: str) -> None:
+    """Raises InputError where an option of a metric is no tuple of tokens (which a list, being mutable, is not)."""
+    values = getattr(metric, name)
+    if not isinstance(values, tuple):
+        raise InputError(f"{type(metric).__name__}: {name} is a tuple of integers, as in (0,); not {values!r}.")
+    for value in values:
+        check_number(type(metric).__name__, f"each of {name}", value, whole=True)
 
 
 def is_one_of(tokens: Any, values: tuple[int, ...]) -> Any:
@@ -95,6 +108,7 @@ class SequenceCrossEntropyLoss(SequenceTokenCrossEntropyLoss):
     """
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.per_position:
             raise InputError("SequenceCrossEntropyLoss: a sequence's loss has no position; leave per_position False.")
 
@@ -168,8 +182,8 @@ class SequenceTokenTopKAccuracy(SequenceTokenAccuracy):
     k: int = 5
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise InputError(f"SequenceTokenTopKAccuracy: k is at least 1, not {self.k}.")
+        super().__post_init__()
+        check_number("SequenceTokenTopKAccuracy", "k", self.k, least=1, whole=True)
 
     def hits(self, tokens: Any, scores: Any) -> Any:
         """See `SequenceTokenAccuracy.hits`."""
@@ -225,6 +239,8 @@ class SequenceTokenOOVRate(SequenceLength):
     per_position: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        check_tokens(self, "oov_target_values")
         if not self.oov_target_values:
             raise InputError("SequenceTokenOOVRate: oov_target_values names at least one token.")
 
@@ -247,8 +263,10 @@ class SequenceTruncationRate(SequenceLength):
     eos_target_value: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.eos_target_value is None:
             raise InputError("SequenceTruncationRate: eos_target_value names the end token.")
+        check_number("SequenceTruncationRate", "eos_target_value", self.eos_target_value, whole=True)
 
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> MeanStat:
         """See `Metric.evaluate_example`; the prediction is not looked at."""

@@ -311,7 +311,7 @@ class _Round:
         def run(total: Accumulator) -> tuple[Accumulator, PyTree]:
             if self._way == "unrolled" and client.steps <= _MOST_UNROLLED:
                 return runner._unrolled(context, total, batches, index, client.client_input)
-            carry = runner._loop.start(context, index, client.client_input)
+            carry = runner._loop.start(context, index, client.client_input, batches[0])
             for batch in batches:
                 carry = runner._loop.step(context, carry, batch)
             return runner._loop.finish(context, total, carry, index)

@@ -58,18 +58,39 @@ def _at(batches: PyTree, client: Any, step: Any) -> PyTree:
     return jax.tree.map(take, batches)
 
 
+def _traced_once(work: ClientWork) -> Callable[..., PyTree]:
+    """Returns the work's step, whose trace is kept: asking for its shapes and running it in a loop costs one."""
+    return jax.jit(work.client_step, inline=True)
+
+
+def _settled(step: Callable[..., PyTree], context: Context, carry: PyTree, batch: PyTree) -> PyTree:
+    """Returns a carry in the shapes that a step gives it, which a loop needs from the start.
+
+    A statistic of no examples may be a scalar where those of examples have a value for each position of a sequence.
+    """
+    new = jax.eval_shape(step, context.work, context.message, carry, batch)
+
+    def settle(old: Any, leaf: Any) -> Any:
+        old = jnp.asarray(old)  # the dimensions that it has lead (domains, say)
+        return jnp.broadcast_to(jnp.reshape(old, old.shape + (1,) * (leaf.ndim - old.ndim)), leaf.shape)
+
+    return jax.tree.map(settle, carry, new)
+
+
 def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
     """Returns ``(context, total, chunk, exact) -> (total, outputs)`` that runs the chunk's clients side by side.
 
     ``exact`` (static) says that every client has all steps. Otherwise steps beyond a client's own are dropped.
     """
+    client_step = _traced_once(work)
 
     def one(context: Context, batches: PyTree, steps: Any, index: Any, client_input: PyTree, exact: bool) -> Any:
         carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
+        carry = _settled(client_step, context, carry, jax.tree.map(lambda value: value[0], batches))
 
         def step(carry: PyTree, xs: Any) -> tuple[PyTree, None]:
             number, batch = xs
-            new = work.client_step(context.work, context.message, carry, batch)
+            new = client_step(context.work, context.message, carry, batch)
             return (new if exact else accumulate.select(number < steps, new, carry)), None
 
         count = jax.tree.leaves(batches)[0].shape[0]
@@ -108,6 +129,7 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
     Each client takes its own number of steps: padding of steps costs nothing. ``exact`` does not matter here.
     """
+    client_step = _traced_once(work)
 
     def run(context: Context, total: Accumulator, chunk: Any, exact: bool) -> tuple[Accumulator, PyTree]:
         del exact
@@ -115,9 +137,10 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
         def client(total: Accumulator, xs: Any) -> tuple[Accumulator, PyTree]:
             row, steps, index, client_input = xs
             carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
+            carry = _settled(client_step, context, carry, _at(chunk.batches, row, jnp.int32(0)))
 
             def step(number: Any, carry: PyTree) -> PyTree:
-                return work.client_step(context.work, context.message, carry, _at(chunk.batches, row, number))
+                return client_step(context.work, context.message, carry, _at(chunk.batches, row, number))
 
             carry = jax.lax.fori_loop(jnp.int32(0), steps, step, carry)
             result = work.client_final(context.work, context.message, carry)
@@ -146,7 +169,7 @@ def make_unrolled(work: ClientWork, aggregator: AggregationProcess) -> Callable[
 
 
 class LoopFunctions(NamedTuple):
-    """The jitted functions of the loop: ``start(context, index, input)``, ``step(context, carry, batch)``, `finish`."""
+    """Jitted functions: ``start(context, index, input, first batch)``, ``step(context, carry, batch)``, `finish`."""
 
     start: Callable[..., PyTree]
     step: Callable[..., PyTree]
@@ -154,13 +177,15 @@ class LoopFunctions(NamedTuple):
 
 
 def make_loop(work: ClientWork, aggregator: AggregationProcess) -> LoopFunctions:
-    """Returns the functions of a loop in Python, each jitted: nothing but the step is compiled for a batch's shape."""
+    """Returns the functions of a loop in Python, each jitted: little but the step is compiled for a batch's shape."""
+    client_step = _traced_once(work)
 
-    def start(context: Context, index: Any, client_input: PyTree) -> PyTree:
-        return work.client_init(context.work, context.message, client_key(context, index), client_input)
+    def start(context: Context, index: Any, client_input: PyTree, first: Any) -> PyTree:
+        carry = work.client_init(context.work, context.message, client_key(context, index), client_input)
+        return _settled(client_step, context, carry, first)
 
     def step(context: Context, carry: PyTree, batch: Any) -> PyTree:
-        return work.client_step(context.work, context.message, carry, batch)
+        return client_step(context.work, context.message, carry, batch)
 
     def finish(context: Context, total: Accumulator, carry: PyTree, index: Any) -> tuple[Accumulator, PyTree]:
         result = work.client_final(context.work, context.message, carry)
