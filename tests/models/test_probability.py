@@ -135,7 +135,7 @@ CASES = {
     "monte_carlo_variational_loss": (_surrogate_loss, SCALARS, True),
     "bijector Softplus": (_bijector(tfb.Softplus), (A,), True),
     "bijector CorrelationCholesky": (_bijector(tfb.CorrelationCholesky), (A,), True),
-    "bijector FillScaleTriL": (_bijector(tfb.FillScaleTriL), (A,), True),
+    "bijector FillScaleTriL": (_bijector(lambda: tfb.FillScaleTriL(diag_shift=np.float64(1e-5))), (A,), True),
     "bijector Chain": (
         _bijector(lambda: tfb.Chain([tfb.Shift(np.float64(2.0)), tfb.Scale(np.float64(3.0)), tfb.Tanh()])),
         (P,),

@@ -29,6 +29,9 @@ def _context():
         (np.int32, "int32"),
         (np.dtype("float32"), "float32"),
         ((np.float32, [2, None]), "float32[2,?]"),
+        (jnp.float32, "float32"),
+        ((jnp.bfloat16, [2]), "bfloat16[2]"),
+        ({"n": jnp.int32, "x": (bool, ())}, "<n=int32,x=bool>"),
         (jax.ShapeDtypeStruct((3,), jnp.bfloat16), "bfloat16[3]"),
         (np.zeros((2, 1), bool), "bool[2,1]"),
         (jnp.zeros(4), "float32[4]"),
@@ -73,6 +76,8 @@ def test_all_forms_of_declaration():
     }
     for text, computation in forms.items():
         assert str(computation.type_signature) == text
+    whole = core.jax_computation(np.int32, [("a", np.int32)])(lambda both: both)
+    assert str(whole.type_signature) == "(<int32,<a=int32>> -> <int32,<a=int32>>)"
     assert [f(2, 3) if "<x" in t else None for t, f in forms.items()][:2] == [6, 6.0]
     assert list(forms.values())[2]() == 7
     assert list(forms.values())[3](Point(2, 5)) == 10

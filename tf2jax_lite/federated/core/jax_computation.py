@@ -194,6 +194,8 @@ def _arrays(result: Any, orders: _Orders) -> Any:
         names = orders.get(frozenset(result), result) if type(result) is dict else result
         items = [(name, _arrays(result[name], orders)) for name in names]
         return type(result)(items)  # pyright: ignore[reportCallIssue]
+    if isinstance(result, structure.Struct):  # a parameter of several types, as a whole
+        return structure.Struct((name, _arrays(element, orders)) for name, element in structure.iter_elements(result))
     if isinstance(result, list | tuple):
         return type(result)(_arrays(element, orders) for element in result)
     return jnp.asarray(result)

@@ -9,6 +9,7 @@ import federated_language as fl
 import jax
 import jax.numpy as jnp
 import numpy as np
+from federated_language.common_libs import structure
 
 from tf2jax_lite.errors import FederatedTypeError
 
@@ -21,9 +22,10 @@ def to_type(spec: Any) -> fl.Type:
     """Returns the type that ``spec`` describes.
 
     Args:
-      spec: a type of federated_language; a numpy dtype or scalar type; a pair (dtype, shape), with None for a dimension
-        that is not known; an array, jax.ShapeDtypeStruct, or whatever has ``shape`` and ``dtype``; or a dict, list,
-        tuple or named tuple of these, nested at will. A list or tuple of pairs (name, type) is a structure with names.
+      spec: a type of federated_language; a dtype or scalar type of numpy or JAX; a pair (dtype, shape), with None for
+        a dimension that is not known; an array, jax.ShapeDtypeStruct, or whatever has ``shape`` and ``dtype``; or a
+        dict, list, tuple or named tuple of these, nested at will. A list or tuple of pairs (name, type) is a structure
+        with names.
 
     Returns:
       The type. Structures remember their Python container.
@@ -33,6 +35,8 @@ def to_type(spec: Any) -> fl.Type:
     """
     if isinstance(spec, fl.Type):
         return spec
+    if (scalar := _scalar(spec)) is not None:
+        return fl.TensorType(scalar)
     if not isinstance(spec, type) and hasattr(spec, "shape") and hasattr(spec, "dtype"):
         return _tensor_type(spec)
     if is_named_tuple(spec):
@@ -45,8 +49,8 @@ def to_type(spec: Any) -> fl.Type:
         return _structure([(None, element) for element in spec], type(spec), to_type)
     try:
         if isinstance(spec, tuple):
-            return fl.TensorType(np.dtype(spec[0]).type, spec[1])
-        return fl.to_type(np.bool_ if spec is bool else spec)
+            return fl.TensorType(_scalar(spec[0]), spec[1])
+        return fl.to_type(spec)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise FederatedTypeError(
             f"{spec!r} describes no type; use dtypes, (dtype, shape), arrays, or dicts, lists and tuples of them"
@@ -67,6 +71,8 @@ def infer_type(value: Any) -> fl.Type:
         return _structure(list(value._asdict().items()), type(value), infer_type)
     if isinstance(value, Mapping):
         return _structure(list(value.items()), type(value), infer_type)
+    if isinstance(value, structure.Struct):
+        return fl.StructType([(n, infer_type(v)) if n else infer_type(v) for n, v in structure.iter_elements(value)])
     if isinstance(value, list | tuple):
         return _structure([(None, element) for element in value], type(value), infer_type)
     if isinstance(value, bool | int | float | complex | str | bytes):
@@ -100,12 +106,21 @@ def _tensor_type(array: Any) -> fl.TensorType:
     return fl.TensorType(np.dtype(dtype).type, shape)
 
 
+def _scalar(spec: Any) -> Any:
+    """Returns numpy's scalar type for a dtype, or a scalar type of numpy or JAX (``jnp.float32``); None for others."""
+    if isinstance(spec, type):
+        known = issubclass(spec, np.generic | bool) or isinstance(getattr(spec, "dtype", None), np.dtype)
+        return np.dtype(spec).type if known else None
+    return spec.type if isinstance(spec, np.dtype) else None
+
+
 def _is_dtype_and_shape(spec: Any) -> bool:
     if not isinstance(spec, tuple) or len(spec) != 2:
         return False
     dtype, shape = spec
-    is_dtype = isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic | bool))
-    return is_dtype and isinstance(shape, list | tuple) and all(isinstance(d, int | None) for d in shape)
+    return (
+        _scalar(dtype) is not None and isinstance(shape, list | tuple) and all(isinstance(d, int | None) for d in shape)
+    )
 
 
 def map_structure(fn: Callable[..., Any], type_spec: fl.Type, *values: Any) -> Any:
