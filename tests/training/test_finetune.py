@@ -147,6 +147,8 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_
         ({"examples": {"a": TRAIN["y"], "b": TRAIN["y"], "y": TRAIN["y"]}}, InputError, r"no arrays for the inputs"),
         ({"learning_rate": 1e30, "optimizer": "sgd"}, TrainingError, "lower the learning rate"),
         ({"epochs": -1}, InputError, "epochs is 0 or more"),
+        ({"seed": 2**63}, InputError, "seed is a whole number"),
+        ({"seed": 1.5}, InputError, "seed is a whole number"),
         ({"train_signature": "nothing"}, Tf2JaxError, "nothing"),
     ],
 )

@@ -6,7 +6,6 @@ Sources: tff.learning.templates.ClientWorkProcess; the split into init, step and
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -26,6 +25,7 @@ from tf2jax_lite.federated.model import (
     replace_leaves,
     split_mask,
 )
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
 
 __all__ = [
@@ -121,13 +121,18 @@ def optimizer_of(optimizer: ClientOptimizer, round_number: Any) -> optax.Gradien
     Raises:
       InputError: it is neither an optimizer nor a function that returns one.
     """
-    found = optimizer(round_number) if not isinstance(optimizer, tuple) and callable(optimizer) else optimizer
+    found: Any = optimizer(round_number) if _is_of_the_round(optimizer) else optimizer  # type: ignore[operator]
     if not (hasattr(found, "init") and hasattr(found, "update")):
         raise InputError(
             f"a client optimizer is an optax.GradientTransformation, or a function from the round's number to one; got "
             f"{type(found).__name__}"
         )
     return found  # type: ignore[return-value]
+
+
+def _is_of_the_round(optimizer: Any) -> bool:
+    """Whether an optimizer is made in each round, which alone shows what it is."""
+    return callable(optimizer) and not isinstance(optimizer, tuple)
 
 
 def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
@@ -222,8 +227,9 @@ def build_model_delta_client_work(
     Raises:
       InputError: an option out of range.
     """
-    if not 0 <= proximal_strength < math.inf:
-        raise InputError(f"proximal_strength is 0 or more, not {proximal_strength}")
+    check_number("build_model_delta_client_work", "proximal_strength", proximal_strength, least=0)
+    if not _is_of_the_round(optimizer):
+        optimizer_of(optimizer, 0)
     client_weight(client_weighting, jnp.float32(0))
     metrics = dict(train_metrics or {})
     value_and_grad = model_value_and_grad(with_products(check_model(model)), example_weight)

@@ -31,8 +31,10 @@ __all__ = [
     "Surveyed",
     "apply_non_trainable",
     "as_clients",
+    "check_state",
     "compose_learning_process",
     "initial_weights",
+    "replaced_weights",
     "results_of",
     "reusable",
     "round_keys",
@@ -134,6 +136,30 @@ def _check_params(given: ModelWeights, own: ModelWeights) -> None:
                     f"params are not those of the model: {what} weights{name} have shape {found.get(name, 'none')}, "
                     f"the model's {wanted.get(name, 'none')}"
                 )
+
+
+def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
+    """Returns weights for ``set_model_weights``, as JAX arrays of their own. See `initial_weights`.
+
+    Raises:
+      InputError: they are None, or not the model's in structure or shapes.
+    """
+    if weights is None:
+        raise InputError("set_model_weights takes ModelWeights, or the trainable weights; not None")
+    return initial_weights(model, key, weights)
+
+
+def check_state(state: Any, kind: type) -> None:
+    """Refuses what is no state of a process.
+
+    Raises:
+      InputError: ``state`` is not of that kind.
+    """
+    if not isinstance(state, kind):
+        raise InputError(
+            f"state is what initialize or the last round's next returned, not {type(state).__name__}: "
+            "state, metrics = process.next(state, client_data)"
+        )
 
 
 def results_of(measurements: PyTree) -> PyTree:
@@ -269,11 +295,7 @@ def compose_learning_process(
         return new, metrics
 
     def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
-        if not isinstance(state, LearningState):
-            raise InputError(
-                f"state is what initialize or the last round's next returned, not {type(state).__name__}: "
-                "state, metrics = process.next(state, client_data)"
-            )
+        check_state(state, LearningState)
         distributor_state, context, sent = begin(state)
         cohort = Cohort(as_clients(client_data), client_batching, state.key, int(state.round))
         surveyed: PyTree = ()
@@ -288,7 +310,7 @@ def compose_learning_process(
         initialize,
         next_fn,
         lambda state: state.weights,
-        lambda state, weights: state._replace(weights=initial_weights(model, state.key, weights)),
+        lambda state, weights: state._replace(weights=replaced_weights(model, state.key, weights)),
     )
 
 

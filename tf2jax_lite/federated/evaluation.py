@@ -12,10 +12,19 @@ import numpy as np
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.compose import apply_non_trainable, as_clients, initial_weights, results_of, round_keys
+from tf2jax_lite.federated.compose import (
+    apply_non_trainable,
+    as_clients,
+    check_state,
+    initial_weights,
+    replaced_weights,
+    results_of,
+    round_keys,
+)
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.metrics import MeanStat, Stat
 from tf2jax_lite.federated.model import Model, as_model_weights, evaluate_model, evaluate_stats
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
@@ -87,6 +96,7 @@ def build_fed_eval(
         return EvalState(jnp.int32(0), initial_weights(model, jax.random.key(0) if key is None else key, params), None)
 
     def next_fn(state: EvalState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        check_state(state, EvalState)
         keys = round_keys(jax.random.key(0), state.round)
         context = Context((), nothing.initialize(), state.weights, keys.clients, keys.aggregator)
         result = runner.run(context, Cohort(as_clients(client_data), client_batching, 0, int(state.round)))
@@ -106,7 +116,7 @@ def build_fed_eval(
         initialize,
         next_fn,
         lambda state: state.weights,
-        lambda state, weights: state._replace(weights=initial_weights(model, jax.random.key(0), weights)),
+        lambda state, weights: state._replace(weights=replaced_weights(model, jax.random.key(0), weights)),
     )
 
 
@@ -130,10 +140,14 @@ def build_personalization_eval(
       for each client with test examples. What a client learns stays with it.
 
     Raises:
-      InputError: a strategy named ``baseline``; when called: no client, or a pair that is none.
+      InputError: a strategy named ``baseline`` or that is no such pair; when called: no client, or a pair that is none.
     """
     if "baseline" in strategies:
         raise InputError("build_personalization_eval: 'baseline' names the metrics before personalization")
+    for name, strategy in strategies.items():
+        if not (isinstance(strategy, tuple) and len(strategy) == 2 and isinstance(strategy[0], ClientWork)):
+            raise InputError(f"build_personalization_eval: strategy {name!r} is a pair (ClientWork, batching)")
+    check_number("build_personalization_eval", "eval_batch_size", eval_batch_size, least=1, whole=True)
     steps = {name: jax.jit(work.client_step) for name, (work, _) in strategies.items()}
 
     def evaluate(weights: Any, client_data: Sequence[Any], key: Any = None) -> dict[str, dict[str, Any]]:

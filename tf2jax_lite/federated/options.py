@@ -10,7 +10,17 @@ import numpy as np
 
 from tf2jax_lite.errors import InputError, Tf2JaxError
 
-__all__ = ["check_number"]
+__all__ = ["check_number", "check_seed"]
+
+
+def check_seed(who: str, seed: Any) -> None:
+    """Refuses what is no seed of `jax.random.key`: an integer from 0 to 2**63 - 1.
+
+    Raises:
+      InputError: the seed is something else.
+    """
+    if not (isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= seed < 2**63):
+        raise InputError(f"{who}: seed is a whole number from 0 to 2**63 - 1, not {seed!r}.")
 
 
 def check_number(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.model import Model, TrainOutput
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import ModelWeights
 
 __all__ = ["freeze", "merge_lora", "with_lora"]
@@ -22,6 +23,11 @@ Filter = Callable[[str], bool]
 def _named(tree: PyTree) -> tuple[dict[str, Any], Any]:
     pairs, treedef = jax.tree.flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in pairs}, treedef
+
+
+def _check_filter(who: str, name: str, value: Any) -> None:
+    if not callable(value):
+        raise InputError(f"{who}: {name} is a function from a parameter's name to a bool, not {value!r}")
 
 
 def freeze(model: Model, trains: Filter) -> Model:
@@ -38,6 +44,7 @@ def freeze(model: Model, trains: Filter) -> Model:
     Raises:
       InputError: nothing trains.
     """
+    _check_filter("freeze", "trains", trains)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     names, treedef = _named(shapes.trainable)
     kept = [name for name in names if trains(name)]
@@ -85,8 +92,10 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
     Raises:
       InputError: no parameter gets an adapter, or the rank is below 1.
     """
-    if rank < 1:
-        raise InputError(f"with_lora: rank is at least 1, not {rank}")
+    check_number("with_lora", "rank", rank, least=1, whole=True)
+    if alpha is not None:
+        check_number("with_lora", "alpha", alpha)
+    _check_filter("with_lora", "adapts", adapts)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     names, _ = _named(shapes.trainable)
     chosen = [name for name, leaf in names.items() if leaf.ndim >= 2 and adapts(name)]

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from tf2jax_lite.errors import CheckpointError, DataError, InputError
+from tf2jax_lite.errors import CheckpointError, DataError
 from tf2jax_lite.federated.checkpoint import Checkpoints, CheckpointStore
 from tf2jax_lite.federated.events import EventWriter
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.plots import plot_history
 from tf2jax_lite.federated.process import LearningProcess
 
@@ -121,8 +122,9 @@ def run_rounds(
       DataError: the metrics file is damaged.
       CheckpointError: the checkpoint is damaged, of another training, or of more rounds.
     """
-    if num_rounds < 0 or evaluate_every < 1 or checkpoint_every < 1:
-        raise InputError("num_rounds is 0 or more; evaluate_every and checkpoint_every are 1 or more")
+    check_number("run_rounds", "num_rounds", num_rounds, least=0, whole=True)
+    check_number("run_rounds", "evaluate_every", evaluate_every, least=1, whole=True)
+    check_number("run_rounds", "checkpoint_every", checkpoint_every, least=1, whole=True)
     state = process.initialize(key, params=params)
     done, history = 0, []
     own = not isinstance(checkpoint_dir, CheckpointStore)

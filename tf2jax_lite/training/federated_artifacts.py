@@ -11,6 +11,7 @@ import jax
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.algorithms import kmeans_init
 from tf2jax_lite.federated.data import FederatedData, UniformGetClientSampler
+from tf2jax_lite.federated.options import check_seed
 
 from .algorithms import check_algorithm, client_batching, named_aggregator, named_process
 from .artifacts import TrainingReport, refuse_existing, training_identity, write_result
@@ -115,6 +116,7 @@ def federate_artifact(
     """
     refuse_existing(out, overwrite)
     check_algorithm(algorithm)
+    check_seed("federate", seed)
     given = {
         "proximal_strength": proximal_strength,
         "num_clusters": num_clusters,
@@ -129,11 +131,14 @@ def federate_artifact(
         raise InputError(f"scaffold's clients step with sgd, not {client_optimizer}")
     if algorithm == "fed_sgd" and not client_optimizer is client_learning_rate is None:
         raise InputError("fed_sgd's clients send gradients, and have no optimizer; its rate is server_learning_rate")
-    client = (client_optimizer or "sgd", 0.1 if client_learning_rate is None else client_learning_rate)
+    client = (
+        "sgd" if client_optimizer is None else client_optimizer,
+        0.1 if client_learning_rate is None else client_learning_rate,
+    )
     server_rate = server_learning_rate
     if server_rate is None:
         server_rate = 0.1 if algorithm == "fed_sgd" else 1.0
-    key = domain_key or "domain_id"
+    key = "domain_id" if domain_key is None else domain_key
     beside = (key,) if algorithm == "agnostic_fed_avg" else ()
     subject = artifact_subject(artifact, loss, sample=first_examples(clients), beside=beside, **subject_options)
     data, domains = prepared(clients, subject.examples), None
@@ -154,7 +159,9 @@ def federate_artifact(
     # The server of these has a rate, and no optimizer; all others step with SGD where nothing else is said.
     rated = algorithm not in ("scaffold", "mime", "mime_lite")
     if server_optimizer is not None or server_momentum is not None or rated:
-        server = named_optimizer(server_optimizer or "sgd", server_rate, momentum=server_momentum)
+        server = named_optimizer(
+            "sgd" if server_optimizer is None else server_optimizer, server_rate, momentum=server_momentum
+        )
     process = named_process(
         algorithm,
         subject.model,

@@ -12,6 +12,7 @@ from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.checkpoint import CheckpointFile
 from tf2jax_lite.federated.data import ClientDataset, FederatedData, UniformGetClientSampler
 from tf2jax_lite.federated.model import Model, evaluate_model
+from tf2jax_lite.federated.options import check_seed
 from tf2jax_lite.federated.process import LearningProcess, ModelWeights
 from tf2jax_lite.federated.training import run_rounds
 
@@ -70,6 +71,7 @@ def federate(
             "rounds is 0 or more, and clients_per_round, eval_every and checkpoint_every are at least 1; "
             f"not {rounds}, {clients_per_round}, {eval_every}, {checkpoint_every}."
         )
+    check_seed("federate", seed)
     known = {"unit": "round", "clients_per_round": clients_per_round, "seed": seed, **(identity or {})}
 
     def evaluate(weights: Any) -> Mapping[str, Any]:

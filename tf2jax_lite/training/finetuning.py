@@ -18,6 +18,7 @@ from tf2jax_lite.errors import CheckpointError, InputError, TrainingError
 from tf2jax_lite.federated.checkpoint import CheckpointFile
 from tf2jax_lite.federated.data import ClientDataset
 from tf2jax_lite.federated.model import Model, evaluate_model, model_value_and_grad
+from tf2jax_lite.federated.options import check_seed
 from tf2jax_lite.federated.process import ModelWeights
 
 from .history import History
@@ -80,6 +81,7 @@ def finetune(
     """
     if epochs < 0 or batch_size < 1:
         raise InputError(f"epochs is 0 or more and batch_size at least 1, not {epochs} and {batch_size}.")
+    check_seed("finetune", seed)
     dataset = ClientDataset(dict(examples))
     if not len(dataset):
         raise InputError("there are no examples to train on.")

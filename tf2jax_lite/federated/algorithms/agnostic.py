@@ -22,6 +22,7 @@ from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compo
 from tf2jax_lite.federated.data import BatchHParams
 from tf2jax_lite.federated.metrics import MASK_KEY
 from tf2jax_lite.federated.model import Model, model_per_example_loss
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.federated.running.cohort import Batching
 
@@ -137,8 +138,12 @@ def build_agnostic_fed_avg(
     Raises:
       InputError: weights or window of the wrong shape, or not positive.
     """
-    start = np.asarray(init_domain_weights, np.float32)
-    window = np.asarray(init_domain_window, np.float32)
+    check_number("build_agnostic_fed_avg", "domain_learning_rate", domain_learning_rate, least=0)
+    try:
+        start = np.asarray(init_domain_weights, np.float32)
+        window = np.asarray(init_domain_window, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"build_agnostic_fed_avg: weights and window of domains are numbers: {error}") from error
     if start.ndim != 1 or window.ndim != 2 or window.shape[1] != len(start) or not len(window):
         raise InputError(
             f"build_agnostic_fed_avg: init_domain_weights is (domains,) and init_domain_window (rounds, domains); got "

@@ -15,6 +15,7 @@ from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_mo
 from tf2jax_lite.federated.compose import apply_non_trainable, as_clients, initial_weights, reusable, round_keys
 from tf2jax_lite.federated.data import BatchHParams
 from tf2jax_lite.federated.model import Model, evaluate_stats
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner
 from tf2jax_lite.federated.running.cohort import Batching
@@ -98,8 +99,7 @@ def kmeans_init(
     Raises:
       InputError: there are fewer usable clients than clusters.
     """
-    if num_clusters < 1:
-        raise InputError(f"kmeans_init: num_clusters is at least 1, not {num_clusters}")
+    check_number("kmeans_init", "num_clusters", num_clusters, least=1, whole=True)
     key = jax.random.key(0) if key is None else key
     clients = reusable(as_clients(clients))
     if len(clients) < num_clusters:  # before anything is trained

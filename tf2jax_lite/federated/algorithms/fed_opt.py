@@ -11,6 +11,7 @@ from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.client_work import ClientOptimizer
 from tf2jax_lite.federated.compose import LearningState
 from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess
 
 __all__ = ["SERVER_OPTIMIZERS", "build_fed_opt", "server_optimizer"]
@@ -36,8 +37,9 @@ def server_optimizer(
       tau: the degree of adaptivity, added to the root of the second moment.
 
     Raises:
-      InputError: no such optimizer.
+      InputError: no such optimizer, or a rate that is none.
     """
+    _check_rate(learning_rate)
     if name == "adam":
         return optax.adam(learning_rate, b1=beta_1, b2=beta_2, eps=tau)
     if name == "yogi":
@@ -49,6 +51,11 @@ def server_optimizer(
     if name == "sgd":
         return optax.sgd(learning_rate)
     raise InputError(f"no server optimizer {name!r}; there are {', '.join(SERVER_OPTIMIZERS)}")
+
+
+def _check_rate(learning_rate: Any) -> None:
+    if not callable(learning_rate):  # no schedule
+        check_number("server_optimizer", "learning_rate", learning_rate, above=0)
 
 
 def build_fed_opt(

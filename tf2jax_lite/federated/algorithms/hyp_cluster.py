@@ -17,9 +17,10 @@ from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.algorithms.cluster_init import loss_work
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.compose import LearningState, as_clients, reusable, round_keys
+from tf2jax_lite.federated.compose import LearningState, as_clients, check_state, reusable, round_keys
 from tf2jax_lite.federated.data import BatchHParams
 from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner
 from tf2jax_lite.federated.running.cohort import Batching
@@ -75,8 +76,7 @@ def build_hyp_cluster(
     Raises:
       InputError: an option out of range.
     """
-    if num_clusters < 1:
-        raise InputError(f"build_hyp_cluster: num_clusters is at least 1, not {num_clusters}")
+    check_number("build_hyp_cluster", "num_clusters", num_clusters, least=1, whole=True)
     if process is None and client_optimizer is None:
         raise InputError("build_hyp_cluster: give client_optimizer, or process")
     inner = process or build_weighted_fed_avg(
@@ -114,6 +114,7 @@ def build_hyp_cluster(
         return chosen, found.counts
 
     def next_fn(state: HypClusterState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        check_state(state, HypClusterState)
         clients = reusable(as_clients(client_data))
         chosen, counts = choose(state, clients)
         clusters, metrics = list(state.clusters), {}

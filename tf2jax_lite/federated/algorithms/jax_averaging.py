@@ -16,6 +16,7 @@ from tf2jax_lite.federated.client_work import ClientResult, ClientWork, delta
 from tf2jax_lite.federated.compose import LearningState, compose_learning_process
 from tf2jax_lite.federated.metrics import MeanStat
 from tf2jax_lite.federated.model import Model, TrainOutput
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, ModelWeights
 
 __all__ = ["build_jax_federated_averaging_process"]
@@ -23,13 +24,27 @@ __all__ = ["build_jax_federated_averaging_process"]
 PyTree = Any
 
 
+def _has_form(kind: Any) -> bool:
+    return not isinstance(kind, type) and hasattr(kind, "shape") and hasattr(kind, "dtype")
+
+
+def _is_pair(kind: Any) -> bool:
+    """Whether ``kind`` is ``(dtype, shape)``: a pair whose second is sizes, which no pair of types is."""
+    if not (isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[1], tuple | list)):
+        return False
+    return all(size is None or isinstance(size, int) for size in kind[1]) and not isinstance(kind[0], tuple | list)
+
+
 def _struct(kind: Any) -> jax.ShapeDtypeStruct:
-    if hasattr(kind, "shape") and hasattr(kind, "dtype"):
-        return jax.ShapeDtypeStruct(tuple(kind.shape), kind.dtype)
     try:
-        return jax.ShapeDtypeStruct((), np.dtype(kind))
+        if _has_form(kind):
+            return jax.ShapeDtypeStruct(tuple(kind.shape), kind.dtype)
+        dtype, shape = kind if _is_pair(kind) else (kind, ())
+        return jax.ShapeDtypeStruct(tuple(shape), np.dtype(dtype))
     except TypeError as error:
-        raise InputError(f"a type is a dtype, or has shape and dtype (jax.ShapeDtypeStruct); got {kind!r}") from error
+        raise InputError(
+            f"a type is a dtype, a pair (dtype, shape), or has shape and dtype (jax.ShapeDtypeStruct); got {kind!r}"
+        ) from error
 
 
 def build_jax_federated_averaging_process(
@@ -41,8 +56,9 @@ def build_jax_federated_averaging_process(
     """Builds federated averaging: weights start at zero, clients do a step of SGD a batch, the mean is unweighted.
 
     Args:
-      batch_type: feature to the type of a batch's array: anything with shape and dtype; None for a size left open.
-      model_type: pytree of types: anything with shape and dtype, or a dtype for a scalar.
+      batch_type: feature to the type of a batch's array: anything with shape and dtype, or a pair (dtype, shape); None
+        for a size left open.
+      model_type: pytree of types: the same, or a dtype for a scalar.
       loss_fn: ``(model, batch) -> scalar``.
       step_size: learning rate of the clients' SGD.
 
@@ -52,7 +68,10 @@ def build_jax_federated_averaging_process(
     Raises:
       InputError: a type that is none; when a round runs, DataError: a batch that is not of ``batch_type``.
     """
-    shapes = jax.tree.map(_struct, model_type, is_leaf=lambda leaf: hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+    check_number("build_jax_federated_averaging_process", "step_size", step_size)
+    if not isinstance(batch_type, Mapping):
+        raise InputError(f"batch_type is a dict from feature to type, not {type(batch_type).__name__}")
+    shapes = jax.tree.map(_struct, model_type, is_leaf=lambda leaf: _has_form(leaf) or _is_pair(leaf))
     features = {name: _struct(kind) for name, kind in batch_type.items()}
 
     def check(batch: Mapping[str, Any]) -> None:

@@ -12,8 +12,9 @@ from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.compose import as_clients, round_keys
+from tf2jax_lite.federated.compose import as_clients, check_state, round_keys
 from tf2jax_lite.federated.metrics import MASK_KEY
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
@@ -100,8 +101,11 @@ def build_fed_kmeans(
     Raises:
       InputError: an option out of range, or centroids of another shape.
     """
-    if num_clusters < 1:
-        raise InputError(f"build_fed_kmeans: num_clusters is at least 1, not {num_clusters}")
+    check_number("build_fed_kmeans", "num_clusters", num_clusters, least=1, whole=True)
+    if not isinstance(data_shape, tuple | list):
+        raise InputError(f"build_fed_kmeans: data_shape is a tuple of sizes, as in (28, 28); not {data_shape!r}")
+    for size in data_shape:
+        check_number("build_fed_kmeans", "each size of data_shape", size, least=1, whole=True)
     shape = (num_clusters, *data_shape)
     sums = jax.ShapeDtypeStruct(shape, jnp.float32)
     template = {"sums": sums, "counts": jax.ShapeDtypeStruct((num_clusters,), jnp.float32)}
@@ -116,6 +120,7 @@ def build_fed_kmeans(
         return KMeansState(jnp.int32(0), key, centroids, jnp.ones(num_clusters))
 
     def next_fn(state: KMeansState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        check_state(state, KMeansState)
         keys = round_keys(state.key, state.round)
         context = Context((), aggregation.initialize(), state.centroids, keys.clients, keys.aggregator)
         result = runner.run(context, Cohort(as_clients(client_data), client_batching, state.key, int(state.round)))

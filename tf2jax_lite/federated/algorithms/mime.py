@@ -26,6 +26,7 @@ from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compo
 from tf2jax_lite.federated.convolutions import with_products
 from tf2jax_lite.federated.data import BatchHParams
 from tf2jax_lite.federated.model import Model, model_grad
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.federated.running.cohort import Batching
 
@@ -122,6 +123,7 @@ def build_mime(
       lite: leave out the correction -g(x) + c: see `build_mime_lite`.
       **options: see `compose_learning_process`.
     """
+    check_number("build_mime", "server_learning_rate", server_learning_rate, above=0)
     template = jax.eval_shape(model.init, jax.random.key(0)).trainable
     survey = Survey(
         build_fed_sgd_client_work(model),

@@ -17,11 +17,14 @@ from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_mo
 from tf2jax_lite.federated.compose import (
     apply_non_trainable,
     as_clients,
+    check_state,
     initial_weights,
+    replaced_weights,
     results_of,
     round_keys,
 )
 from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
@@ -132,8 +135,9 @@ def build_scaffold(
     Raises:
       InputError: an option out of range; clients without ids, or one twice.
     """
-    if num_clients < 1 or not client_learning_rate > 0:
-        raise InputError("build_scaffold: num_clients is at least 1 and client_learning_rate above 0")
+    check_number("build_scaffold", "num_clients", num_clients, least=1, whole=True)
+    check_number("build_scaffold", "client_learning_rate", client_learning_rate, above=0)
+    check_number("build_scaffold", "server_learning_rate", server_learning_rate, above=0)
     template = jax.eval_shape(model.init, jax.random.key(0)).trainable
     work = _client_work(model, client_learning_rate, train_metrics)
     aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": template})
@@ -163,6 +167,7 @@ def build_scaffold(
         )
 
     def next_fn(state: ScaffoldState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        check_state(state, ScaffoldState)
         ids, clients = _with_ids(as_clients(client_data))
         keys = round_keys(state.key, state.round)
         inputs = [state.client_controls.of(i) for i in ids]
@@ -186,7 +191,7 @@ def build_scaffold(
         initialize,
         next_fn,
         lambda state: state.weights,
-        lambda state, weights: state._replace(weights=initial_weights(model, state.key, weights)),
+        lambda state, weights: state._replace(weights=replaced_weights(model, state.key, weights)),
         takes_client_ids=True,
     )
 

@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from tf2jax_lite.errors import InputError, Tf2JaxError
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import AggregationProcess
 
 from . import accumulate
@@ -79,8 +80,8 @@ class CohortRunner:
     def __post_init__(self) -> None:
         if self.execution not in get_args(Execution):
             raise InputError(f"client_execution is one of {', '.join(get_args(Execution))}; not {self.execution!r}")
-        if self.clients_per_chunk is not None and self.clients_per_chunk < 1:
-            raise InputError(f"clients_per_chunk is at least 1, not {self.clients_per_chunk}")
+        if self.clients_per_chunk is not None:
+            check_number("CohortRunner", "clients_per_chunk", self.clients_per_chunk, least=1, whole=True)
         if self.mesh is not None and self.execution in ("unrolled", "loop"):
             raise InputError(
                 f"a mesh shares chunks of clients: client_execution is 'auto', 'vmap' or 'scan', not {self.execution!r}"

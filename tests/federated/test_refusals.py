@@ -1,0 +1,125 @@
+"""What builders of trainings do not take: numbers that are none, states and types of something else."""
+
+import math
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tf2jax_lite import federated as fed
+from tf2jax_lite.errors import InputError
+
+MODEL = fed.create_model_from_fn(
+    {"w": np.ones((3, 2), np.float32)}, lambda params, batch: batch["x"] @ params["w"], "mse"
+)
+SGD = optax.sgd(0.1)
+CLIENTS = [[{"x": np.ones((2, 3), np.float32), "y": np.ones((2, 2), np.float32)}]]
+NAN, INF = math.nan, math.inf
+
+
+def agnostic(**options):
+    given = {"init_domain_weights": [1, 1], "init_domain_window": [[1, 1]], **options}
+    return fed.build_agnostic_fed_avg(MODEL, SGD, **given)
+
+
+def average():
+    return fed.build_weighted_fed_avg(MODEL, SGD)
+
+
+def averaging(batch=None, model=None, step_size=0.1):
+    batch = {"x": np.float32} if batch is None else batch
+    return fed.build_jax_federated_averaging_process(batch, model or {"w": np.float32}, lambda m, b: 0.0, step_size)
+
+
+def evaluated(**options):
+    return fed.run_rounds(average(), lambda number: CLIENTS, 1, evaluate=lambda weights: {}, **options)
+
+
+# What is called with an option, the option's name, and values that it refuses beside NaN, text and True.
+NUMBERS = [
+    (lambda v: fed.build_scaffold(MODEL, v, 0.1), "num_clients", (0, 1.5, INF, None)),
+    (lambda v: fed.build_scaffold(MODEL, 5, v), "client_learning_rate", (0, INF, None)),
+    (lambda v: fed.build_scaffold(MODEL, 5, 0.1, server_learning_rate=v), "server_learning_rate", (-1, INF, None)),
+    (lambda v: fed.build_mime(MODEL, SGD, server_learning_rate=v), "server_learning_rate", (-1, INF, None)),
+    (lambda v: fed.build_fed_prox(MODEL, v, SGD), "proximal_strength", (-1, INF, None)),
+    (lambda v: fed.build_weighted_fed_avg(MODEL, SGD, clients_per_chunk=v), "clients_per_chunk", (0, 1.5, INF)),
+    (lambda v: fed.build_fed_kmeans(v, (3,)), "num_clusters", (0, 1.5, None)),
+    (lambda v: fed.build_fed_kmeans(2, (v,)), "data_shape", (0, -1, 1.5, None)),
+    (lambda v: fed.build_hyp_cluster(MODEL, v, SGD), "num_clusters", (0, 1.5, None)),
+    (lambda v: fed.kmeans_init(MODEL, v, CLIENTS, SGD), "num_clusters", (0, 1.5, None)),
+    (lambda v: agnostic(domain_learning_rate=v), "domain_learning_rate", (-1, INF, None)),
+    (lambda v: fed.with_lora(MODEL, v), "rank", (0, 1.5, None)),
+    (lambda v: fed.with_lora(MODEL, 1, alpha=v), "alpha", (INF,)),
+    (lambda v: fed.build_fed_opt(MODEL, SGD, "adam", v), "learning_rate", (0, INF, None)),
+    (lambda v: fed.run_rounds(average(), lambda number: CLIENTS, v), "num_rounds", (-1, 1.5, None)),
+    (lambda v: evaluated(evaluate_every=v), "evaluate_every", (0, 1.5, None)),
+    (lambda v: evaluated(checkpoint_every=v), "checkpoint_every", (0, 1.5, None)),
+    (lambda v: averaging(step_size=v), "step_size", (INF, None)),
+    (lambda v: fed.build_personalization_eval(MODEL, {}, eval_batch_size=v), "eval_batch_size", (0, 1.5, None)),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "value"),
+    [
+        pytest.param(call, name, value, id=f"{number}-{name}-{value}")
+        for number, (call, name, values) in enumerate(NUMBERS)
+        for value in (*values, NAN, "x", True)
+    ],
+)
+def test_numbers_are_refused_by_name(call, name, value):
+    with pytest.raises(InputError, match=f"{name} is "):
+        call(value)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: fed.build_scaffold(MODEL, 5, 0.1).next(None, [(0, CLIENTS[0])]), "state is what initialize"),
+        (lambda: fed.build_fed_kmeans(2, (3,)).next(None, CLIENTS), "state is what initialize"),
+        (lambda: fed.build_hyp_cluster(MODEL, 2, SGD).next(None, CLIENTS), "state is what initialize"),
+        (lambda: fed.build_fed_eval(MODEL).next(average().initialize(), CLIENTS), "not LearningState"),
+        (lambda: average().set_model_weights(average().initialize(), None), "not None"),
+        (lambda: fed.build_fed_eval(MODEL).set_model_weights(fed.build_fed_eval(MODEL).initialize(), None), "not None"),
+        (lambda: fed.build_weighted_fed_avg(MODEL, None), "client optimizer"),
+        (lambda: fed.freeze(MODEL, "w"), "trains is a function"),
+        (lambda: fed.with_lora(MODEL, 1, adapts="w"), "adapts is a function"),
+        (lambda: fed.build_fed_kmeans(2, 3), "data_shape is a tuple"),
+        (lambda: agnostic(init_domain_weights="x"), "are numbers"),
+        (lambda: fed.build_personalization_eval(MODEL, {"sgd": SGD}), "'sgd' is a pair"),
+        (lambda: averaging(batch=3), "batch_type is a dict"),
+        (lambda: averaging(model={"w": "weights"}), "a type is a dtype"),
+    ],
+)
+def test_what_is_of_another_kind(call, says):
+    with pytest.raises(InputError, match=says):
+        call()
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        {"b": np.float32, "w": (np.float32, (3,))},
+        {"b": np.dtype("float32"), "w": jax.ShapeDtypeStruct((3,), np.float32)},
+        {"b": jax.numpy.float32, "w": np.zeros(3, np.float32)},
+    ],
+    ids=["scalar type and pair", "dtype and struct", "jax and array"],
+)
+def test_types_of_jax_averaging(model_type):
+    """One step of SGD a client from zero, in every spelling of the types."""
+    process = fed.build_jax_federated_averaging_process(
+        {"x": (np.float32, (None, 3)), "y": (np.float32, [None])},
+        model_type,
+        lambda m, batch: jax.numpy.mean((batch["x"] @ m["w"] + m["b"] - batch["y"]) ** 2),
+        0.5,
+    )
+    rng = np.random.default_rng(0)
+    clients = [{"x": rng.normal(size=(n, 3)), "y": rng.normal(size=n)} for n in (2, 5)]
+    state, _ = process.next(
+        process.initialize(), [[{name: v.astype(np.float32) for name, v in c.items()}] for c in clients]
+    )
+    found = process.get_model_weights(state).trainable
+    np.testing.assert_allclose(found["b"], np.mean([np.mean(c["y"]) for c in clients]), rtol=1e-5)
+    expected = np.mean([c["y"] @ c["x"] / len(c["y"]) for c in clients], axis=0)
+    np.testing.assert_allclose(found["w"], expected, rtol=1e-5)
