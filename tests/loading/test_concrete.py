@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite
+from tf2jax_lite.loading import variable_values
 
 
 def _converted(value, dtype):
@@ -50,3 +51,23 @@ def test_generators_that_move_on_do_not_show():
     tf.raw_ops.StatefulRandomBinomial(resource=generator.state.handle, dtype=tf.int32, **arguments)
     for name, value in before.items():
         np.testing.assert_array_equal(np.asarray(params[name]), value)
+
+
+def test_variables_of_many_types_are_read_together():
+    types = (tf.float32, tf.bfloat16, tf.int64, tf.bool, tf.complex64, tf.uint8)
+    variables = [tf.Variable(tf.cast([0, i], dtype), name=f"v{i}") for i, dtype in enumerate(types)]
+    _, params = tf2jax_lite.convert(tf.function(lambda: [v + v if v.dtype != tf.bool else v for v in variables]))
+    assert set(params) == {v.name.split(":")[0] for v in variables}
+    for variable in variables:
+        found = params[variable.name.split(":")[0]]
+        assert found.dtype == variable.dtype.as_numpy_dtype
+        np.testing.assert_array_equal(np.asarray(found), variable.numpy())
+
+
+def test_variables_that_cannot_be_read_together_are_left_to_be_read_alone():
+    handles = [tf.Variable([1.0, 2.0]).handle, tf.Variable([3.0]).handle]
+    assert variable_values.read_values(handles, [tf.float32, tf.int32]) is None  # TensorFlow refuses the second
+    for found, expected in zip(
+        variable_values.read_values(handles, [tf.float32] * 2), ([1.0, 2.0], [3.0]), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import func_graph as tf_func_graph
-from tensorflow.python.ops import gen_resource_variable_ops as resource_ops
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import get_config
@@ -21,6 +20,7 @@ from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument, 
 from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
 from .custom_gradients import rewrite_custom_gradients
+from .variable_values import read_value, read_values
 
 __all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
 
@@ -75,7 +75,7 @@ def load_concrete(
     inputs = list(concrete.inputs)
     captured = list(concrete.captured_inputs)
     count = len(inputs) - len(captured)
-    args = [ir.Argument(_node_name(t), dtypes.from_tf(t.dtype), _static_shape(t)) for t in inputs]
+    args = [ir.Argument(_node_name(t), dtypes.from_tf(t.dtype), _sizes(t.shape)) for t in inputs]
     main = graph_def.load_main(
         proto,
         name,
@@ -117,8 +117,9 @@ def _node_name(tensor: Any) -> str:
     return tensor.op.name
 
 
-def _static_shape(tensor: Any) -> ir.Shape:
-    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+def _sizes(shape: Any) -> ir.Shape:
+    """Returns a ``tf.TensorShape`` as the ir has it."""
+    return None if shape.rank is None else tuple(shape.as_list())
 
 
 def _spec_of(value: Any) -> Any:
@@ -235,7 +236,7 @@ def _captures(
     variables: Sequence[Any],
     captured: Sequence[Any],
     count: int,
-    read_values: bool,
+    read: bool,
     opaque: bool = False,
     tables: list[tuple[Any, Any]] | None = None,
 ) -> tuple[ir.Capture, ...]:
@@ -248,9 +249,10 @@ def _captures(
     known: dict[int, Any] = {}
     captures = []
     with tf.init_scope():  # variables are read here, as conversion may run while a function is being traced
+        values = _values(captured, by_handle) if read else {}
         for offset, tensor in enumerate(captured):
             try:
-                value: Any = _capture(tensor, by_handle, known, taken, read_values, tables or [])
+                value: Any = _capture(tensor, by_handle, known, taken, values if read else None, tables or [])
             except UnsupportedError as error:
                 if not opaque:
                     raise
@@ -259,19 +261,34 @@ def _captures(
     return tuple(captures)
 
 
+def _values(captured: Sequence[Any], by_handle: Mapping[int, Any]) -> dict[int, np.ndarray]:
+    """Returns the values of those captured variables that can be read together, by their handles' ``id``."""
+    handles: dict[int, Any] = {}
+    types: list[Any] = []
+    for tensor in captured:
+        variable = by_handle.get(id(tensor))
+        if variable is not None and id(tensor) not in handles and isinstance(tensor, tf.__internal__.EagerTensor):
+            dtype = variable.dtype
+            if dtype.is_floating or dtype.is_complex or dtype.is_integer or dtype.is_bool:
+                handles[id(tensor)] = tensor
+                types.append(dtype)
+    found = read_values(list(handles.values()), types)
+    return {} if found is None else dict(zip(handles, found, strict=True))
+
+
 def _capture(
     tensor: Any,
     by_handle: Mapping[int, Any],
     known: dict[int, Any],
     taken: dict[str, int],
-    read_values: bool,
+    values: Mapping[int, np.ndarray] | None,
     tables: list[tuple[Any, Any]],
 ) -> Any:
     if tensor.dtype == tf.resource:
         if id(tensor) not in known:
             variable = by_handle.get(id(tensor))
             table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
-            known[id(tensor)] = _variable(variable, tensor, taken, read_values) if table is None else table
+            known[id(tensor)] = _variable(variable, tensor, taken, values) if table is None else table
         return known[id(tensor)]
     if tensor.dtype == tf.variant:
         raise UnsupportedError(
@@ -312,7 +329,10 @@ _NO_VARIABLE = (
 )
 
 
-def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bool) -> ir.Variable:
+def _variable(
+    variable: Any, handle: Any, taken: dict[str, int], values: Mapping[int, np.ndarray] | None
+) -> ir.Variable:
+    """Returns a variable with its value: of ``values``, by the handle's ``id``, or read now; None without any."""
     if variable is None:
         data = getattr(handle, "_handle_data", None)
         pairs = list(data.shape_and_type) if data is not None else []
@@ -321,7 +341,7 @@ def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bo
         tf_dtype = tf.dtypes.as_dtype(pairs[0].dtype)
         dtype: Any = dtypes.from_tf(tf_dtype)
         try:
-            value = _read(handle, tf_dtype) if read_values else None
+            value = read_value(handle, tf_dtype) if values is not None else None
         except tf.errors.FailedPreconditionError as error:  # a resource of another type has the handle
             raise UnsupportedError(_NO_VARIABLE.format(handle)) from error
         shape = None if value is None else value.shape
@@ -330,34 +350,12 @@ def _variable(variable: Any, handle: Any, taken: dict[str, int], read_values: bo
     if not isinstance(dtype, np.dtype):
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
     name = _unique(variable.name.split(":")[0], taken)
-    shape = None if variable.shape.rank is None else tuple(variable.shape.as_list())
     trainable = bool(variable.trainable)
     value = None
-    if read_values:
-        value = Variable(_read(handle, variable.dtype), trainable, name)
-    return ir.Variable(name, dtype, shape, trainable, value)
-
-
-def _read(handle: Any, dtype: Any) -> np.ndarray:
-    """Returns a variable's value; floating ones read-only and without a copy where numpy knows the dtype.
-
-    Called under ``tf.init_scope``.
-
-    An assignment in TensorFlow makes a new buffer if somebody else holds the old one. Some kernels that advance the
-    state of a random generator, an integer variable, do not (StatefulRandomBinomial): integers are copied.
-    """
-    if not tf.executing_eagerly():
-        raise UnsupportedError(
-            "variables have no values inside of `with tf.Graph().as_default()`, nor without eager execution: convert "
-            "outside of it (TensorFlow 1's graphs: convert_graph_def, convert_saved_model)."
-        )
-    value = resource_ops.read_variable_op(handle, dtype)
-    if not (dtype.is_floating or dtype.is_complex):
-        return value.numpy()
-    try:
-        return np.asarray(memoryview(value))
-    except (TypeError, ValueError):  # bfloat16 and other types beyond the buffer protocol
-        return value.numpy()
+    if values is not None:
+        found = values.get(id(handle))
+        value = Variable(read_value(handle, variable.dtype) if found is None else found, trainable, name)
+    return ir.Variable(name, dtype, _sizes(variable.shape), trainable, value)
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

@@ -1,0 +1,56 @@
+"""Values of variables, as they lie in TensorFlow's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context, execute
+from tensorflow.python.ops import gen_resource_variable_ops as resource_ops
+
+__all__ = ["read_value", "read_values"]
+
+
+def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray] | None:
+    """Returns what `read_value` does for each of many variables, which one op of TensorFlow reads for all together.
+
+    Args:
+      handles: their resources, as eager tensors.
+      types: their ``tf.DType``s.
+
+    Returns:
+      The values; None if TensorFlow cannot read all of them together (one has no value yet, or they lie on several
+      devices): read on its own, each says what is the matter.
+    """
+    if not handles:
+        return []
+    attrs = ("N", len(handles), "dtypes", [dtype.as_datatype_enum for dtype in types])
+    try:
+        found = execute.quick_execute("_ReadVariablesOp", len(handles), list(handles), attrs, context.context())
+    except tf.errors.OpError:
+        return None
+    return [_array(value, dtype) for value, dtype in zip(found, types, strict=True)]
+
+
+def read_value(handle: Any, dtype: Any) -> np.ndarray:
+    """Returns a variable's value; floating ones read-only and without a copy where numpy knows the dtype.
+
+    Called under ``tf.init_scope``.
+    """
+    return _array(resource_ops.read_variable_op(handle, dtype), dtype)
+
+
+def _array(value: Any, dtype: Any) -> np.ndarray:
+    """Returns an eager tensor as an array.
+
+    An assignment in TensorFlow makes a new buffer if somebody else holds the old one. Some kernels that advance the
+    state of a random generator, an integer variable, do not (StatefulRandomBinomial): integers are copied.
+    """
+    if not (dtype.is_floating or dtype.is_complex):
+        return value.numpy()
+    try:
+        return np.asarray(memoryview(value))
+    except (TypeError, ValueError):  # bfloat16 and other types beyond the buffer protocol
+        return value.numpy()
