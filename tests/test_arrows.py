@@ -32,6 +32,7 @@ ROOMS = [
     "ops",
     "ir",
     "npz",
+    "collection",
     "limits",
     "config",
     "errors",

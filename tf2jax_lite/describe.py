@@ -288,7 +288,7 @@ def _needs(
     pending, seen = [main], {main.name}
     while pending:
         function = pending.pop()
-        for node in live_nodes(function, effects.effectful):
+        for node in live_nodes(function, effects.effects_in(function)):
             histogram[node.op] += 1
             # Tables are read when a model is loaded; a graph that was refused has been explained.
             if node.op not in ops and node.op not in TABLE_OPS and not (problems and node.op in control_flow_v1.OPS):

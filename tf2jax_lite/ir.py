@@ -110,6 +110,11 @@ class Node:
         """The functions that the attributes name, but for those that only describe the node (``_...``)."""
         return functions_in(self.attrs)
 
+    @functools.cached_property
+    def form(self) -> object:
+        """An object that nodes share if nothing but name, inputs and control edges tells them apart."""
+        return object()
+
     def __str__(self) -> str:
         shown = {k: v for k, v in self.attrs.items() if k not in self.implied and not k.startswith("_")}
         attrs = ", ".join(f"{k}={_short(v)}" for k, v in sorted(shown.items()))
@@ -137,7 +142,7 @@ def node_like(
     """Returns a node of a form that many share, without the cost of `Node`'s own constructor.
 
     Args:
-      fields: all of `Node`'s fields but for the further arguments here, and ``functions``.
+      fields: all of `Node`'s fields, anything for the further arguments here, ``functions`` and ``form``.
       name: its name.
       inputs: its data inputs.
       control: names of nodes that must have run before.

@@ -67,7 +67,6 @@ def test_variables_of_many_types_are_read_together():
 def test_variables_that_cannot_be_read_together_are_left_to_be_read_alone():
     handles = [tf.Variable([1.0, 2.0]).handle, tf.Variable([3.0]).handle]
     assert variable_values.read_values(handles, [tf.float32, tf.int32]) is None  # TensorFlow refuses the second
-    for found, expected in zip(
-        variable_values.read_values(handles, [tf.float32] * 2), ([1.0, 2.0], [3.0]), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
+    first, second = variable_values.read_values(handles, [tf.float32] * 2)
+    np.testing.assert_array_equal(first, [1.0, 2.0])
+    np.testing.assert_array_equal(second, [3.0])

@@ -53,7 +53,7 @@ def test_it_prints_and_walks():
 def test_only_what_is_needed_survives():
     main = _loaded().graph.main
     assert any(node.op == "Sin" for node in main.nodes)
-    assert not any(node.op == "Sin" for node in live_nodes(main, lambda node: False))
+    assert not any(node.op == "Sin" for node in live_nodes(main, ()))
 
 
 def test_attributes_are_python_values_with_defaults():

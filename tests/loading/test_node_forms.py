@@ -95,9 +95,26 @@ def test_order_is_kept_where_it_is_one_and_cycles_are_refused():
             read(*edges)
 
 
-def test_nodes_that_name_functions_are_not_kept():
-    """Functions get a new name whenever they are traced, so that these would pile up."""
-    inner = tf.function(lambda x: x + 1.0)
-    tf2jax_lite.convert(tf.function(lambda x: inner(x) * 2.0), tf.TensorSpec([]))
-    assert node_forms._FORMS
-    assert not any(form.fields.get("functions") for form in node_forms._FORMS.values())
+@pytest.mark.parametrize("backwards", [False, True])
+def test_nodes_come_in_an_order_whatever_that_of_the_proto(backwards):
+    protos = [_const("a", 1.0), _node("b", "Neg", ["a"], T=_type("float32")), _node("c", "NoOp", ["^b"])]
+    graph = graph_pb2.GraphDef(node=protos[::-1] if backwards else protos)
+    main = graph_def.load_main(graph, "main", (), ["b:0"], ["c"])
+    assert [(node.name, node.inputs, node.control) for node in main.nodes] == [
+        ("a", (), ()),
+        ("b", (("a", 0),), ()),
+        ("c", (), ("b",)),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a:0", "^a"])
+def test_odd_names_are_no_inputs(name):
+    """What names a node in one place must not be an output or a control edge in another."""
+    protos = [_const(name, 1.0), _const("a", 2.0), _node("b", "Neg", [name], T=_type("float32"))]
+    graph = graph_pb2.GraphDef(node=protos)
+    if name == "^a":
+        with pytest.raises(InvalidModelError, match="expected 1 inputs, found 0"):
+            graph_def.load_main(graph, "main", (), ["b:0"])
+    else:
+        (b,) = [n for n in graph_def.load_main(graph, "main", (), ["b:0"]).nodes if n.name == "b"]
+        assert b.inputs == (("a", 0),)

@@ -20,7 +20,7 @@ from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument, 
 from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
 from .custom_gradients import rewrite_custom_gradients
-from .variable_values import read_value, read_values
+from .variable_values import is_numeric, read_value, read_values
 
 __all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
 
@@ -269,7 +269,7 @@ def _values(captured: Sequence[Any], by_handle: Mapping[int, Any]) -> dict[int, 
         variable = by_handle.get(id(tensor))
         if variable is not None and id(tensor) not in handles and isinstance(tensor, tf.__internal__.EagerTensor):
             dtype = variable.dtype
-            if dtype.is_floating or dtype.is_complex or dtype.is_integer or dtype.is_bool:
+            if is_numeric(dtype):
                 handles[id(tensor)] = tensor
                 types.append(dtype)
     found = read_values(list(handles.values()), types)

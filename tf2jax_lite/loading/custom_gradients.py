@@ -103,8 +103,9 @@ class _Rewriter:
         marked = self._marked.get(name)
         if marked is None:  # once, as what replaces a node has its name
             func_graph = self._graphs.of(name)
-            found = (n for n in self._function(name).nodes if _is_marked(n) or _python_gradient(n, func_graph))
-            marked = self._marked[name] = frozenset(node.name for node in found)
+            nodes = [n for n in self._function(name).nodes if ATTRIBUTE in n.attrs or "_by_name" in n.attrs]
+            found = [n.name for n in nodes if _is_marked(n) or _python_gradient(n, func_graph)]
+            marked = self._marked[name] = frozenset(found)
         left = {node for node in marked if (name, node) not in self._done}
         if not left or not self._order.get(name):
             return left

@@ -165,7 +165,7 @@ def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
 
 def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[ir.Function, list[ir.Capture]]:
     """Makes floating constants with more than one element variables: a captured handle, read where they stood."""
-    live = {node.name for node in live_nodes(main, lambda _: False)}
+    live = {node.name for node in live_nodes(main, ())}
     args = list(main.args)
     nodes: list[ir.Node] = []
     captures = list(captures)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.collection import paused
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.passes.call_tree import check_calls
 
@@ -17,6 +19,7 @@ from .graph_size import check_graph_size
 from .node_forms import Form, form_of, recorded_shapes
 
 
+@paused()
 def load_library(library: Any, known: Collection[str] = ()) -> dict[str, ir.Function]:
     """Returns every function of a FunctionDefLibrary by name.
 
@@ -69,6 +72,7 @@ def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
     )
 
 
+@paused()
 def load_main(
     graph_def: Any,
     name: str,
@@ -130,9 +134,26 @@ def fed(proto: Any, index: int) -> ir.Argument:
     return ir.Argument(name, types[index] if types else np.dtype(np.float32), shape)
 
 
-# Nodes of an op that this TensorFlow does not know: they are refused when something needs them.
-_UNKNOWN_COUNT = 2**31
 _MOST_DIGITS = 19
+
+
+class _References(dict[str, Any]):
+    """Inputs of nodes by how they are written: `ir.TensorRef`s, and None for control edges; each is read once.
+
+    Attributes:
+      unusual: what was not foreseen when it was first met, as almost everything is.
+    """
+
+    def __init__(self, read: Callable[[str], ir.TensorRef | None]):
+        super().__init__()
+        self._read = read
+        self.unusual: list[ir.TensorRef] = []
+
+    def __missing__(self, text: str) -> ir.TensorRef | None:
+        ref = self[text] = self._read(text)
+        if ref is not None:
+            self.unusual.append(ref)
+        return ref
 
 
 class _Builder:
@@ -146,46 +167,55 @@ class _Builder:
         self._args = args
         self._cut = {name.split(":")[0] for name in args if ":" in name}  # nodes of which single results are fed
         self._graph_style = graph_style
-        self._protos: dict[str, Any] = {}
-        for proto in protos:
-            if proto.name in self._protos:
-                raise InvalidModelError(f"function {name!r}: two nodes are called {proto.name!r}.")
-            self._protos[proto.name] = proto
-        self._known = self._protos.keys() | args
-        self._counts = dict.fromkeys(args, 1)  # of outputs, where that is known
+        self._protos: dict[str, Any] = {proto.name: proto for proto in protos}
+        if len(self._protos) < len(protos):
+            twice = next(node for node, count in Counter(proto.name for proto in protos).items() if count > 1)
+            raise InvalidModelError(f"function {name!r}: two nodes are called {twice!r}.")
+        self._parsed: dict[str, ir.Node] = {}
         self._forms: dict[str, Form] = {}
-        self._refs: dict[str, ir.TensorRef] = {}  # by how they are written
+        self._refs = _References(self._reference)
+        self._in_order = True
+        names = "\n".join(self._protos)
+        self._plain_names = not self._cut and ":" not in names and "^" not in names
 
     def nodes(self) -> tuple[ir.Node, ...]:
-        parsed = {name: self._node(name, proto) for name, proto in self._protos.items() if name not in self._args}
-        counts = self._counts
-        for name, node in parsed.items():
-            if node.output_dtypes or self._forms[name].known:
-                counts[name] = len(node.output_dtypes)
-        for ref in self._refs.values():
-            if ref.index >= counts.get(ref.node, _UNKNOWN_COUNT):
-                self.check_output(ref)
-        return _topological_order(self._name, parsed)
+        parsed, args, refs = self._parsed, self._args, self._refs
+        foresee, graph_style = self._plain_names, self._graph_style
+        if foresee:
+            refs.update({name: ir.TensorRef(name) for name in args})
+        for name, proto in self._protos.items():
+            if name in args:
+                continue
+            node = parsed[name] = self._node(name, proto)
+            if foresee and node.output_dtypes:
+                # How those after it write its first output, which is all that most have.
+                if graph_style:
+                    refs[name] = ir.TensorRef(name)
+                elif first := self._forms[name].first_output:
+                    refs[f"{name}:{first}:0"] = ir.TensorRef(name)
+        for ref in refs.unusual:
+            self.check_output(ref)
+        return tuple(parsed.values()) if self._in_order else _topological_order(self._name, parsed)
 
     def check_output(self, ref: ir.TensorRef) -> ir.TensorRef:
         """Returns the reference if there is such an output; `nodes` comes before."""
-        count = self._counts.get(ref.node, _UNKNOWN_COUNT)
-        if ref.index >= count:
+        node = self._parsed.get(ref.node)
+        count = 1 if node is None else len(node.output_dtypes)
+        if ref.index >= count and (node is None or count or self._forms[ref.node].known):
             raise InvalidModelError(
                 f"function {self._name!r}: node {ref.node!r} has {count} output(s), and output {ref.index} is read."
             )
         return ref
 
     def check_node(self, name: str) -> str:
-        if name not in self._known:
+        if name not in self._protos and name not in self._args:
             raise InvalidModelError(f"function {self._name!r}: there is no node {name!r}.")
         return name
 
     def graph_ref(self, text: str) -> ir.TensorRef:
         """Reads ``node`` or ``node:index``."""
         node, _, index = text.partition(":")
-        if node not in self._known:
-            self.check_node(node)
+        self.check_node(node)
         if not index:
             whole = node in self._cut and f"{node}:0" in self._args
             return ir.TensorRef(f"{node}:0" if whole else node, 0)
@@ -232,19 +262,27 @@ class _Builder:
             return {arg.name: i for i, arg in enumerate(signature.output_arg)}
         return form.offsets
 
+    def _reference(self, text: str) -> ir.TensorRef | None:
+        """Reads an input of a node where it is first named; None for a control edge."""
+        if text[:1] == "^":
+            node, ref = text[1:], None
+            if node in self._cut:
+                return None
+            self.check_node(node)
+        else:
+            ref = self.graph_ref(text) if self._graph_style else self.function_ref(text)
+            node = ref.node
+        if node not in self._parsed and node not in self._args:
+            self._in_order = False
+        return ref
+
     def _node(self, name: str, proto: Any) -> ir.Node:
-        data: list[ir.TensorRef] = []
+        texts, refs = proto.input[:], self._refs
+        data = [refs[text] for text in texts]
         control: tuple[str, ...] = ()
-        refs = self._refs
-        for text in proto.input:
-            ref = refs.get(text)
-            if ref is None:
-                if text[:1] == "^":
-                    if text[1:] not in self._cut:
-                        control = (*control, self.check_node(text[1:]))
-                    continue
-                ref = refs[text] = self.graph_ref(text) if self._graph_style else self.function_ref(text)
-            data.append(ref)
+        if None in data:
+            data = [ref for ref in data if ref is not None]
+            control = tuple([text[1:] for text in texts if text[:1] == "^" and text[1:] not in self._cut])
         form = self._form(name)
         if not form.known:
             return self._foreign_node(proto, tuple(data), control, form.attrs)
@@ -324,7 +362,7 @@ def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, .
     A TF1 loop is a cycle through a NextIteration node into a Merge; that one back edge is not an ordering.
     """
     ordered: list[ir.Node] = []
-    state: dict[str, int] = {}
+    state: dict[str, int] = {}  # 1 while it is on its way, 2 once it has its place
 
     def needs(node: ir.Node) -> list[str]:
         """What is still to come before a node, or is on its way and so closes a cycle."""
@@ -338,9 +376,10 @@ def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, .
     for root, node in nodes.items():
         if root in state:
             continue
-        # Most nodes stand after what they need already, as TensorFlow writes those of functions.
-        for ref in node.inputs:
-            if state.get(ref.node) != 2 and ref.node in nodes:
+        # Most nodes stand after what they need already, as TensorFlow writes those of functions. Between two roots
+        # nothing is on its way.
+        for source, _ in node.inputs:
+            if source not in state and source in nodes:
                 break
         else:
             if not node.control or not needs(node):

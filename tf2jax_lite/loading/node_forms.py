@@ -29,6 +29,7 @@ class Form:
       known: whether this TensorFlow has an OpDef for it; without one only ``op`` and ``attrs`` mean anything.
       expected: how many data inputs there are to be.
       offsets: where each output argument of the OpDef begins among the outputs.
+      first_output: the name of the first of them; empty if there is none.
       fields: what `ir.node_like` takes.
     """
 
@@ -37,6 +38,7 @@ class Form:
     known: bool
     expected: int
     offsets: dict[str, int]
+    first_output: str
     fields: dict[str, Any]
 
 
@@ -62,7 +64,7 @@ def form_of(proto: Any) -> Form:
     found = op_defs.definition(op)
     if found is not None and found.tensors and _is_large(proto, found.tensors):
         return _read(op, found, proto)
-    written = _attributes(proto.SerializeToString(deterministic=True))
+    written = _attributes(proto.SerializeToString())
     form = _FORMS.get((op, written))
     if form is None:
         form = _read(op, found, proto)
@@ -78,18 +80,18 @@ def _attributes(written: bytes) -> bytes:
     """Returns a serialized NodeDef from its first attribute on (or from anything else that is unexpected)."""
     position, end = 0, len(written)
     while position < end and written[position] in _OTHER_FIELDS:
-        position += 1
-        size, shift = written[position], 7
+        size = written[position + 1]
+        position += 2
         if size >= 128:
-            size &= 127
+            size, shift = size & 127, 7
             while True:
-                position += 1
                 digit = written[position]
+                position += 1
                 size |= (digit & 127) << shift
                 shift += 7
                 if digit < 128:
                     break
-        position += 1 + size
+        position += size
     return written[position:]
 
 
@@ -123,7 +125,7 @@ def _holds_large(attrs: Mapping[str, Any]) -> bool:
 def _read(op: str, found: op_defs.Definition | None, proto: Any) -> Form:
     attrs = op_defs.read_attrs(proto)
     if found is None:
-        return Form(op, attrs, False, 0, {}, {})
+        return Form(op, attrs, False, 0, {}, "", {})
     groups = found.plain_groups
     if groups is None:
         groups = tuple(len(arg.types(attrs)) if arg.is_list else None for arg in found.inputs)
@@ -134,8 +136,11 @@ def _read(op: str, found: op_defs.Definition | None, proto: Any) -> Form:
         dtypes += arg.types(attrs)
     recorded = recorded_shapes(attrs)
     fields = {
+        "name": "",
         "op": op,
+        "inputs": (),
         "groups": groups,
+        "control": (),
         "attrs": attrs,
         "implied": found.implied,
         "input_types": found.input_types,
@@ -144,9 +149,10 @@ def _read(op: str, found: op_defs.Definition | None, proto: Any) -> Form:
         "location": None,
         "stateful": found.stateful,
         "functions": ir.functions_in(attrs),
+        "form": object(),
     }
     expected = sum(1 if group is None else group for group in groups)
-    return Form(op, attrs, True, expected, offsets, fields)
+    return Form(op, attrs, True, expected, offsets, next(iter(offsets), ""), fields)
 
 
 def recorded_shapes(attrs: dict[str, Any]) -> list[ir.Shape] | None:

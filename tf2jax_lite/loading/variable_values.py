@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.ops import gen_resource_variable_ops as resource_ops
 
-__all__ = ["read_value", "read_values"]
+__all__ = ["is_numeric", "read_value", "read_values"]
 
 
 def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray] | None:
@@ -34,6 +35,17 @@ def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray
     return [_array(value, dtype) for value, dtype in zip(found, types, strict=True)]
 
 
+@functools.cache
+def is_numeric(dtype: Any) -> bool:
+    """Whether a ``tf.DType`` is one of numbers or truth values."""
+    return _is_inexact(dtype) or dtype.is_integer or dtype.is_bool
+
+
+@functools.cache
+def _is_inexact(dtype: Any) -> bool:
+    return dtype.is_floating or dtype.is_complex
+
+
 def read_value(handle: Any, dtype: Any) -> np.ndarray:
     """Returns a variable's value; floating ones read-only and without a copy where numpy knows the dtype.
 
@@ -48,7 +60,7 @@ def _array(value: Any, dtype: Any) -> np.ndarray:
     An assignment in TensorFlow makes a new buffer if somebody else holds the old one. Some kernels that advance the
     state of a random generator, an integer variable, do not (StatefulRandomBinomial): integers are copied.
     """
-    if not (dtype.is_floating or dtype.is_complex):
+    if not _is_inexact(dtype):
         return value.numpy()
     try:
         return np.asarray(memoryview(value))

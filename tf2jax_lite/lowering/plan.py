@@ -103,17 +103,9 @@ def make_plan(
     first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
     size = len(first)
     steps: list[Step] = []
-    # Many nodes share their attributes and dtypes (see `loading.node_forms`): these objects, all alive, are looked at
-    # once.
-    forms: dict[tuple[str, int, int, int], tuple[registry.Op, Any, Any, tuple[bool, ...]]] = {}
-    arrays: dict[int, tuple[np.dtype | None, ...]] = {}
+    forms: dict[object, tuple[registry.Op, Any, Any, tuple[bool, ...], tuple[np.dtype | None, ...]]] = {}
     for node in nodes:
-        dtypes = arrays.get(id(node.output_dtypes))
-        if dtypes is None:
-            dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
-            arrays[id(node.output_dtypes)] = dtypes
-        key = (node.op, id(node.attrs), id(node.implied), len(node.groups))
-        form = forms.get(key)
+        form = forms.get(node.form)
         if form is None:
             entry = ops[node.op]
             kwargs, functions = node_kwargs(node, entry, function.name)
@@ -123,11 +115,12 @@ def make_plan(
                 kwargs["bound"] = config.dynamic_shape_bound or None
             names = entry.inputs
             static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
-            form = forms[key] = (entry, kwargs, functions, static)
-        entry, kwargs, functions, static = form
+            dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
+            form = forms[node.form] = (entry, kwargs, functions, static, dtypes)
+        entry, kwargs, functions, static, dtypes = form
         count = len(dtypes)
         try:
-            inputs = tuple([first[ref.node] + ref.index for ref in node.inputs])
+            inputs = tuple([first[name] + index for name, index in node.inputs])
         except KeyError:
             raise _out_of_place(node, function.name, first) from None
         first[node.name] = size
@@ -144,10 +137,10 @@ def make_plan(
     results = tuple([first[ref.node] + ref.index for ref in wanted])
     keep = set(results)
     for step in reversed(steps):
-        used = [slot for slot in (*step.inputs, *step.outputs) if slot not in keep]
+        used = {*step.inputs, *step.outputs} - keep
         if used:
-            step.release = tuple(dict.fromkeys(used))
-            keep.update(used)
+            step.release = tuple(used)
+            keep |= used
     return Plan(function, tuple(steps), size, results)
 
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
+from tf2jax_lite.collection import paused
 from tf2jax_lite.config import Config
 from tf2jax_lite.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.ops import registry
@@ -39,6 +40,7 @@ class Program:
       InvalidModelError: a function that is called is not in the library, or functions call each other in a circle.
     """
 
+    @paused()
     def __init__(self, graph: ir.Graph, config: Config, compiler: Compiler | None = None):
         self.graph = graph
         self.config = config
@@ -108,9 +110,9 @@ class Program:
                 if outputs is None:
                     nodes = self._nodes(function)
                 elif effects:
-                    nodes = needed_nodes(function, self._effects.effectful, outputs)
+                    nodes = needed_nodes(function, self._effects.effects_in(function), outputs)
                 else:
-                    nodes = live_nodes(function, lambda _: False, outputs)
+                    nodes = live_nodes(function, (), outputs)
                 found = make_plan(function, nodes, self.config, self._ops, outputs)
                 self._plans[key] = found
         return found
@@ -118,7 +120,7 @@ class Program:
     def _nodes(self, function: ir.Function) -> tuple[ir.Node, ...]:
         if function.name not in self._live:
             whole = function.name in self._whole
-            self._live[function.name] = live_nodes(function, self._effects.effectful, everything=whole)
+            self._live[function.name] = live_nodes(function, self._effects.effects_in(function), everything=whole)
         return self._live[function.name]
 
     def _check(self) -> None:
@@ -134,18 +136,21 @@ class Program:
             function = stack.pop()
             order.append(function)
             callees[function.name] = []
-            for node in self._nodes(function):
+            prefix = "" if function is self.graph.main else f"{function.name}/"
+            if self._compiled:
+                compiled += [prefix + node.name for node in self._nodes(function) if node.op in self._compiled]
+            live = {node.name for node in self._nodes(function)}
+            for node in self._effects.notable(function):
+                if node.name not in live:
+                    continue
                 entry = self._ops.get(node.op)
                 if entry is None:
                     unsupported.append((node.op, node.name, function.name))
                     if self._effects.changes_unknown(node):
                         effects.add(node.op)
                     continue
-                name = node.name if function is self.graph.main else f"{function.name}/{node.name}"
                 if entry.draws(node.attrs):
-                    random.append(name)
-                if node.op in self._compiled:
-                    compiled.append(name)
+                    random.append(prefix + node.name)
                 for ref in node.functions:
                     callees[function.name].append(ref.name)
                     if ref.name not in seen:
@@ -169,7 +174,7 @@ class Program:
             if function.name in seen:
                 continue
             seen.add(function.name)
-            for node in live_nodes(function, strict.effectful, everything=function.name in self._whole):
+            for node in live_nodes(function, strict.effects_in(function), everything=function.name in self._whole):
                 if strict.changes_unknown(node):
                     lost.append(f"  {node.op}: node {node.name!r} in function {function.name!r}")
                 pending += [self.graph.functions[r.name] for r in node.functions if r.name in self.graph.functions]

@@ -49,6 +49,7 @@ class Summaries:
         self._unknown = unknown
         self._functions = functions
         self._done: dict[str, Effects] = {}
+        self._notable: dict[str, tuple[ir.Node, ...]] = {}
         self._open: set[str] = set()
 
     def of_function(self, function: ir.Function) -> Effects:
@@ -68,6 +69,19 @@ class Summaries:
         function = self._functions.get(name)
         return Effects() if function is None else self.of_function(function)
 
+    def notable(self, function: ir.Function) -> tuple[ir.Node, ...]:
+        """Returns the nodes of ``function`` that may do more than give results, call functions, or are not known."""
+        found = self._notable.get(function.name)
+        if found is None:
+            plain = {op for op in function.ops if (entry := self._ops.get(op)) is not None and entry.plain}
+            found = tuple([node for node in function.nodes if node.op not in plain or node.functions])
+            self._notable[function.name] = found
+        return found
+
+    def effects_in(self, function: ir.Function) -> dict[str, None]:
+        """Returns the names of the nodes of ``function`` that change something besides their results, in order."""
+        return {node.name: None for node in self.notable(function) if self.effectful(node)}
+
     def effectful(self, node: ir.Node) -> bool:
         """Whether running a node changes something besides its results."""
         entry = self._ops.get(node.op)
@@ -85,6 +99,9 @@ class Summaries:
         return node.stateful and node.op not in self._ops and node.op not in HARMLESS
 
     def _summarize(self, function: ir.Function) -> Effects:
+        notable = self.notable(function)
+        if not notable:
+            return Effects()
         nodes = {node.name: node for node in function.nodes}
         positions = {arg.name: index for index, arg in enumerate(function.args)}
         writes: set[Target] = set()
@@ -105,11 +122,9 @@ class Summaries:
                     return None
             return ("arg", positions[ref.node])
 
-        for node in function.nodes:
+        for node in notable:
             entry = self._ops.get(node.op)
             if entry is not None:
-                if entry.plain and not node.functions:
-                    continue
                 effect = effect or entry.effect
                 needs_key = needs_key or entry.draws(node.attrs)
                 read: set[Target] = set()

@@ -40,7 +40,7 @@ class _Splitter:
         if not any("cond" in node.attrs and "body" in node.attrs for node in function.callers):
             return function
         outside = {node.name: node for node in function.nodes}
-        nodes = [self._loop(node, outside) for node in function.nodes]
+        nodes = [self._loop(node, outside) if node.functions else node for node in function.nodes]
         return dataclasses.replace(function, nodes=tuple(nodes))
 
     def _loop(self, node: ir.Node, outside: Mapping[str, ir.Node]) -> ir.Node:

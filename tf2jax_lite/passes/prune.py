@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 
 from tf2jax_lite import ir
 
 
 def live_nodes(
     function: ir.Function,
-    effectful: Callable[[ir.Node], bool],
+    effects: Collection[str],
     outputs: Iterable[ir.TensorRef] | None = None,
     *,
     everything: bool = False,
@@ -21,39 +21,53 @@ def live_nodes(
 
     Args:
       function: the function.
-      effectful: tells whether running a node changes something besides its results.
+      effects: names of its nodes that change something besides their results when they run.
       outputs: the outputs that are wanted; all of them by default. Control outputs count only with the default.
       everything: whether nodes with an effect are kept though nothing reaches them.
     """
-    nodes = {node.name: node for node in function.nodes}
     wanted = function.outputs if outputs is None else tuple(outputs)
     roots = [ref.node for ref in wanted]
-    if outputs is None:
-        effects = [node.name for node in function.nodes if effectful(node)]
-        if effects:
-            reached = _closure([*roots, *function.control_outputs], nodes, control=True)
-            roots += [name for name in effects if everything or name in reached]
-    live = _closure(roots, nodes, control=False)
-    return tuple(node for node in function.nodes if node.name in live)
+    if outputs is None and effects:
+        if everything:
+            roots += effects
+        else:
+            reached = _closure([*roots, *function.control_outputs], function, control=True)
+            roots += [name for name in effects if name in reached]
+    return _needed(roots, function)
 
 
 def needed_nodes(
-    function: ir.Function, effectful: Callable[[ir.Node], bool], outputs: Iterable[ir.TensorRef]
+    function: ir.Function, effects: Collection[str], outputs: Iterable[ir.TensorRef]
 ) -> tuple[ir.Node, ...]:
     """Returns the nodes that some outputs need, and those with an effect that `live_nodes` keeps for the others.
 
     Args:
       function: the function.
-      effectful: tells whether running a node changes something besides its results.
+      effects: names of its nodes that change something besides their results when they run.
       outputs: the outputs that are wanted.
     """
+    kept = [node.name for node in live_nodes(function, effects) if node.name in effects]
+    return _needed([*(ref.node for ref in outputs), *kept], function)
+
+
+def _needed(roots: Iterable[str], function: ir.Function) -> tuple[ir.Node, ...]:
+    """Returns the nodes whose values some nodes or arguments need, their own included."""
+    seen = set(roots)
+    found = []
+    for node in reversed(function.nodes):  # in order: what needs a node comes before it here
+        if node.name in seen:
+            found.append(node)
+            for name, _ in node.inputs:
+                seen.add(name)
+    if len(found) + sum([arg.name in seen for arg in function.args]) == len(seen):
+        return tuple(reversed(found))
+    # A loop of TF1 goes back to what comes before it; and what is asked for may not be there.
+    live = _closure(seen, function, control=False)
+    return tuple([node for node in function.nodes if node.name in live])
+
+
+def _closure(roots: Iterable[str], function: ir.Function, *, control: bool) -> set[str]:
     nodes = {node.name: node for node in function.nodes}
-    effects = [node.name for node in live_nodes(function, effectful) if effectful(node)]
-    live = _closure([*(ref.node for ref in outputs), *effects], nodes, control=False)
-    return tuple(node for node in function.nodes if node.name in live)
-
-
-def _closure(roots: Iterable[str], nodes: dict[str, ir.Node], *, control: bool) -> set[str]:
     seen: set[str] = set()
     stack = list(roots)
     while stack:

@@ -72,7 +72,7 @@ class _Splitter:
         self._main = dataclasses.replace(
             main, outputs=tuple(ref for i, ref in enumerate(main.outputs) if i not in self._dropped)
         )
-        self._live = live_nodes(self._main, lambda node: self._effectful(node))
+        self._live = live_nodes(self._main, [node.name for node in self._main.nodes if self._effectful(node)])
         self._nodes = {node.name: node for node in self._live}
         self._portable: dict[str, bool] = {}
         self._literal = self._literals()
