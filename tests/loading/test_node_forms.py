@@ -95,6 +95,14 @@ def test_order_is_kept_where_it_is_one_and_cycles_are_refused():
             read(*edges)
 
 
+def test_nodes_that_name_functions_are_not_kept():
+    """Functions get a new name whenever they are traced, so that these would pile up."""
+    inner = tf.function(lambda x: x + 1.0)
+    tf2jax_lite.convert(tf.function(lambda x: inner(x) * 2.0), tf.TensorSpec([]))
+    assert node_forms._FORMS
+    assert not any(form.fields.get("functions") for form in node_forms._FORMS.values())
+
+
 @pytest.mark.parametrize("backwards", [False, True])
 def test_nodes_come_in_an_order_whatever_that_of_the_proto(backwards):
     protos = [_const("a", 1.0), _node("b", "Neg", ["a"], T=_type("float32")), _node("c", "NoOp", ["^b"])]

@@ -11,6 +11,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.ops import gen_resource_variable_ops as resource_ops
 
+from tf2jax_lite.errors import UnsupportedError
+
 __all__ = ["is_numeric", "read_value", "read_values"]
 
 
@@ -27,6 +29,8 @@ def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray
     """
     if not handles:
         return []
+    if not tf.executing_eagerly():
+        return None
     attrs = ("N", len(handles), "dtypes", [dtype.as_datatype_enum for dtype in types])
     try:
         found = execute.quick_execute("_ReadVariablesOp", len(handles), list(handles), attrs, context.context())
@@ -50,7 +54,15 @@ def read_value(handle: Any, dtype: Any) -> np.ndarray:
     """Returns a variable's value; floating ones read-only and without a copy where numpy knows the dtype.
 
     Called under ``tf.init_scope``.
+
+    Raises:
+      UnsupportedError: a graph is being built, in which variables have no values.
     """
+    if not tf.executing_eagerly():
+        raise UnsupportedError(
+            "variables have no values inside of `with tf.Graph().as_default()`, nor without eager execution: convert "
+            "outside of it (TensorFlow 1's graphs: convert_graph_def, convert_saved_model)."
+        )
     return _array(resource_ops.read_variable_op(handle, dtype), dtype)
 
 
