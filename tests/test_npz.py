@@ -8,7 +8,7 @@ import pytest
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import DataError, InputError
-from tf2jax_lite.npz import read_npz, shapes_in_npz
+from tf2jax_lite.npz import MAX_ARRAYS, read_npz, shapes_in_npz
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -65,6 +65,13 @@ def single():
     return buffer.getvalue()
 
 
+def empty(count):
+    """Arrays that take no bytes, each of which takes a while."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **{f"x{i}": np.zeros(0) for i in range(count)})
+    return buffer.getvalue()
+
+
 def with_a_flipped_byte():
     data = bytearray(packed(1 << 16))
     at = data.index(b"x.npy") + 40
@@ -79,6 +86,7 @@ def with_a_flipped_byte():
         (lying((1 << 40,)), "the size that it announces"),
         (lying((1 << 62, 1 << 62, 1 << 62)), "the size that it announces"),
         (lying((-4,)), "not a readable .npz"),
+        (empty(MAX_ARRAYS + 1), f"{MAX_ARRAYS + 1} arrays; at most {MAX_ARRAYS} are read"),
         (pickled(), "Python objects"),
         (single(), "not a zip file"),
         (with_a_flipped_byte(), "not a readable .npz"),

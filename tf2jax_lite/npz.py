@@ -17,7 +17,10 @@ from .config import current_config
 from .errors import InputError, Tf2JaxError
 from .limits import regular
 
-__all__ = ["read_npz", "shapes_in_npz"]
+__all__ = ["MAX_ARRAYS", "read_npz", "shapes_in_npz"]
+
+MAX_ARRAYS = 10_000
+"""No model takes so many inputs, and empty arrays, which no other limit counts, take a while to read each."""
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -42,7 +45,8 @@ def read_npz(
       option: what sets the limit, for the message.
 
     Raises:
-      Tf2JaxError: ``kind``: it is no such file, it is damaged, an array holds Python objects, or it takes too much.
+      Tf2JaxError: ``kind``: it is no such file, it is damaged, an array holds Python objects, it takes too much, or
+        there are more than `MAX_ARRAYS`.
     """
     return _read(path, kind, limit, option, data=True)
 
@@ -61,7 +65,10 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
     found: dict[str, Any] = {}
     try:
         with zipfile.ZipFile(regular(Path(path), kind)) as archive:
-            for member in archive.infolist():
+            members = archive.infolist()
+            if len(members) > MAX_ARRAYS:
+                raise ValueError(f"{len(members)} arrays; at most {MAX_ARRAYS} are read")
+            for member in members:
                 with archive.open(member) as file:
                     shape, fortran, dtype = _header(file)
                     count = int(np.prod(shape, dtype=object))

@@ -293,3 +293,18 @@ def test_names_are_text_and_nothing_else(name, tmp_path):
     x = np.float32([0.5, 1])
     actual, _ = imported(text, tmp_path / "model.py").model(params, x)
     np.testing.assert_allclose(actual[0], fn(params, x)[0][0], rtol=1e-6)
+
+
+def test_loops_nested_deeper_than_python_reads(tmp_path):
+    """There is no source then, and everything else."""
+
+    def nested(x, levels):
+        if not levels:
+            return tf.tanh(x)
+        return tf.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, nested(v, levels - 1)), [0, x])[1]
+
+    function = tf.function(lambda x: nested(x, 32))
+    converted, params = tf2jax.convert(function, tf.TensorSpec([2], tf.float32))
+    report = tf2jax.export_functions({"f": (converted, params)}, tmp_path / "out", platforms=["cpu"])
+    assert any("no source: loops and branches are nested deeper" in warning for warning in report.warnings)
+    assert not (tmp_path / "out" / "model.py").exists()

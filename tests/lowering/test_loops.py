@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import LoweringError, ReverseModeError
+from tf2jax_lite.lowering import trace
 
 X = np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3)
 SPEC = tf.TensorSpec([2, 3])
@@ -227,3 +228,24 @@ def test_trip_counts_need_only_what_the_condition_reads():
     (scan,) = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan"]
     assert scan.params["length"] == 5000 and scan.params["num_carry"] == 1
     assert [eqn.primitive.name for eqn in scan.params["jaxpr"].eqns] == ["cos"]
+
+
+@tf.function
+def one_loop_after_another(x):
+    for _ in tf.range(100):
+        x = tf.sin(x)
+    for _ in tf.range(100):
+        x = tf.cos(x)
+    for _ in tf.range(100):
+        x = tf.tanh(x)
+    return x
+
+
+@pytest.mark.parametrize(("steps", "counted"), [(1 << 20, 3), (2000, 2), (1000, 1), (100, 0)])
+def test_counting_iterations_is_bounded_for_a_whole_trace(monkeypatch, steps, counted):
+    """Each loop may be counted for seconds; a thousand of them may not. Those left over still run."""
+    monkeypatch.setattr(trace, "_MAX_HOST_STEPS", steps)
+    fn = convert(one_loop_after_another)
+    text = str(jax.make_jaxpr(fn)(X))
+    assert (text.count("scan["), text.count("while[")) == (counted, 3 - counted)
+    np.testing.assert_allclose(fn(X), one_loop_after_another(X), rtol=1e-5)

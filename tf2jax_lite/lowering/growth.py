@@ -36,14 +36,15 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
     if step.op.elements is not None:
         found = step.op.elements(*args, **step.kwargs)
     else:
-        sizes = [int(np.size(v)) if isinstance(v, np.ndarray) else 1 for v in inputs]
-        if not sizes or math.prod(sorted(sizes)[-2:]) <= _SMALL or len(sizes) > _SMALL:
-            found = sum(sizes)
-        else:
+        sizes = [v.size if isinstance(v, np.ndarray) else 1 for v in inputs]
+        found = sum(sizes)
+        if len(sizes) <= _SMALL and math.prod(sorted(sizes)[-2:]) > _SMALL:
             found = broadcast_elements([v for v in inputs if isinstance(v, np.ndarray)])
     if found is not None:
         dtype = step.dtypes[0] if step.dtypes else None
-        check_bytes((found,), 8 if dtype is None else dtype.itemsize, "a constant that this node computes", limit=limit)
+        itemsize = 8 if dtype is None else dtype.itemsize
+        if not 0 <= found * itemsize <= limit:
+            check_bytes((found,), itemsize, "a constant that this node computes", limit=limit)
 
 
 def check_results(results: Sequence[Any], limit: int) -> None:

@@ -26,6 +26,10 @@ from .program import Program
 __all__ = ["NO_FORWARD_RULE", "Context", "Frame", "HostBudget", "HostBudgetSpent", "Trace", "described"]
 
 
+# Steps that numpy alone runs in one trace to count iterations: half a minute's work at most.
+_MAX_HOST_STEPS = 8_000_000
+
+
 class HostBudgetSpent(Exception):
     """Running numpy alone takes too long."""
 
@@ -120,6 +124,7 @@ class Trace:
         self.initial = initial
         self.silent = silent
         self.host_budget: HostBudget | None = None
+        self.host_steps = _MAX_HOST_STEPS
         self._key = key
 
     def root_frame(self) -> Frame:
@@ -175,9 +180,10 @@ class Trace:
                         continue
                     results = flatten_results(found)
                 elif op.lazy or all(map(values.is_static, inputs)):
+                    args = _grouped(step, inputs)
                     if not op.lazy or (op.elements is not None and all(map(values.is_static, inputs))):
-                        check_growth(step, inputs, _grouped(step, inputs), self.program.config.max_constant_bytes)
-                    results = flatten_results(op.host(*_grouped(step, inputs), **step.kwargs))
+                        check_growth(step, inputs, args, self.program.config.max_constant_bytes)
+                    results = flatten_results(op.host(*args, **step.kwargs))
                 else:
                     continue
                 if len(results) != len(step.outputs):

@@ -25,7 +25,7 @@ from .trace import HostBudget, HostBudgetSpent, Trace
 
 __all__ = ["HostLoop", "host_value", "invariants", "known_results", "run_on_host"]
 
-# Steps run in numpy to count one loop's iterations, loops inside it included: about a second's work.
+# Steps run in numpy to count one loop's iterations, loops inside it included: a few seconds' work.
 _MAX_HOST_STEPS = 1_000_000
 # Steps run while only an upper bound can come out.
 _MAX_BOUND_STEPS = 100_000
@@ -114,14 +114,17 @@ def known_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Seq
 
 @contextmanager
 def _budget(trace: Trace) -> Iterator[None]:
-    """Gives the outermost of nested loops its steps; those inside share them."""
-    outer = trace.host_budget
-    if outer is None:
-        trace.host_budget = HostBudget(_MAX_HOST_STEPS)
+    """Gives the outermost of nested loops its steps, as far as the trace has some left; those inside share them."""
+    if trace.host_budget is not None:
+        yield
+        return
+    allowed = min(_MAX_HOST_STEPS, trace.host_steps)
+    trace.host_budget = budget = HostBudget(allowed)
     try:
         yield
     finally:
-        trace.host_budget = outer
+        trace.host_budget = None
+        trace.host_steps -= allowed - max(budget.left, 0)
 
 
 def _is_small(value: Any) -> bool:

@@ -65,8 +65,14 @@ def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, d
 
     Returns:
       The source, and constants too large for it: they are read from ``params`` under these names.
+
+    Raises:
+      ExportError: something has no source, or is nested deeper than Python can read.
     """
-    return _Module(entries, title).write()
+    try:
+        return _Module(entries, title).write()
+    except (SyntaxError, RecursionError) as error:
+        raise ExportError("loops and branches are nested deeper than Python can read") from error
 
 
 class _Module:
