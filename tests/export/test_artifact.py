@@ -238,6 +238,12 @@ def damage(path, how):
     elif how == "damaged interface":
         data["signatures"]["serving_default"]["interface"]["args"] = [{"tensor": {}}]
         metadata.write_text(json.dumps(data))
+    elif how in ("variables", "updates", "inputs"):
+        data["signatures"]["serving_default"][how].append(data["signatures"]["serving_default"]["inputs"][0])
+        metadata.write_text(json.dumps(data))
+    elif how == "a result that is not there":
+        data["signatures"]["serving_default"]["interface"]["results"] = {"result": 7}
+        metadata.write_text(json.dumps(data))
     elif how == "no metadata":
         metadata.unlink()
 
@@ -262,6 +268,10 @@ DAMAGES = [
     "another format",
     "damaged interface",
     "no metadata",
+    "variables",
+    "updates",
+    "inputs",
+    "a result that is not there",
 ]
 
 

@@ -61,7 +61,9 @@ def _load(
     if backend == "source":
         function = _from_source(folder, metadata, entry, interface, current_config())
     elif backend == "stablehlo":
-        function = _bound(_from_stablehlo(folder, entry, name), entry, interface, current_config())
+        exported = _from_stablehlo(folder, entry, name)
+        _check_counts(exported, entry, interface, name)
+        function = _bound(exported.call, entry, interface, current_config())
     else:
         raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     function.__name__ = function.__qualname__ = interface.name
@@ -112,11 +114,25 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
     try:
         exported = jax.export.deserialize(bytearray(content))
         stablehlo.check_payload(exported.mlir_module_serialized)
-        return exported.call
+        return exported
     except Tf2JaxError as error:
         raise ExportError(f"{folder / file}: {error}") from error
     except Exception as error:  # flatbuffers and MLIR fail in many ways
         raise ExportError(f"{folder / file} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface, name: str) -> None:
+    """Refuses metadata that tell of more or fewer arrays than the StableHLO module takes and gives."""
+    args, _ = jax.tree.unflatten(exported.in_tree, range(exported.in_tree.num_leaves))
+    results, updates = jax.tree.unflatten(exported.out_tree, range(exported.out_tree.num_leaves))
+    taken = [len(entry["variables"]), len(entry["inputs"]), int(bool(entry["rng"]))]
+    leaves = [leaf.index for leaf in jax.tree.leaves(interface.outputs) if isinstance(leaf, OutputRef)]
+    if (
+        [len(a) for a in args] != taken
+        or len(updates) != len(entry["updates"])
+        or any(not 0 <= i < len(results) for i in leaves)
+    ):
+        raise ExportError(f"the metadata of {name!r} do not fit its StableHLO module: the numbers of arrays differ")
 
 
 def _bound(flat: Any, entry: Mapping[str, Any], interface: Interface, config: Config) -> Callable[..., Any]:
