@@ -303,8 +303,11 @@ def _targets(suites: dict[str, list[Record]]) -> str:
 def _bound(run: Sequence[Record]) -> str:
     """Says how much of a model's time its products and convolutions take alone."""
     text = ""
-    for kind, others in (("Their products", False), ("Convolution networks' convolutions and products", True)):
-        chosen = [r for r in run if ("convolution" in r["groups"]) == others and "products" in r["ratios"]]
+    for kind, group in (
+        ("Transformers' products", "attention"),
+        ("Convolution networks' convolutions and products", "convolution"),
+    ):
+        chosen = [r for r in run if group in r["groups"] and "products" in r["ratios"]]
         if chosen:
             shares = [1 / r["ratios"]["products"] for r in chosen]
             middle, least, most = (f"{100 * of(shares):.0f}" for of in (_median, min, max))
