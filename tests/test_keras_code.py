@@ -9,7 +9,7 @@ import pytest
 
 import tf2jax_lite
 from tf2jax_lite import model_files
-from tf2jax_lite.errors import InvalidModelError, UntrustedError
+from tf2jax_lite.errors import InvalidModelError, LimitError, UntrustedError
 from tf2jax_lite.keras_code import refuse_code
 
 
@@ -136,6 +136,16 @@ def test_damaged_configurations(tmp_path):
     for name in ("m.keras", "m.h5"):
         with pytest.raises(InvalidModelError):
             refuse_code(tmp_path / name)
+
+
+@pytest.mark.parametrize("sizes", [{"units": 1 << 31}, {"input_dim": 1 << 20, "output_dim": 1 << 20}])
+def test_weights_that_no_memory_holds(tmp_path, sizes):
+    """Keras makes a layer's weights before it reads any."""
+    layer = {"module": "keras.layers", "class_name": "Dense", "config": {"name": "wide", **sizes}}
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+        archive.writestr("config.json", json.dumps({"config": {"layers": [layer]}}))
+    with pytest.raises(LimitError, match=r"'wide'.*max_constant_bytes"):
+        refuse_code(tmp_path / "m.keras")
 
 
 @pytest.mark.parametrize(

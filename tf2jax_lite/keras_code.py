@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tf2jax_lite.errors import InvalidModelError, UntrustedError
-from tf2jax_lite.limits import is_trusted, reading
+from tf2jax_lite.limits import check_bytes, is_trusted, reading
 
 __all__ = ["refuse_code"]
 
@@ -27,6 +27,8 @@ _KERAS = frozenset({"keras", "tf_keras", "keras_hub", "keras_cv", "keras_nlp"})
 _FUNCTIONS = frozenset(
     {"activations", "constraints", "initializers", "losses", "metrics", "optimizers", "regularizers", "ops", "nn"}
 )
+# What weights of a layer have for sizes: each layer has as many as their product at least, of two bytes and more.
+_SIZES = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim")
 _MOST_CONFIG = 256 * 1024**2
 _MOST_PACKED = 1100  # deflate packs no better than 1,032 to 1
 _SMALL = 1 << 16
@@ -43,11 +45,14 @@ def refuse_code(path: Path) -> None:
         a vocabulary is another file; and ``config.trusted`` does not name the class, the module or the file.
       InvalidModelError: the file's configuration is damaged, or an array of an HDF5 file lies in another file, or is no
         array of the size that it announces.
+      LimitError: a layer's weights take more than ``config.max_constant_bytes``: Keras makes them before it reads any.
     """
     found: dict[str, str] = {}
     with reading(str(path)):
         for text in _configs(path):
-            for name, why in _code_in(json.loads(text)):
+            config = json.loads(text)
+            _check_sizes(config)
+            for name, why in _code_in(config):
                 if not is_trusted(name):
                     found.setdefault(name, why)
     if found:
@@ -105,16 +110,29 @@ def _check_arrays(path: Path, file: Any) -> None:
                     raise InvalidModelError(f"{path}: {child.name} announces {child.nbytes} bytes and holds {held}.")
 
 
-def _code_in(config: Any) -> Iterator[tuple[str, str]]:
-    """Yields names to trust, and why, of all that is more than a Keras object."""
+def _dicts(config: Any) -> Iterator[dict[str, Any]]:
+    """Yields all objects of a configuration."""
     stack = [config]
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            yield from _code_of(item)
+            yield item
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
+
+
+def _check_sizes(config: Any) -> None:
+    for item in _dicts(config):
+        sizes = [item[key] for key in _SIZES if type(item.get(key)) is int]
+        if sizes and min(sizes) > 0:
+            check_bytes(sizes, 2, f"the layer {item.get('name')!r} with weights")
+
+
+def _code_in(config: Any) -> Iterator[tuple[str, str]]:
+    """Yields names to trust, and why, of all that is more than a Keras object."""
+    for item in _dicts(config):
+        yield from _code_of(item)
 
 
 def _code_of(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
