@@ -321,7 +321,7 @@ def _bound(run: Sequence[Record]) -> str:
 def _slower(spelling: Sequence[Record]) -> str:
     """Says which single operations are slower than TensorFlow's."""
     found = sorted((r["ratios"].get("tensorflow", 0), r["form"]) for r in spelling)[-3:]
-    named = ", ".join(f"{form} ({ratio:.1f})" for ratio, form in reversed(found) if ratio > 1)
+    named = ",\n".join(f"{form} ({ratio:.1f})" for ratio, form in reversed(found) if ratio > 1)
     if not named:
         return ""
     return f"TensorFlow's convolutions are oneDNN's; XLA has none as fast for some shapes. Farthest behind:\n{named}.\n"
