@@ -7,13 +7,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from .inlining import inlined
+from .operands import array
 from .registry import op
 
 
-def channel_shape(bias: Any, rank: int, data_format: str) -> tuple[Any, ...]:
-    """Returns a bias' shape so that it broadcasts along the channel dimension."""
-    where = 1 if data_format.startswith("NC") and rank > 1 else rank - 1
-    return tuple(bias.shape[0] if i == where else 1 for i in range(rank))
+def channel_dimension(rank: int, data_format: str) -> int:
+    """Returns which dimension of a tensor a bias runs along."""
+    return 1 if data_format.startswith("NC") and rank > 1 else rank - 1
 
 
 def _relu(x: Any) -> Any:
@@ -153,8 +153,9 @@ def log_softmax(logits: Any) -> Any:
 @op("BiasAdd")
 def bias_add(value: Any, bias: Any, *, data_format: str = "NHWC") -> Any:
     """Adds a vector along the channels. See tf.raw_ops.BiasAdd."""
-    value, bias = jnp.asarray(value), jnp.asarray(bias)
-    return lax.add(value, jnp.broadcast_to(bias.reshape(channel_shape(bias, value.ndim, data_format)), value.shape))
+    value, bias = array(value), array(bias)
+    where = channel_dimension(value.ndim, data_format)
+    return lax.add(value, lax.broadcast_in_dim(bias, value.shape, (where,)))
 
 
 @op("BiasAddV1")

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
+from .inlining import inlined
+
 __all__ = ["product_or_zero", "with_slope"]
 
 
@@ -56,4 +58,4 @@ def with_slope(fn: Callable[[Any], Any], slope: Callable[[Any, Any], Any]) -> Ca
         value = wrapped(x)
         return value, _product.bind(t, jnp.broadcast_to(slope(x, value), value.shape))
 
-    return wrapped
+    return inlined(wrapped)

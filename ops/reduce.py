@@ -16,6 +16,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .operands import number
 from .registry import Static, op
 from .values import canonical, is_symbolic, known, normalize_axis
 
@@ -166,7 +167,7 @@ def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
         count = 1
 
     def mean(v: Any) -> Any:
-        return lax.div(lax.reduce_sum(v, axes), jnp.asarray(count, v.dtype))
+        return lax.div(lax.reduce_sum(v, axes), number(count, v.dtype))
 
     if jnp.issubdtype(x.dtype, jnp.integer):
         wide = canonical(np.uint64 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int64)

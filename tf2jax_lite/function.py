@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import ir
+from .collection import paused
 from .config import Config
 from .errors import InputError, MissingParamError
 from .lowering import Program, Trace, wide_state
@@ -110,8 +112,22 @@ class ConvertedFunction:
         key = _typed_key(rng)
         given = [*params.values(), *inputs, *([] if key is None else [key])]
         moving = [i for i, v in enumerate(given) if isinstance(v, jax.core.Tracer)]
-        if not (self.program.reads_late and moving):
+        # What tracing makes stays, and the more of it there is, the longer each collection takes.
+        with paused() if moving else contextlib.nullcontext():
+            if self.program.reads_late and moving:
+                return self._run_twice(params, inputs, key, loose, given, moving)
             return self._run(params, inputs, key, loose, "both")
+
+    def _run_twice(
+        self,
+        params: Mapping[str, Any],
+        inputs: Sequence[Any],
+        key: Any,
+        loose: bool,
+        given: Sequence[Any],
+        moving: Sequence[int],
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Runs the function for its results and for its new values, which have different derivatives."""
         form: list[Any] = []  # what is known while tracing, and for what is not, None
         names: dict[str, Any] = {}
 

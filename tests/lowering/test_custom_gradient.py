@@ -109,3 +109,13 @@ def _compare(fn, arrays):
     np.testing.assert_allclose(value, y, rtol=1e-6)
     for e, a in zip(tape.gradient(y, tensors), grads, strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-5)
+
+
+def test_constants_and_unused_results_are_left_out():
+    """swish hands on its input and a constant beside its result: of the three, the result alone has a gradient."""
+    jax_fn, params = tf2jax.convert(tf.function(tf.nn.silu), tf.TensorSpec([3], tf.float32))
+    found = jax.make_jaxpr(lambda x: jax_fn(params, x)[0])(np.ones(3, np.float32)).eqns
+    count = {name: sum(e.primitive.name == name for e in found) for name in ("stop_gradient", "reverse_only")}
+    assert count == {"stop_gradient": 1, "reverse_only": 1}
+    (node,) = (e for e in found if e.primitive.name == "custom_vjp_call")
+    assert len(node.outvars) == 1

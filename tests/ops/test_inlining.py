@@ -22,6 +22,9 @@ OPS = [
     ("Softsign", {}),
     ("Softmax", {}),
     ("LogSoftmax", {}),
+    ("Sqrt", {}),
+    ("Rsqrt", {}),
+    ("Reciprocal", {}),
 ]
 
 

@@ -27,6 +27,10 @@ def _is_differentiable(value: Any) -> bool:
     return isinstance(value, jax.Array | np.ndarray | np.generic) and jnp.issubdtype(value.dtype, jnp.inexact)
 
 
+def _moves(value: Any) -> bool:
+    return _is_differentiable(value) and not values.is_static(value)
+
+
 @op("_CustomGradient", needs_context=True)
 def custom_gradient(
     ctx: Context,
@@ -54,18 +58,26 @@ def custom_gradient(
     """
     trace, frame = ctx.trace, ctx.frame.enter(ctx.step)
     function = trace.program.function(gradient.name)
-    slots = [(r, i) for r, i in enumerate(positions) if _is_differentiable(input[i])]
-    if all(values.is_static(input[i]) for _, i in slots):
+    slots = [(r, i) for r, i in enumerate(positions) if _moves(input[i])]
+    if not slots:
         # Nothing that a gradient could reach. Constants stay constants.
         return [lax.stop_gradient(v) if isinstance(v, jax.Array) else v for v in output]
     args = [as_traced(input[i]) for _, i in slots]
     # An IdentityN hands its arguments on as well as its results; of those, constants stay constants.
     handed = set(positions) if len(output) == len(input) else set()
-    moving = [i for i, v in enumerate(output) if _is_differentiable(v) and not (i in handed and values.is_static(v))]
+    # What nobody uses gets no gradient either.
+    unused = {i for i, slot in enumerate(ctx.step.outputs) if slot in ctx.step.release} - set(own)
+    moving = [
+        i
+        for i, v in enumerate(output)
+        if i not in unused and _is_differentiable(v) and not (i in handed and values.is_static(v))
+    ]
+    if not moving:
+        return list(output)
     # TensorFlow gives the forward code no gradient. Stopped, JAX does not even go through it (where zeros could
     # become NaN).
     results = [lax.stop_gradient(as_traced(output[i])) for i in moving]
-    saved = [as_traced(v) if is_carried(v) and not values.is_string(v) else None for v in captured]
+    saved = [as_traced(v) if is_carried(v) and not values.is_static(v) else None for v in captured]
     saved = [None if o >= 0 else v for v, o in zip(saved, own, strict=True)]
     # Variables that the gradient function reads have the values of now, not those of when the gradient is taken.
     state = _variables(trace, [v for v in captured if isinstance(v, values.VariableHandle)])
@@ -76,6 +88,8 @@ def custom_gradient(
         for i, value in enumerate(output):
             if i in moving:
                 value = upstream[moving.index(i)]
+            elif _is_differentiable(value):
+                value = jnp.zeros(value.shape, values.canonical(value.dtype))
             elif is_carried(value) and not values.is_string(value):
                 value = jax.tree.map(jnp.zeros_like, as_traced(value))
             every.append(value)

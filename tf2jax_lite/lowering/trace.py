@@ -197,15 +197,12 @@ class Trace:
         return [env[slot] for slot in plan.outputs]
 
     def _apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
+        op = step.op
         try:
-            known = not step.op.needs_context and all(map(values.is_static, inputs))
-            if known:
-                check_growth(step, inputs, _grouped(step, inputs), self.program.config.max_constant_bytes)
-            if step.op.host is not None and known:
-                results = flatten_results(step.op.host(*_grouped(step, inputs), **step.kwargs))
-            elif (folded := self._folded(step, inputs)) is not None:
-                results = folded
-            else:
+            results = None
+            if not op.needs_context and all(map(values.is_static, inputs)):
+                results = self._known(step, inputs)
+            if results is None:
                 with jax.named_scope(step.node.name):
                     results = self._evaluate(step, inputs, frame)
                 check_results(results, self.program.config.max_result_bytes)
@@ -222,23 +219,32 @@ class Trace:
         if not self.loose:
             for index, (expected, value) in enumerate(zip(step.dtypes, results, strict=True)):
                 actual = getattr(value, "dtype", None)
-                if expected is None or actual is None or actual == expected or isinstance(value, _SYMBOLS):
+                if actual is expected or expected is None or actual is None or actual == expected:
                     continue
-                if not _is_object(actual) and values.canonical(expected) != values.canonical(actual):
+                if isinstance(value, _SYMBOLS) or _is_object(actual):
+                    continue
+                if values.canonical(expected) != values.canonical(actual):
                     raise located(
                         f"result {index} has dtype {actual} where TensorFlow recorded {expected}", step, frame
                     )
         return results
 
+    def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
+        """Returns what a node gives for values that are all known, computed now; None if it is to be traced."""
+        args = _grouped(step, inputs)
+        if inputs or step.op.elements is not None:
+            check_growth(step, inputs, args, self.program.config.max_constant_bytes)
+        if step.op.host is not None:
+            return flatten_results(step.op.host(*args, **step.kwargs))
+        return self._folded(step, inputs)
+
     def _folded(self, step: Step, inputs: list[Any]) -> list[Any] | None:
-        """Runs an op on constants at once, so that it leaves no equations; None if it is not to be.
+        """Runs an op without a context on constants at once, so that it leaves no equations; None if it is not to be.
 
         Constants that would grow are left to XLA, which need not keep them.
         """
         op = step.op
-        if not inputs or op.needs_context or op.needs_key or op.reads or op.writes or op.effect or step.functions:
-            return None
-        if not all(values.is_static(v) and v.dtype != object for v in inputs):
+        if not inputs or not op.plain or step.functions or any(v.dtype == object for v in inputs):
             return None
         args, kwargs = self._arguments(step, inputs, _HOST_FRAME)[0], dict(step.kwargs)
         with jax.ensure_compile_time_eval():
@@ -264,6 +270,8 @@ class Trace:
         if op.needs_context:
             return flatten_results(op.fn(Context(self, frame, step), *_grouped(step, inputs), **step.kwargs))
         args, moves_words = self._arguments(step, inputs, frame)
+        if op.plain and not step.functions and not moves_words:
+            return flatten_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
         for name, ref in step.functions.items():
             kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
@@ -283,6 +291,8 @@ class Trace:
         args = _grouped(step, inputs)
         moves_words = False
         for index, arg in enumerate(args):
+            if isinstance(arg, jax.core.Tracer) and not step.static[index] and not op.reads:
+                continue  # nothing of what follows changes it
             if op.words == "whole":
                 if not step.static[index]:  # a shape may have symbolic dimensions
                     arg = args[index] = _map(_whole, arg)
