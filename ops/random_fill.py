@@ -12,7 +12,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
-from .philox import bits
+from .philox import bits, block, side_by_side, skip
 from .random_samplers import box_muller, double_units, float_units
 from .random_samplers import truncated_normal as truncated_normal_numbers
 from .values import canonical, dims
@@ -92,11 +92,17 @@ def normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
     """Returns standard normals, by Box and Muller."""
     wanted, count = size(shape, symbolic=True)
     dtype = canonical(dtype)
-    wide = np.dtype(np.float64) if dtype == np.float64 else np.dtype(np.float32)
-    words = bits(key, counter, count * _words_per(wide))
-    pairs = units(_numbers(words, wide), wide).reshape(words.shape[0] * (2 // _words_per(wide)), 2)
-    numbers = jnp.stack(box_muller(pairs[:, 0], pairs[:, 1]), axis=-1)
-    return numbers.reshape(-1)[:count].reshape(wanted).astype(dtype)
+
+    def numbers(index: Any) -> tuple[Any, Any]:
+        """Returns the two normals of each pair of uniform numbers."""
+        if dtype == np.float64:
+            words = block(skip(counter, index), (key[0], key[1]))
+            return box_muller(double_units(*words[:2]), double_units(*words[2:]))
+        words = block(skip(counter, index >> np.uint32(1)), (key[0], key[1]))
+        second = (index & np.uint32(1)) != 0
+        return box_muller(*(float_units(lax.select(second, words[i + 2], words[i])) for i in (0, 1)))
+
+    return side_by_side(numbers, -(-count // 2), 2).reshape(-1)[:count].reshape(wanted).astype(dtype)
 
 
 def truncated_normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.ops import known_ops
-from tf2jax_lite.ops.inlining import inlined
+from tf2jax_lite.ops.inlining import inlined, shared
 
 X = np.linspace(-8, 8, 24, dtype=np.float32).reshape(4, 6)
 # op, attributes: all are elementwise or over the last axis, so any matrix will do.
@@ -92,3 +92,19 @@ def test_outside_of_a_trace_it_is_the_function_itself():
     fn(X)
     fn(X)
     assert seen == [False, False]
+
+
+def test_what_is_shared_is_one_equation_and_in_a_program_once():
+    @shared
+    def fn(x, *, scale=1.0):
+        return jnp.sin(x) * scale
+
+    def call(x):
+        return fn(fn(fn(x)), scale=2.0)
+
+    equations = jax.make_jaxpr(call)(X).eqns
+    assert [e.primitive.name for e in equations] == ["jit"] * 3
+    assert equations[0].params["jaxpr"] is equations[1].params["jaxpr"]
+    assert jax.jit(call).lower(X).as_text().count("stablehlo.sine") == 2
+    np.testing.assert_allclose(jax.jit(call)(X), np.sin(np.sin(np.sin(X))) * 2, rtol=1e-6)
+    np.testing.assert_allclose(call(X), np.sin(np.sin(np.sin(X))) * 2, rtol=1e-6)
