@@ -10,6 +10,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .operands import array
 from .registry import Static, op
 from .spelling_conv import call
 from .values import dims
@@ -66,7 +67,7 @@ def convolve(
     groups: int | None = None,
 ) -> Any:
     """Convolves; the number of groups follows from the channels unless given."""
-    input, filter = jnp.asarray(input), jnp.asarray(filter)
+    input, filter = array(input), array(filter)
     channel, places = layout(data_format)
     steps, rates = spatial(strides, data_format), spatial(dilations, data_format)
     if min(*steps, *rates) < 1:
@@ -258,7 +259,7 @@ def conv3d_backprop_filter(
 
 
 def _depthwise(input: Any, filter: Any, *, data_format: str, **kwargs: Any) -> Any:
-    input, filter = jnp.asarray(input), jnp.asarray(filter)
+    input, filter = array(input), array(filter)
     height, width, channels, multiplier = filter.shape
     filter = lax.reshape(filter, (height, width, 1, channels * multiplier))
     return convolve(input, filter, data_format=data_format, groups=channels, **kwargs)

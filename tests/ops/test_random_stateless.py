@@ -1,12 +1,15 @@
 """Stateless random ops give TensorFlow's bits."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax import lax
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import known_ops
+from tf2jax_lite.ops.philox import bits
 
 from .harness import case, check
 
@@ -146,3 +149,10 @@ def test_numbers_of_one_step_are_not_stacked(name):
     closed = jax.make_jaxpr(lambda seed: fn(np.array([5, 7]), seed, dtype=dtype))(np.array([1, 2], np.int32))
     large = [e for e in closed.eqns if e.primitive.name in ("concatenate", "stack") and e.outvars[0].aval.size > 8]
     assert not large
+
+
+def test_words_are_the_same_where_jax_has_no_products_of_two_words(monkeypatch):
+    key, counter = (jnp.asarray(w, jnp.uint32) for w in ([2**32 - 1, 3], [5, 2**31, 0, 7]))
+    expected = bits(key, counter, 64)
+    monkeypatch.delattr(lax, "mulhi", raising=False)
+    np.testing.assert_array_equal(bits(key, counter, 64), expected)

@@ -5,7 +5,7 @@ import numpy as np
 from jax import lax
 
 from .harness import case
-from .values import C2, B, C, D, I, N, P, Q, U, V
+from .values import C2, WORDS, B, C, D, I, N, P, Q, U, V
 
 
 def unary(name, fn, x, **options):
@@ -80,7 +80,8 @@ ELEMENTWISE = [
     case("select_n", lambda x, y: lax.select_n(x > 0.5, x, y), V, Q, **D),
     case("select_three", lambda i, x: lax.select_n(i, x, 2 * x, 3 * x), np.int32([0, 2, 1, 2]), V, **D),
     case("reduce_precision", lambda x: lax.reduce_precision(x, 5, 4), V, **B),
-    case("mulhi", lambda x, y: lax.mulhi(x, y), N, N[::-1].copy(), **B),
+    case("mulhi", lambda x, y: lax.mulhi(x, y), WORDS, WORDS[::-1].copy(), **B),
+    case("mulhi_signed", lambda x, y: lax.mulhi(x, y), WORDS.view(np.int32), WORDS[::-1].view(np.int32).copy(), **B),
     case("stop_gradient", lambda x: x * lax.stop_gradient(x), V, **B),
     case("copy", lambda x: jnp.array(x, copy=True) * 2, V, **D),
 ]

@@ -15,6 +15,7 @@ P = np.float32([0.3, 0.9, 1.7, 4.2])
 Q = np.float32([2.1, 0.6, 3.3, 1.4])
 I = np.int32([-5, 0, 3, 77])  # noqa: E741
 N = np.uint32([0, 1, 77, 2**31 + 5])
+WORDS = np.uint32([2**32 - 1, 77, 0x9ABCDEF0, 2**31 + 5])  # their products fill two words
 C = (V + 1j * V[::-1]).astype(np.complex64)
 C2 = (Q - 1j * V).astype(np.complex64)
 M = f32(3, 4)

@@ -56,6 +56,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "broadcast_select": jnp.where,
 }
 
+if hasattr(lax, "mulhi"):  # jax 0.9 has none, nor what its modules would hold
+    # Not by its decomposition, which widens to 64 bits: without 64-bit mode those are 32.
+    _FUNCTIONS["mulhi"] = lax.mulhi
+
 for _name, _fn in _FUNCTIONS.items():
     _define(_name, _fn)
 

@@ -74,6 +74,7 @@ _BINARY = [
     "igammac",
     "max",
     "min",
+    "mulhi",
     "nextafter",
     "polygamma",
     "pow",
