@@ -65,14 +65,16 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
 | larger windows | one dimension after the other | maxima, sums and their gradients |
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 32 channels, 96 tiles and more |
-| few windows of many channels | gathered for one matrix product | up to 2560 windows of up to 9 places |
+| few windows, many weights | gathered for one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
 | images without any padding | one line of padding, and its results dropped | all windows 12 MiB and more |
 | gaps (transposed, gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
 | volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
 | groups of channels, and their gradients | a loop over the groups | images; 2^20 products and more, filters always |
 | everything else | JAX's primitive | |
 
-Where transformed tiles exceed 8, 32 or 64 MiB: 48, 64 or 96 channels and more. Tiles are about as exact as the
+What is written with tiles, with 36 taps and more or gathered stays a call of its own (`ops/kept.py`): else XLA fuses it
+into each of its users, and computes it, and compiles it, as often (a layer normalization uses its input three times).
+Where transformed tiles exceed 8, 24 or 32 MiB: 48, 112 or 160 channels and more. Tiles are about as exact as the
 primitive for values of like size (a test holds them against double precision). A value that is not finite, or far
 larger than its neighbours, reaches its whole tile; `jax.default_matmul_precision("highest")` keeps the direct
 convolution.

@@ -10,26 +10,31 @@ output sums many channels over a small window, and poor elsewhere. So
 - a window about as large as the input (filter gradients, dense layers in disguise) is a matrix product for each output;
 - windows that do not overlap (patches) are a matrix product of the regrouped input;
 - a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
-- a few windows of many channels are gathered for one matrix product;
+- a few windows, with weights that do not stay near the processor or of an image smaller than they are, are gathered for
+  one matrix product;
 - without any padding XLA lays all windows side by side in memory: where that is much, it is given a line of padding,
   whose results are dropped;
 - with gaps between the inputs' values, each phase of the results is a convolution of its own (`spelling_phases`);
 - a volume is a sum of convolutions of images (`spelling_volumes`);
 - groups of channels are taken one by one, in a loop.
 
-Everything else stays JAX's convolution. Half precision is accumulated in float32.
+What takes many operations stays a call of its own (`kept`). Everything else stays JAX's convolution. Half precision is
+accumulated in float32.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .kept import kept
 from .spelling import call, twin
 from .spelling_layout import Conv, along, cut, interleave, pad, product, read, respec, taps, transposed
 from .spelling_phases import by_phase, has_phases, met
@@ -38,10 +43,12 @@ from .spelling_volumes import by_plane, is_volume
 
 __all__ = ["call", "convolution_on_cpu"]
 
+_FEWEST_KEPT = 36  # taps of a call of its own: computing so many twice costs more than their result's way to memory
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
 _FEW_PRODUCTS, _MOST_PRODUCTS = 9, 25
 _FEWEST_GROUPED = 1 << 20  # products
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
+_MANY_WEIGHTS = ((64, 1 << 19), (512, 1 << 20))  # for so many windows at most, so many weights at least
 _MOST_UNPADDED, _FEWEST_UNPADDED = 3 << 20, 8  # values of all windows, and channels
 
 
@@ -57,7 +64,10 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
     if conv.batch_groups == 1 and 1 < conv.groups == channels:
         if math.prod(conv.window) > _MOST_TAPS or (max(conv.gaps) > 1 and max(conv.strides) > 1):
             return None
-        found = _depthwise(lhs.astype(wide), rhs.astype(wide), conv)
+        spelled = functools.partial(_depthwise, conv=conv)
+        if math.prod(conv.window) >= _FEWEST_KEPT:
+            spelled = functools.partial(kept, spelled)
+        found = spelled(lhs.astype(wide), rhs.astype(wide))
     elif 1 < conv.batch_groups == lhs.shape[conv.lhs[0]] == outputs and conv.groups == 1:
         if math.prod(conv.result) > _MOST_TAPS or any(g > 1 for g in conv.gaps):
             return None
@@ -77,9 +87,9 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
             lhs.astype(wide), rhs.astype(wide), conv, {**params, "preferred_element_type": wide}, _convolved
         )
     elif is_tiled(conv, lhs.shape[conv.lhs[0]], channels, outputs):
-        found = tiled(lhs.astype(wide), rhs.astype(wide), conv)
+        found = kept(functools.partial(tiled, conv=conv), lhs.astype(wide), rhs.astype(wide))
     elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):
-        found = _gathered(lhs, rhs, conv, wide)
+        found = kept(functools.partial(_gathered, conv=conv, wide=wide), lhs, rhs)
     elif _is_unpadded(lhs, conv, channels, wide):
         found = _with_padding(lhs, rhs, conv, params)
     else:
@@ -259,10 +269,7 @@ def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     columns = transposed(rhs, (conv.rhs[0], *theirs))
 
     def add(index: Any, sums: Any) -> Any:
-        starts, rest = [], lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
-        for count, stride in reversed(list(zip(conv.result, conv.strides, strict=True))):
-            starts.insert(0, lax.rem(rest, np.int32(count)) * np.int32(stride))
-            rest = lax.div(rest, np.int32(count))
+        starts = _place(lax.convert_element_type(index, np.int32), conv.result, conv.strides)
         found = product(columns, part(starts), (tuple(range(1, rank + 2)), tuple(ours)), conv, wide)
         return lax.dynamic_update_index_in_dim(sums, found, index, 0)
 
@@ -270,6 +277,15 @@ def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     out = lax.fori_loop(np.int32(0), np.int32(results), add, zeros)
     out = lax.reshape(out, (*conv.result, *out.shape[1:]))
     return respec(out, (rank + 1, rank, *range(rank)), conv.out)
+
+
+def _place(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:
+    """Returns where a loop stands that counts places row by row: each coordinate times its step, as int32."""
+    starts: list[Any] = []
+    for count, step in reversed(list(zip(counts, steps, strict=True))):
+        starts.insert(0, lax.rem(index, np.int32(count)) * np.int32(step))
+        index = lax.div(index, np.int32(count))
+    return starts
 
 
 def _is_patches(conv: Conv) -> bool:
@@ -306,29 +322,44 @@ def _patches(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
 
 
 def _is_gathered(conv: Conv, batch: Any, channels: int, outputs: int) -> bool:
-    """Whether there are few windows, of few places and many channels."""
+    """Whether there are few windows, and weights that are many beside them.
+
+    XLA's convolution takes long to get at weights that do not stay near the processor, and where the image is smaller
+    than the window.
+    """
     if any(g != 1 for g in conv.gaps) or not all(isinstance(n, int) for n in (batch, channels, outputs)):
         return False
     rows, places = batch * math.prod(conv.result), math.prod(conv.window)
-    few = rows <= _MOST_ROWS and rows * places * channels <= _MOST_GATHERED
-    return few and places <= 9 and min(channels, outputs) >= 32
+    if places > 9 or min(channels, outputs) < 32 or rows > _MOST_ROWS or rows * places * channels > _MOST_GATHERED:
+        return False
+    weights = places * channels * outputs
+    small = 2 * math.prod(conv.sizes) < places
+    return small or any(rows <= most and weights >= least for most, least in _MANY_WEIGHTS)
 
 
 def _gathered(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    """Lays the values of each window side by side (*im2col*) for one matrix product."""
-    channels, places = conv.lhs[1], conv.lhs[2:]
-    padded = pad(lhs, places, conv.pads)
-    parts = []
-    for tap in taps(conv.window):
-        starts = [t * r for t, r in zip(tap, conv.rates, strict=True)]
-        parts.append(cut(padded, places, starts, conv.result, conv.strides))
-    windows = lax.concatenate(parts, channels)
+    """Lays the values of each window side by side (*im2col*) for one matrix product; a loop, which compiles fast."""
+    rank = len(conv.result)
+    places = tuple(range(1, rank + 1))
+    padded = pad(respec(lhs, conv.lhs, (0, rank + 1, *places)), places, conv.pads)
+    channels, rows = padded.shape[-1], padded.shape[0] * math.prod(conv.result)
+    sizes = [(n - 1) * s + 1 for n, s in zip(conv.result, conv.strides, strict=True)]
+    zero = np.int32(0)
+
+    def put(index: Any, windows: Any) -> Any:
+        index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
+        starts = (zero, *_place(index, conv.window, conv.rates), zero)
+        part = lax.dynamic_slice(padded, starts, (padded.shape[0], *sizes, channels))
+        part = cut(part, places, [0] * rank, conv.result, conv.strides)
+        return lax.dynamic_update_slice(windows, lax.reshape(part, (rows, 1, channels)), (zero, index, zero))
+
+    count = math.prod(conv.window)
+    windows = lax.fori_loop(zero, np.int32(count), put, jnp.zeros((rows, count, channels), lhs.dtype))
     weights = transposed(rhs, (*conv.rhs[2:], conv.rhs[1], conv.rhs[0]))
-    weights = lax.reshape(weights, (len(parts) * lhs.shape[channels], rhs.shape[conv.rhs[0]]))
-    out = product(windows, weights, ((channels,), (0,)), conv, wide)
-    have = [d - (d > channels) for d in conv.lhs]
-    have[1] = out.ndim - 1
-    return respec(out, have, conv.out)
+    weights = lax.reshape(weights, (count, channels, weights.shape[-1]))
+    out = product(windows, weights, ((1, 2), (0, 1)), conv, wide)
+    out = lax.reshape(out, (padded.shape[0], *conv.result, out.shape[-1]))
+    return respec(out, (0, rank + 1, *places), conv.out)
 
 
 # Padding.

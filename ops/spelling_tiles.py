@@ -30,7 +30,7 @@ __all__ = ["is_tiled", "tiled"]
 _FEWEST_TILES = 96  # with fewer, transforming the weights takes longer than it saves
 _FEWEST_CHANNELS = 32
 # Values of transformed tiles, and how many multiplications each takes part in at least, to pay for its way to memory.
-_PAID = ((1 << 21, 0), (1 << 23, 24), (1 << 24, 32), (math.inf, 48))
+_PAID = ((1 << 21, 0), (6 << 20, 24), (1 << 23, 56), (math.inf, 80))
 _NEAR = 1 << 22  # transformed values that are stacked: 16 MiB
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 _COLUMNS_FIRST = np.kron(_G, _G).reshape(4, 4, 9).swapaxes(0, 1).reshape(16, 9)  # rows as the products' tiles lie

@@ -51,7 +51,9 @@ CONVOLUTIONS = {
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
-    "gathered": conv((2, 4, 5, 32), (1, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
+    "gathered": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
+    "gathered, many weights NCHW": conv((1, 240, 9, 8), (3, 3, 240, 256), (2, 1), BORDER, FIRST),
+    "depthwise, many taps": conv((1, 9, 8, 3), (7, 6, 1, 3), (1, 2), "SAME", feature_group_count=3),
     "gaps": conv((2, 4, 5, 3), (5, 4, 3, 4), (1, 1), ((3, 4), (-1, 2)), lhs_dilation=(2, 3)),
     "gaps NCHW, no values": conv((2, 3, 4, 5), (1, 3, 3, 4), (1, 1), ((0, 3), (2, 0)), FIRST, lhs_dilation=(3, 2)),
     "gaps and rates": conv(
@@ -127,12 +129,15 @@ def normal(*shape, dtype=np.float32):
     return np.random.default_rng(0).normal(size=shape).astype(dtype)
 
 
+def scaled(*kernel):
+    """Weights with which all derivatives are of the order of 1."""
+    return normal(*kernel) / np.float32(np.sqrt(np.prod(kernel[:-1])))
+
+
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolution(name):
     shape, kernel, params = CONVOLUTIONS[name]
-    weights = normal(*kernel) / np.float32(
-        np.sqrt(np.prod(kernel[:-1]))
-    )  # so that all derivatives are of the order of 1
+    weights = scaled(*kernel)
     # Tiles are long code, and large sums have large round-off; what derivatives and batches are made of does not
     # depend on the form.
     compare(
@@ -153,7 +158,7 @@ def test_pool(name, fn):
     compare(partial(fn, where=where), partial(spelling_window.call, fn, where=where), np.round(normal(*shape)))
 
 
-@pytest.mark.parametrize("name", ["filter gradient", "groups, many products", "one by one", "large"])
+@pytest.mark.parametrize("name", ["filter gradient", "groups, many products", "gathered", "one by one", "large"])
 def test_in_64_bit_mode(name):
     """Loops' counters are of another type there."""
     with jax.enable_x64(True):
@@ -194,7 +199,7 @@ def test_half_precision_is_summed_in_float32(name, dtype):
     np.testing.assert_allclose(np.asarray(actual, np.float64), expected, rtol=unit, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", [((2, 14, 15, 64), (3, 3, 64, 32)), ((1, 7, 6, 128), (3, 1, 128, 64))])
+@pytest.mark.parametrize("form", [((2, 14, 15, 64), (3, 3, 64, 32)), ((1, 2, 1, 128), (3, 3, 128, 64))])
 def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
     """Against a convolution in double precision: at most three times the primitive's own error."""
     x, w = normal(*form[0]), normal(*form[1]) / np.float32(np.sqrt(np.prod(form[1][:-1])))
@@ -240,14 +245,15 @@ def test_jaxpr_looks_like_jax():
     assert str(jax.make_jaxpr(partial(spelling_conv.call, lax.conv_general_dilated, **params))(*args)) == str(plain)
 
 
-def test_symbolic_batch():
-    shape, kernel, params = CONVOLUTIONS["depthwise"]
+@pytest.mark.parametrize("name", ["depthwise", "depthwise, many taps", "tiles NCHW, padded"])
+def test_symbolic_batch(name):
+    shape, kernel, params = CONVOLUTIONS[name]
     fn = partial(spelling_conv.call, lax.conv_general_dilated, **params)
     (batch,) = jax.export.symbolic_shape("b")
     args = (jax.ShapeDtypeStruct((batch, *shape[1:]), np.float32), jax.ShapeDtypeStruct(kernel, np.float32))
     exported = jax.export.export(jax.jit(jax.grad(lambda x, w: jnp.sum(fn(x, w) ** 2), (0, 1))))(*args)
     assert "stablehlo.convolution" not in exported.mlir_module()
-    x, w = normal(*shape), normal(*kernel)
+    x, w = normal(*shape), scaled(*kernel)
     expected = jax.grad(lambda x, w: jnp.sum(convolution(x, w, **params) ** 2), (0, 1))(x, w)
     for e, a in zip(expected, exported.call(x, w), strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,76 @@
+"""Calls that XLA computes once, however many results use them."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tf2jax_lite.ops import spelling_conv
+
+PLACES = 49
+
+
+def normalized(x, w, convolve=partial(spelling_conv.call, jax.lax.conv_general_dilated)):  # noqa: B008
+    """What a ConvNeXt block begins with: mean and deviation both use what the convolution gives."""
+    y = convolve(
+        x,
+        w,
+        window_strides=(1, 1),
+        padding="SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=8,
+    )
+    y = y - jnp.mean(y, -1, keepdims=True)
+    return y * jax.lax.rsqrt(jnp.mean(jnp.square(y), -1, keepdims=True) + 1e-3)
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(2, 16, 16, 8)).astype(np.float32), rng.normal(size=(7, 7, 1, 8)).astype(np.float32)
+
+
+def test_a_convolution_of_many_taps_is_computed_once(arrays):
+    """Without a call of its own the code has each product two or three times: XLA fuses it into each of its users."""
+    text = jax.jit(normalized).lower(*arrays).compile().as_text()
+    assert PLACES <= text.count(" multiply(") < 2 * PLACES
+
+
+def test_layers_of_one_shape_share_their_code(arrays):
+    """One function is lowered for all of them."""
+    x, w = arrays
+    text = jax.jit(lambda x, w: normalized(normalized(x, w), w + 1)).lower(x, w).as_text()
+    assert [text.count(what) for what in ("call @kept", "func.func private @kept")] == [2, 1]
+    assert text.count("stablehlo.multiply") < 2 * PLACES
+
+
+@pytest.mark.parametrize("transform", [jax.jit, lambda fn: jax.jit(jax.vmap(fn, (0, None)))])
+def test_results_are_those_of_the_operations(arrays, transform):
+    x, w = arrays
+    x = x if transform is jax.jit else x[:, None]
+    expected = normalized(*arrays, jax.lax.conv_general_dilated)
+    found = transform(normalized)(x, w)
+    np.testing.assert_allclose(found, jnp.reshape(expected, found.shape), rtol=1e-4, atol=1e-5)
+
+
+def test_exported_programs_hold_it(arrays):
+    """The mark stays in a serialized program, and other platforms have none."""
+    fn = jax.jit(normalized)
+    for platform, count in (("cpu", 1), ("cuda", 0)):
+        exported = jax.export.export(fn, platforms=[platform])(*arrays)
+        assert exported.mlir_module().count('inlineable = "false"') == count
+        if platform == "cpu":
+            again = jax.export.deserialize(exported.serialize())
+            np.testing.assert_allclose(again.call(*arrays), fn(*arrays), rtol=1e-6, atol=1e-6)
+
+
+def test_devices_share_the_work():
+    """A call is partitioned as its operations are: the rows of a batch stay where they are."""
+    mesh = jax.make_mesh((1,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    same = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    x, w = jnp.ones((2, 8, 8, 8)), jnp.ones((7, 7, 1, 8))
+    found = jax.jit(normalized, in_shardings=(rows, same), out_shardings=rows)(x, w)
+    np.testing.assert_allclose(found, jax.jit(normalized)(x, w), atol=1e-5)
