@@ -12,7 +12,7 @@ from typing import Any
 
 from . import models, timing
 
-SUITES = ("run", "train", "compile", "convert", "artefact", "memory", "spelling", "products")
+SUITES = ("run", "train", "compile", "convert", "artefact", "memory", "spelling", "products", "stages")
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
 OTHERS = {"federated": "federated", "stablehlo": "stablehlo", "tf1": "convert_tf1_scaling"}
 
@@ -73,6 +73,12 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
         for name in names:
             if name != "gpt2_decode":
                 yield getattr(convert, suite)(name, **common)
+    elif suite == "stages":
+        from . import stages
+
+        for name in names:
+            for batch in batches:
+                yield stages.stages(name, batch=batch, **common)
     elif suite == "spelling":
         from . import spelling
 

@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
 INTRODUCTION = """# Performance
 
-Generated: `python -m benchmarks --suite run,train,convert,artefact,memory,spelling,products --json out.jsonl`, then
-`python -m benchmarks.render out.jsonl [--before older.jsonl]`. What this page was made of is
+Generated: `python -m benchmarks --suite run,train,convert,artefact,memory,spelling,products,stages --json out.jsonl`,
+then `python -m benchmarks.render out.jsonl [--before older.jsonl]`. What this page was made of is
 [performance.jsonl](performance.jsonl).
 
 Measured on two shared cores ({machine}), JAX on CPU, float32. Everything that is compared ran in turns in one
@@ -124,6 +124,19 @@ def _products(records: Sequence[Record]) -> str:
     return text + _table(("rows x summed x columns", "XLA, GFLOP/s", "TensorFlow, GFLOP/s", "time, ratio"), rows)
 
 
+def _stages(records: Sequence[Record]) -> str:
+    parts = list(records[0]["seconds"])
+    rows = [
+        (r["model"], r["batch"], r["kernels"], r["different"], *(f"{1e3 * r['seconds'][p]:.0f}" for p in parts))
+        for r in records
+    ]
+    text = (
+        "## Where compiling goes\n\nXLA's own account for our programs, milliseconds; of kernels the sum over threads. "
+        "Compiling takes what\nthe number of different kernels, and their length, make it take.\n\n"
+    )
+    return text + _table(("model", "batch", "kernels", "different", *parts), rows)
+
+
 def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
     older = {(r["model"], r["batch"]): r for r in before if r["suite"] == "run"}
     rows = []
@@ -132,7 +145,11 @@ def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
             ratios = (x["ratios"].get(o) for o in ("tensorflow", "native") for x in (old, r))
             rows.append((r["model"], r["batch"], *map(_ratio, ratios)))
     header = ("model", "batch", "to tensorflow, before", "now", "to native, before", "now")
-    return "## What tiles changed in whole models\n\n" + _table(header, rows)
+    text = (
+        "## What calls of their own changed in whole models\n\nRatios before convolutions of many operations became "
+        "calls, and before recurrent layers' products were cut before their\nloops; measured on another day.\n\n"
+    )
+    return text + _table(header, rows)
 
 
 def _ready(record: Record, other: str) -> float | None:
@@ -375,7 +392,13 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
     parts.append(_spelling(suites.get("spelling", [])))
     if before and "run" in suites:
         parts.append(_changed(suites["run"], before))
-    for name, render in (("products", _products), ("convert", _convert), ("artefact", _artefacts), ("memory", _memory)):
+    for name, render in (
+        ("products", _products),
+        ("stages", _stages),
+        ("convert", _convert),
+        ("artefact", _artefacts),
+        ("memory", _memory),
+    ):
         if name in suites:
             parts.append(render(suites[name]))
     return "\n".join(parts)

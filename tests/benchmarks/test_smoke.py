@@ -23,6 +23,16 @@ def test_run_and_spelling(tmp_path, monkeypatch):
     assert {r["what"] for r in found[1:]} == {"forward", "gradient"}
 
 
+@pytest.mark.slow
+def test_stages():
+    """XLA's own account: each different kernel is written once, and compiled."""
+    (found,) = main(["--suite", "stages", "--models", "lstm", "--size", "small", "--batch", "1"])
+    assert 0 < found["different"] <= found["kernels"]
+    assert all(seconds > 0 for seconds in found["seconds"].values())
+    text = render.page([found])
+    assert f"| lstm | 1 | {found['kernels']} | {found['different']} |" in text
+
+
 def test_what_is_not_there_is_named():
     with pytest.raises(SystemExit, match="no model 'vgg17'"):
         main(["--models", "vgg17"])
