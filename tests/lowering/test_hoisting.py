@@ -8,6 +8,7 @@ import tensorflow as tf
 from jax import lax
 
 import tf2jax_lite as tf2jax
+from tests.lowering.scans import the_scan
 from tf2jax_lite.lowering import hoisting
 
 RNG = np.random.default_rng(0)
@@ -24,9 +25,7 @@ def _run(buffer, kernel, recurrent, places, hoist):
 
     start = jnp.zeros((BATCH, WIDTH), buffer.dtype)
     xs = np.asarray(places, np.int32)
-    if hoist:
-        step, xs = hoisting.hoisted(step, start, xs, len(places))
-    return lax.scan(step, start, xs)[0]
+    return hoisting.scan(step, start, xs, len(places)) if hoist else lax.scan(step, start, xs)[0]
 
 
 def _expected(places):
@@ -38,8 +37,8 @@ def _expected(places):
 
 def _products(jaxpr):
     """Returns how many products there are before the loop and in it."""
-    (scan,) = (e for e in jaxpr.eqns if e.primitive.name == "scan")
-    return [sum(e.primitive.name == "dot_general" for e in j.eqns) for j in (jaxpr, scan.params["jaxpr"].jaxpr)]
+    body = the_scan(jaxpr).params["jaxpr"].jaxpr
+    return [sum(e.primitive.name == "dot_general" for e in j.eqns) for j in (jaxpr, body)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,9 @@ def test_under_vmap():
     np.testing.assert_allclose(found[1], _run(buffers[1], KERNEL, RECURRENT, range(TRIPS), False), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_MOST_ROWS", BATCH - 1), ("_MOST_VALUES", TRIPS * BATCH * WIDTH - 1)])
+@pytest.mark.parametrize(
+    ("limit", "value"), [("_MOST_ROWS_ON_CPU", BATCH - 1), ("_MOST_VALUES", TRIPS * BATCH * WIDTH - 1)]
+)
 def test_large_products_stay(monkeypatch, limit, value):
     monkeypatch.setattr(hoisting, limit, value)
     jaxpr = jax.make_jaxpr(lambda *w: _run(*w, range(TRIPS), True))(BUFFER, KERNEL, RECURRENT).jaxpr
@@ -96,10 +97,9 @@ def test_keys_branches_and_loops_stay(change):
     def step(state, place):
         return state + change(buffer[place], place) @ KERNEL, None
 
-    body, xs = hoisting.hoisted(step, start, places, TRIPS)
-    assert xs[1] == []
+    assert _products(jax.make_jaxpr(lambda: hoisting.scan(step, start, places, TRIPS))().jaxpr) == [0, 1]
     expected = sum(np.asarray(change(BUFFER[i], i)).astype(np.float64) @ KERNEL for i in range(TRIPS))
-    np.testing.assert_allclose(lax.scan(body, start, xs)[0], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(hoisting.scan(step, start, places, TRIPS), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("layer", ["SimpleRNN", "GRU", "LSTM"])

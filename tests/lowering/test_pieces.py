@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from tests.lowering.scans import the_scan
 from tf2jax_lite.lowering import hoisting
 from tf2jax_lite.lowering.pieces import cut_early
 
@@ -64,16 +65,14 @@ def _run(combine, cut, hoist, x, kernel, recurrent):
         return cut(combine(value @ kernel, state @ recurrent)), None
 
     start, xs = jnp.zeros((BATCH, WIDTH), x.dtype), np.arange(TRIPS, dtype=np.int32)
-    if hoist:
-        step, xs = hoisting.hoisted(step, start, xs, TRIPS)
-    return lax.scan(step, start, xs)[0]
+    return hoisting.scan(step, start, xs, TRIPS) if hoist else lax.scan(step, start, xs)[0]
 
 
 @pytest.mark.parametrize(("combine", "cut", "pieces"), CASES)
 def test_values_gradients_and_what_the_loop_reads(combine, cut, pieces):
     args = X, KERNEL, RECURRENT
     jaxpr = jax.make_jaxpr(lambda *a: _run(combine, cut, True, *a))(*args).jaxpr
-    (scan,) = (e for e in jaxpr.eqns if e.primitive.name == "scan")
+    scan = the_scan(jaxpr)
     read = [v.aval.shape for v in scan.invars[scan.params["num_consts"] + scan.params["num_carry"] :]]
     expected = [(TRIPS, BATCH, WIDTH)] * pieces if pieces else [(TRIPS, BATCH, 2 * WIDTH)]
     assert [shape for shape in read if len(shape) == 3] == expected
@@ -84,10 +83,17 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, pieces):
     def loss(hoist):
         return lambda *a: jnp.sum(_run(combine, cut, hoist, *a) ** 2)
 
+    def turned(hoist):  # second derivatives, backwards twice
+        return lambda *a: jnp.vdot(jax.grad(loss(hoist), argnums=2)(*a), RECURRENT)
+
     for fn in (
         lambda h: _run(combine, cut, h, *args),
         lambda h: jax.grad(loss(h), argnums=(0, 1, 2))(*args),
         lambda h: jax.jvp(loss(h), args, args)[1],
+        lambda h: jax.jvp(jax.grad(loss(h), argnums=(0, 1, 2)), args, args)[1],
+        lambda h: jax.grad(turned(h), argnums=(0, 1, 2))(*args),
+        lambda h: jax.grad(loss(h))(*args),
+        lambda h: jax.vmap(jax.grad(lambda r: loss(h)(X, KERNEL, r)))(np.stack([RECURRENT, 2 * RECURRENT])),
         lambda h: jax.vmap(lambda x: _run(combine, cut, h, x, KERNEL, RECURRENT))(np.stack([X, 2 * X])),
     ):
         found = both(fn)

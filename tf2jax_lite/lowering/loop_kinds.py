@@ -15,9 +15,9 @@ from jax import lax
 from tf2jax_lite import ir
 from tf2jax_lite.ops import values
 
+from . import hoisting
 from .carry import Carry, settle
 from .forward_only import forward_only
-from .hoisting import hoisted
 from .joins import is_carried
 from .plan import Plan
 from .trace import Context, Frame
@@ -180,11 +180,10 @@ def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
 
 def _scan(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) -> Any:
     """Runs ``lax.scan`` and returns what it carries at the end; ``mode`` is the option ``loop_checkpoint``."""
-    if mode != "none":
-        step = jax.checkpoint(step, prevent_cse=False)
-    inner = math.isqrt(trips)
     if mode == "none":
-        step, xs = hoisted(step, start, xs, trips)
+        return hoisting.scan(step, start, xs, trips)
+    step = jax.checkpoint(step, prevent_cse=False)
+    inner = math.isqrt(trips)
     if mode != "segments" or inner < 2:
         return lax.scan(step, start, xs)[0]
     whole = trips // inner * inner

@@ -1,11 +1,13 @@
-"""Pieces of sums: a piece of ``a + b`` becomes the sum of the pieces of ``a`` and ``b``.
+"""Sums in a loop's body, in another order: what needs nothing of the loop comes together, and is cut before sums are.
 
-Recurrent layers add the products of a step's input and of its state, and cut the sum into gates. Where the first was
-made before the loop (`hoisting`), it is cut there, too: what the loop reads then are the gates' own arrays.
+Recurrent layers add the product of a step's input, that of its state and a bias, and cut the sum into gates. Where the
+first was made before the loop (`hoisting`), the bias is added to it and it is cut there, too: what the loop reads then
+are the gates' own arrays.
 """
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -13,9 +15,48 @@ from typing import Any
 import jax.extend.core as jex
 from jax import lax
 
-__all__ = ["cut_early"]
+from .equations import size
+
+__all__ = ["constants_first", "cut_early", "is_cut"]
 
 _ELEMENTWISE = (lax.add_p, lax.sub_p, lax.mul_p, lax.neg_p)
+
+
+def constants_first(
+    eqns: Sequence[Any], results: Iterable[Any], wanted: Collection[Any], same: Collection[Any]
+) -> list[Any]:
+    """Makes ``(a + b) + c`` to ``(a + c) + b``.
+
+    Args:
+      eqns: equations of a jaxpr, in order.
+      results: what the jaxpr returns.
+      wanted: variables, of which ``a`` is one and ``b`` none.
+      same: variables, of which ``c`` is one and ``b`` none.
+
+    Returns:
+      Equations that compute the same values of all variables but those of the sums ``a + b`` that nobody else takes.
+    """
+    makers = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive is lax.add_p}
+    uses = collections.Counter(v for eqn in eqns for v in _variables(eqn))
+    uses.update(v for v in results if isinstance(v, jex.Var))
+    wanted, found = set(wanted), []
+    for eqn in eqns:
+        first = [v for v in _variables(eqn) if v in makers and v not in wanted and uses[v] == 1]
+        constant = [v for v in _variables(eqn) if v in same]
+        if eqn.primitive is not lax.add_p or len(first) != 1 or len(constant) != 1:
+            found.append(eqn)
+            continue
+        inner = makers[first[0]]
+        known = [v for v in _variables(inner) if v in wanted]
+        other = [v for v in inner.invars if v not in known and v not in same]
+        if len(known) != 1 or len(other) != 1 or known[0].aval.shape != eqn.outvars[0].aval.shape:
+            found.append(eqn)
+            continue
+        both = jex.Var(eqn.outvars[0].aval)
+        wanted.add(both)
+        makers[eqn.outvars[0]] = eqn.replace(invars=[both, other[0]])
+        found += [eqn.replace(invars=[known[0], constant[0]], outvars=[both]), makers[eqn.outvars[0]]]
+    return found
 
 
 def cut_early(eqns: Sequence[Any], results: Iterable[Any], wanted: Collection[Any]) -> list[Any]:
@@ -36,35 +77,40 @@ def cut_early(eqns: Sequence[Any], results: Iterable[Any], wanted: Collection[An
             reaching.add(eqn.outvars[0])
             makers[eqn.outvars[0]] = eqn
     sums = _only_cut(eqns, results, makers)
-    if not sums:
-        return list(eqns)
     found: list[Any] = []
-    made: dict[Any, Any] = {}  # by variable and place
+    made: dict[Any, list[Any]] = {}  # by variable and cut
 
-    def piece(var: Any, place: Any, cut: Any, out: Any = None) -> Any:
-        """Returns a variable for a piece, ``out`` if given; ``cut`` is the equation that asks for it."""
-        shape = tuple(stop - start for start, stop in zip(*place, strict=True))
-        if out is None and ((var, place) in made or shape == var.aval.shape):
-            return made.get((var, place), var)
-        out = jex.Var(var.aval.update(shape=shape)) if out is None else out
-        made[var, place] = out
+    def pieces(var: Any, cut: Any, outs: Sequence[Any] | None = None) -> list[Any]:
+        """Returns variables for what a cut makes of an operand in the place of its own; ``outs`` if given."""
+        count, params = len(cut.outvars), _params(cut, var.aval.shape)
+        if isinstance(var, jex.Literal) or params is None:
+            return [var] * count
+        key = var, *params.values()
+        if outs is None and key in made:
+            return made[key]
+        if outs is None:
+            outs = [jex.Var(var.aval.update(shape=_narrowed(v.aval.shape, var.aval.shape))) for v in cut.outvars]
+        made[key] = list(outs)
         if var in sums:
-            eqn = makers[var]
-            args = [piece(v, _within(v, place), cut) if isinstance(v, jex.Var) else v for v in eqn.invars]
-            found.append(eqn.replace(invars=args, outvars=[out]))
+            args = [pieces(v, cut) for v in makers[var].invars]
+            found.extend(makers[var].replace(invars=list(a), outvars=[o]) for *a, o in zip(*args, outs, strict=True))
         else:
-            params = {"start_indices": place[0], "limit_indices": place[1], "strides": None}
-            found.append(cut.replace(primitive=lax.slice_p, invars=[var], outvars=[out], params=params))
-        return out
+            found.append(cut.replace(invars=[var], outvars=list(outs), params=params))
+        return made[key]
 
     for eqn in eqns:
-        if _is_cut(eqn) and eqn.invars[0] in sums:
-            for place, out in zip(_places(eqn), eqn.outvars, strict=True):
-                if not isinstance(out, jex.DropVar):
-                    piece(eqn.invars[0], place, eqn, out)
+        if is_cut(eqn) and eqn.invars[0] in sums:
+            pieces(eqn.invars[0], eqn, [jex.Var(v.aval) if isinstance(v, jex.DropVar) else v for v in eqn.outvars])
         else:
             found.append(eqn)
     return found
+
+
+def is_cut(eqn: Any) -> bool:
+    """Whether an equation takes pieces out of its operand, without gaps."""
+    if eqn.primitive is lax.slice_p:
+        return all(s == 1 for s in eqn.params["strides"] or ())
+    return eqn.primitive is lax.split_p
 
 
 def _variables(eqn: Any) -> list[Any]:
@@ -73,42 +119,28 @@ def _variables(eqn: Any) -> list[Any]:
 
 def _is_elementwise(eqn: Any) -> bool:
     """Whether a piece of an equation's result is the same of its operands' pieces; some may be stretched."""
-    if eqn.primitive not in _ELEMENTWISE:
+    if eqn.primitive not in _ELEMENTWISE or size(eqn.outvars[0]) == math.inf:
         return False
-    shape = eqn.outvars[0].aval.shape
-    return all(
-        not v.aval.shape or (len(v.aval.shape) == len(shape) and all(map(_fits, v.aval.shape, shape)))
-        for v in eqn.invars
-    )
+    rank = len(eqn.outvars[0].aval.shape)
+    return all(len(v.aval.shape) in (0, rank) for v in eqn.invars)
 
 
-def _fits(size: Any, whole: Any) -> bool:
-    return isinstance(whole, int) and size in (1, whole)
+def _narrowed(shape: tuple[int, ...], operand: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns a piece's shape of an operand that may be stretched to the size of others."""
+    return tuple(1 if whole == 1 else n for n, whole in zip(shape, operand, strict=True))
 
 
-def _within(var: Any, place: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns where a piece of a result is in an operand, which has size 1 where it is stretched."""
-    shape = var.aval.shape
-    starts = tuple(0 if n == 1 else start for n, start in zip(shape, place[0], strict=False))
-    return starts, tuple(1 if n == 1 else stop for n, stop in zip(shape, place[1], strict=False))
-
-
-def _is_cut(eqn: Any) -> bool:
-    if eqn.primitive is lax.slice_p:
-        return all(s == 1 for s in eqn.params["strides"] or ())
-    return eqn.primitive is lax.split_p
-
-
-def _places(eqn: Any) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Returns where each result of a cut starts and stops in its operand."""
-    if eqn.primitive is lax.slice_p:
-        return [(tuple(eqn.params["start_indices"]), tuple(eqn.params["limit_indices"]))]
-    shape, axis, places, start = eqn.invars[0].aval.shape, eqn.params["axis"], [], 0
-    for size in eqn.params["sizes"]:
-        starts = tuple(start if d == axis else 0 for d in range(len(shape)))
-        places.append((starts, tuple(start + size if d == axis else n for d, n in enumerate(shape))))
-        start += size
-    return places
+def _params(cut: Any, shape: tuple[int, ...]) -> dict[str, Any] | None:
+    """Returns the parameters of a cut of an operand that may be stretched; None where nothing is to cut."""
+    if not shape:
+        return None
+    if cut.primitive is lax.split_p:
+        stretched = shape[cut.params["axis"]] == 1 < sum(cut.params["sizes"])
+        return None if stretched else {**cut.params, "sizes": tuple(cut.params["sizes"])}
+    starts = tuple(0 if n == 1 else start for n, start in zip(shape, cut.params["start_indices"], strict=True))
+    limits = tuple(1 if n == 1 else limit for n, limit in zip(shape, cut.params["limit_indices"], strict=True))
+    whole = limits == shape and not any(starts)
+    return None if whole else {"start_indices": starts, "limit_indices": limits, "strides": None}
 
 
 def _only_cut(eqns: Sequence[Any], results: Iterable[Any], makers: dict[Any, Any]) -> set[Any]:
@@ -116,7 +148,7 @@ def _only_cut(eqns: Sequence[Any], results: Iterable[Any], makers: dict[Any, Any
     sums, whole = set(makers), {v for v in results if isinstance(v, jex.Var)}
     taken = dict.fromkeys(makers, 0)
     for eqn in reversed(eqns):
-        if not eqn.effects and _is_cut(eqn):
+        if not eqn.effects and is_cut(eqn):
             var = eqn.invars[0]
             taken[var] = taken.get(var, 0) + sum(math.prod(v.aval.shape) for v in eqn.outvars)
             continue
