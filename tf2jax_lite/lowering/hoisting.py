@@ -26,7 +26,7 @@ the weights are made for all steps at once in either case (`weights`). On GPU a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -90,11 +90,12 @@ def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
     )
     before = {*outputs, *cut}
     rest = _needed([e for e in eqns if before.isdisjoint(e.outvars)], jaxpr.outvars)
-    invars = [*jaxpr.constvars, *jaxpr.invars, *outputs, *(v for e in cuts for v in e.outvars)]
+    rest, factors = _without_constant_factors(rest, known, jaxpr.outvars)
+    invars = [*jaxpr.constvars, *factors, *jaxpr.invars, *outputs, *(v for e in cuts for v in e.outvars)]
     body = jex.Jaxpr((), invars, jaxpr.outvars, rest, jaxpr.effects, jaxpr.debug_info.with_unknown_names())
     end = weights.scan(
         weights.Loop(body, [(e, wholes.index(e.invars[0])) for e in cuts], trips),
-        closed.consts,
+        [*closed.consts, *factors.values()],
         carried,
         [*leaves, *(made[v] for v in outputs)],
         [made[v] for v in wholes],
@@ -134,7 +135,7 @@ def _with_pieces(jaxpr: Any, found: Sequence[Any]) -> tuple[list[Any], list[Any]
     return list(jaxpr.eqns), products
 
 
-def _followers(eqns: Sequence[Any], constants: Sequence[Any], products: Sequence[Any]) -> tuple[set[Any], set[Any]]:
+def _followers(eqns: Sequence[Any], constants: Iterable[Any], products: Sequence[Any]) -> tuple[set[Any], set[Any]]:
     """Returns two sets of variables.
 
     The first are products, and what is made of them and of what is the same in all iterations, without getting larger.
@@ -149,6 +150,25 @@ def _followers(eqns: Sequence[Any], constants: Sequence[Any], products: Sequence
             elif sum(map(size, eqn.outvars)) <= sum(map(size, used & found)):
                 found.update(eqn.outvars)
     return found, same
+
+
+def _without_constant_factors(
+    eqns: Sequence[Any], known: dict[Any, Any], results: Sequence[Any]
+) -> tuple[list[Any], dict[Any, Any]]:
+    """Makes what products take, and what is the same in all iterations (a piece of the weights), before the loop.
+
+    Returns:
+      The equations that are left, and the values made.
+    """
+    _, same = _followers(eqns, known, ())
+    taken = [v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, jex.Var)]
+    wanted = {v: None for v in taken if v in same and v not in known}
+    values = dict(known)
+    for eqn in _needed([e for e in eqns if not e.effects], wanted):
+        args = [v.val if isinstance(v, jex.Literal) else values[v] for v in eqn.invars]
+        values.update(zip(eqn.outvars, bind(eqn, *args), strict=True))
+    left = [e for e in eqns if not wanted or wanted.keys().isdisjoint(e.outvars)]
+    return _needed(left, results), {v: values[v] for v in wanted}
 
 
 def _is_plain(eqn: Any) -> bool:
@@ -173,7 +193,7 @@ def _has_few_rows(eqn: Any, varying: set[Any]) -> bool:
     return not any(batch) and rows <= (_MOST_ROWS_ON_CPU if jax.default_backend() == "cpu" else _MOST_ROWS)
 
 
-def _needed(eqns: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+def _needed(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:
     """Returns the equations that results are computed with, and those with effects, in order."""
     wanted, kept = {v for v in results if isinstance(v, jex.Var)}, []
     for eqn in reversed(eqns):
