@@ -44,6 +44,12 @@ __all__ = ["scan"]
 _MOST_ROWS = 128  # of a step's product: with more, each step uses the weights as well as all steps together
 _MOST_ROWS_ON_CPU = 16
 _MOST_GROWTH = 2  # of what products are cut into, to the products
+# How numpy computes what jax.numpy makes of an index: counted from the end where it is negative.
+_ON_NUMBERS = {
+    lax.add_p: np.add,
+    lax.lt_p: np.less,
+    lax.select_n_p: lambda which, no, yes: np.where(which, yes, no),
+}
 _MOST_VALUES = 1 << 26  # of all steps together, of any value on the way: 256 MiB in float32
 
 
@@ -226,6 +232,8 @@ def _for_all_steps(eqns: Sequence[Any], known: dict[Any, Any], steps: dict[Any, 
         if results is None and eqn.primitive.name == "jit":  # what jax.numpy makes of indexing
             results = _called(eqn.params["jaxpr"], args, axes)
         if results is None:
+            results = _on_numbers(eqn, args)
+        if results is None:
             results = _now(jax.vmap(lambda *a, eqn=eqn: bind(eqn, *a), in_axes=axes), args)
         steps.update(zip(eqn.outvars, results, strict=True))
     return steps
@@ -241,9 +249,21 @@ def _called(closed: Any, args: Sequence[Any], axes: Sequence[int | None]) -> lis
     return [made[v] for v in outputs] if all(isinstance(v, jex.Var) and v in made for v in outputs) else None
 
 
+def _on_numbers(eqn: Any, args: Sequence[Any]) -> list[Any] | None:
+    """Evaluates what indices are made with, of known numbers: JAX would compile a program for each; None for others."""
+    function = _ON_NUMBERS.get(eqn.primitive)
+    if function is None or any(v.aval.shape for v in eqn.invars) or not all(map(_is_number, args)):
+        return None
+    return [np.asarray(function(*args), eqn.outvars[0].aval.dtype)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.generic, int, float))
+
+
 def _now(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
     """Calls a function, at once where everything is known: indices are numbers then."""
-    if all(isinstance(a, (np.ndarray, np.generic, int, float)) for a in args):
+    if all(map(_is_number, args)):
         with jax.ensure_compile_time_eval():
             return [np.asarray(r) for r in fn(*args)]
     return fn(*args)
