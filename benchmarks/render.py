@@ -18,7 +18,7 @@ INTRODUCTION = """# Performance
 
 Generated: `python -m benchmarks --suite run,train,convert,artefact,memory,spelling,products,stages --json out.jsonl`,
 then `python -m benchmarks.render out.jsonl [--before older.jsonl]`. What this page was made of is
-[performance.jsonl](performance.jsonl).
+[performance.jsonl](performance.jsonl), and for what changed [performance-before.jsonl](performance-before.jsonl).
 
 Measured on two shared cores ({machine}), JAX on CPU, float32. Everything that is compared ran in turns in one
 session, medians are taken, and **ratios** are what counts: our time divided by the other's, so below 1 we are faster.
@@ -27,15 +27,15 @@ beside other work: their seconds say little.{load}
 """
 
 EXPLANATION = """
-What is not met, and why. Transformers and recurrent networks are matrix products, and JAX written by hand makes the
-same ones: the ratio to it is about 1 there.
+What is not met, and why. Transformers are matrix products, and JAX written by hand and the peer make the same ones:
+the ratio to them is about 1 there.
 {products}What XLA's products reach is under [Products](#products), what
 our programs compute a second in the last column under [One call](#one-call). A decoding step reads all weights for one
 token, which bounds it rather than what it computes.
-{slower}{compiling}Where we take longer to compile there are more kernels (the column *kernels*): tiles are four to
-seven loops for each distinct shape (layers of one shape share them), so that networks that are little else than 3x3
-convolutions of many shapes compile several times longer; and the code of a convolution of each channel has a term for
-each place of its window (ConvNeXt's have 49).
+{slower}{compiling}Where we take longer to compile there are more kernels (the column *kernels*, and
+[Where compiling goes](#where-compiling-goes)): tiles are four to seven loops for each distinct shape (layers of one
+shape share them), so that networks that are little else than 3x3 convolutions of many shapes compile several times
+longer; and the code of a convolution of each channel has a term for each place of its window (ConvNeXt's have 49).
 """
 
 SPELLING = """## Convolutions and pooling on CPU
