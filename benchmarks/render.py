@@ -22,8 +22,8 @@ then `python -m benchmarks.render out.jsonl [--before older.jsonl]`. What this p
 
 Measured on two shared cores ({machine}), JAX on CPU, float32. Everything that is compared ran in turns in one
 session, medians are taken, and **ratios** are what counts: our time divided by the other's, so below 1 we are faster.
-While calls and steps of models and products were timed other work was held (`--around`). Models were built and compiled
-beside other work: their seconds say little.{load}
+While calls and steps of models and products were timed nothing else ran, or other work was held (`--around`). Models
+were built and compiled beside other work: their seconds say little.{load}
 """
 
 EXPLANATION = """
