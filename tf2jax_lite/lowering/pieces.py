@@ -100,7 +100,7 @@ def cut_early(eqns: Sequence[Any], results: Iterable[Any], wanted: Collection[An
 
     for eqn in eqns:
         if is_cut(eqn) and eqn.invars[0] in sums:
-            pieces(eqn.invars[0], eqn, [jex.Var(v.aval) if isinstance(v, jex.DropVar) else v for v in eqn.outvars])
+            pieces(eqn.invars[0], eqn, [v if type(v) is jex.Var else jex.Var(v.aval) for v in eqn.outvars])
         else:
             found.append(eqn)
     return found
