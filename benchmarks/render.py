@@ -73,7 +73,7 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | everything else | JAX's primitive | |
 
 What is written with tiles, with 36 taps and more or gathered stays a call of its own (`ops/kept.py`): else XLA fuses it
-into each of its users, and computes it, and compiles it, as often (a layer normalization uses its input three times).
+into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions twice).
 Where transformed tiles exceed 8, 24 or 32 MiB: 48, 112 or 160 channels and more. Tiles are about as exact as the
 primitive for values of like size (a test holds them against double precision). A value that is not finite, or far
 larger than its neighbours, reaches its whole tile; `jax.default_matmul_precision("highest")` keeps the direct
