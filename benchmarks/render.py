@@ -64,9 +64,11 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
 | larger windows | one dimension after the other | maxima, sums and their gradients |
-| convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 32 channels, 96 tiles and more |
+| convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 128 channels and more (below) |
+| images with short rows | several, or strips of one, side by side in one row | float32, 16 channels and more (below) |
+| odd numbers of channels | zeros up to the next four | images, float32; 3 channels to 17 to 32, 5 and more |
 | few windows, many weights | gathered for one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
-| images without any padding | one line of padding, and its results dropped | all windows 12 MiB and more |
+| images without any padding | one line of padding, and its results dropped | all windows 12 MiB, 3 channels and more |
 | gaps (transposed, gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
 | volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
 | groups of channels, and their gradients | a loop over the groups | images; 2^20 products and more, filters always |
@@ -74,7 +76,16 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 
 What is written with tiles, with 36 taps and more or gathered stays a call of its own (`ops/kept.py`): else XLA fuses it
 into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions twice).
-Where transformed tiles exceed 8, 24 or 32 MiB: 48, 112 or 160 channels and more. Tiles are about as exact as the
+
+XLA (of JAX 0.10) shares a convolution among threads by columns of the result, in blocks of about 2^18 / (channels x
+outputs): one thread computes all of a convolution whose rows are no longer than that, however many rows and images it
+has. So images whose rows are shorter than three blocks (eight where images and results take no more than 16 MiB; 1.5
+for two or three images) stand side by side, with the zeros between them that would pad them anyway, until a row has 64
+blocks. An image alone is cut into four strips if it has 100 million products and rows of less than 1.75 blocks, or 300
+million and less than 4.
+
+Tiles pay where each transformed value takes part in 80 multiplications (channels x outputs / their sum), the direct
+convolution has 190 million, and no more than a fifth is computed beyond the edges. They are about as exact as the
 primitive for values of like size (a test holds them against double precision). A value that is not finite, or far
 larger than its neighbours, reaches its whole tile; `jax.default_matmul_precision("highest")` keeps the direct
 convolution.

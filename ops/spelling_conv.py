@@ -12,6 +12,9 @@ output sums many channels over a small window, and poor elsewhere. So
 - a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
 - a few windows, with weights that do not stay near the processor or of an image smaller than they are, are gathered for
   one matrix product;
+- several images, or strips of one, are put side by side where rows are too short for XLA to share among threads
+  (`spelling_rows`);
+- an odd number of channels is made even: XLA reads fours at once;
 - without any padding XLA lays all windows side by side in memory: where that is much, it is given a line of padding,
   whose results are dropped;
 - with gaps between the inputs' values, each phase of the results is a convolution of its own (`spelling_phases`);
@@ -38,6 +41,7 @@ from .kept import kept
 from .spelling import call, twin
 from .spelling_layout import Conv, along, cut, interleave, pad, product, read, respec, taps, transposed
 from .spelling_phases import by_phase, has_phases, met
+from .spelling_rows import placing, side_by_side
 from .spelling_tiles import is_tiled, tiled
 from .spelling_volumes import by_plane, is_volume
 
@@ -49,7 +53,9 @@ _FEW_PRODUCTS, _MOST_PRODUCTS = 9, 25
 _FEWEST_GROUPED = 1 << 20  # products
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
 _MANY_WEIGHTS = ((64, 1 << 19), (512, 1 << 20))  # for so many windows at most, so many weights at least
-_MOST_UNPADDED, _FEWEST_UNPADDED = 3 << 20, 8  # values of all windows, and channels
+_MOST_UNPADDED, _FEWEST_UNPADDED = 3 << 20, 3  # values of all windows, and channels
+_TOGETHER, _FEWEST_EVENED = 4, 1 << 20  # channels that are read at once, and products
+_SLOW_OUTPUTS = range(17, 33)  # outputs of a few channels
 
 
 def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
@@ -86,10 +92,14 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         found = by_plane(
             lhs.astype(wide), rhs.astype(wide), conv, {**params, "preferred_element_type": wide}, _convolved
         )
+    elif _is_odd(lhs, conv, channels, outputs):
+        return _evened(lhs, rhs, conv, params)
     elif is_tiled(conv, lhs.shape[conv.lhs[0]], channels, outputs):
         found = kept(functools.partial(tiled, conv=conv), lhs.astype(wide), rhs.astype(wide))
     elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):
         found = kept(functools.partial(_gathered, conv=conv, wide=wide), lhs, rhs)
+    elif lhs.dtype == wide and (placed := placing(conv, lhs.shape[conv.lhs[0]], channels, outputs)):
+        found = side_by_side(lhs, rhs, conv, params, *placed)
     elif _is_unpadded(lhs, conv, channels, wide):
         found = _with_padding(lhs, rhs, conv, params)
     else:
@@ -363,6 +373,22 @@ def _gathered(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
 
 
 # Padding.
+
+
+def _is_odd(lhs: Any, conv: Conv, channels: Any, outputs: int) -> bool:
+    """Whether channels are of an odd number, which XLA reads one by one."""
+    sizes = (*conv.result, *conv.window, channels, outputs)
+    if len(conv.window) != 2 or lhs.dtype != np.float32 or not all(isinstance(n, int) for n in sizes):
+        return False
+    if max(conv.gaps) > 1 or channels % 2 == 0 or channels == 1 or math.prod(sizes) < _FEWEST_EVENED:
+        return False
+    return channels > _TOGETHER or outputs in _SLOW_OUTPUTS
+
+
+def _evened(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
+    """Convolves with channels of zeros up to the next multiple of four."""
+    more = ((0, -lhs.shape[conv.lhs[1]] % _TOGETHER),)
+    return _convolved(pad(lhs, conv.lhs[1:2], more), pad(rhs, conv.rhs[1:2], more), **params)
 
 
 def _is_unpadded(lhs: Any, conv: Conv, channels: Any, wide: Any) -> bool:

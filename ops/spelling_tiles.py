@@ -28,9 +28,9 @@ from .spelling_layout import Conv, pad, respec, transposed
 __all__ = ["is_tiled", "tiled"]
 
 _FEWEST_TILES = 96  # with fewer, transforming the weights takes longer than it saves
-_FEWEST_CHANNELS = 32
-# Values of transformed tiles, and how many multiplications each takes part in at least, to pay for its way to memory.
-_PAID = ((1 << 21, 0), (6 << 20, 24), (1 << 23, 56), (math.inf, 80))
+_FEWEST_CHANNELS, _FEWEST_PRODUCTS = 128, 190 << 20
+_FEWEST_PAID = 80  # multiplications that each transformed value takes part in
+_LEAST_SAVED = 1.75  # multiplications of the direct convolution for each: fewer where tiles reach over the edges
 _NEAR = 1 << 22  # transformed values that are stacked: 16 MiB
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 _COLUMNS_FIRST = np.kron(_G, _G).reshape(4, 4, 9).swapaxes(0, 1).reshape(16, 9)  # rows as the products' tiles lie
@@ -50,9 +50,12 @@ def is_tiled(conv: Conv, batch: Any, channels: Any, outputs: Any) -> bool:
         return False
     if not all(isinstance(n, int) and n >= _FEWEST_CHANNELS for n in (channels, outputs)) or _exact(conv.precision):
         return False
-    tiles = (batch if isinstance(batch, int) else 1) * (-(-conv.result[0] // 2)) * (-(-conv.result[1] // 2))
-    needed = next(least for most, least in _PAID if 16 * tiles * (channels + outputs) <= most)
-    return tiles >= _FEWEST_TILES and channels * outputs >= needed * (channels + outputs)
+    places = (batch if isinstance(batch, int) else 1) * math.prod(conv.result)
+    tiles = (batch if isinstance(batch, int) else 1) * math.prod(-(-n // 2) for n in conv.result)
+    if tiles < _FEWEST_TILES or 9 * places * channels * outputs < _FEWEST_PRODUCTS:
+        return False
+    saves = 9 * places >= _LEAST_SAVED * 16 * tiles
+    return saves and channels * outputs >= _FEWEST_PAID * (channels + outputs)
 
 
 def _exact(precision: Any) -> bool:

@@ -4,6 +4,7 @@ What TensorFlow says is tested op by op in test_conv, test_pool and test_pool_gr
 and batching is, for the forms that the rules tell apart.
 """
 
+import re
 from functools import partial
 
 import jax
@@ -13,7 +14,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from tf2jax_lite.ops import spelling_conv, spelling_window
+from tf2jax_lite.ops import spelling_conv, spelling_rows, spelling_tiles, spelling_window
 
 FAST = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
@@ -70,6 +71,24 @@ CONVOLUTIONS = {
     "groups, many products": conv((2, 14, 15, 16), (3, 3, 8, 64), (1, 1), "SAME", feature_group_count=2),
     "groups NCHW, many products": conv((2, 12, 24, 24), (3, 3, 4, 48), (2, 1), BORDER, FIRST, feature_group_count=3),
     "groups": conv((2, 5, 5, 4), (3, 3, 2, 6), (1, 1), "SAME", feature_group_count=2),
+    "rows": conv((4, 7, 8, 16), (3, 3, 16, 17), (1, 1), "SAME"),
+    "rows, some NCHW": conv((6, 16, 11, 9), (3, 2, 16, 18), (2, 3), ((0, 2), (3, -1)), FIRST),
+    "rows, cut": conv((4, 9, 8, 16), (2, 2, 16, 16), (1, 1), ((-1, 0), (-1, -2))),
+    "rows with rates": conv((4, 12, 9, 16), (3, 3, 16, 16), (1, 2), "SAME", rhs_dilation=(2, 1)),
+    "rows, windows apart": conv((4, 9, 11, 16), (2, 2, 16, 16), (3, 3), ((0, 1), (1, 0))),
+    "rows, wide padding": conv((4, 5, 6, 16), (3, 3, 16, 16), (1, 1), ((3, 4), (5, 6))),
+    "rows of strips": conv((1, 21, 8, 16), (3, 3, 16, 17), (1, 1), "SAME"),
+    "rows of strips NCHW": conv((1, 16, 23, 9), (4, 2, 16, 18), (2, 3), ((2, 1), (0, 1)), FIRST),
+    "rows of strips, windows apart": conv((1, 29, 11, 16), (2, 2, 16, 16), (3, 3), ((-1, 1), (1, 0))),
+    "odd": conv((2, 7, 8, 5), (3, 3, 5, 6), (1, 1), "SAME"),
+    "odd NCHW, unpadded": conv((2, 7, 9, 8), (3, 2, 7, 6), (2, 1), "VALID", FIRST),
+}
+# What must be large to pay for it is taken for small arrays here.
+SMALL = {
+    "tiles": ((spelling_tiles, "_FEWEST_CHANNELS", 32), (spelling_tiles, "_FEWEST_PRODUCTS", 0)),
+    "rows": ((spelling_rows, "_WORTH_IMAGES", 0), (spelling_rows, "_WORTH_STRIPS", ((0, 4),))),
+    "odd": ((spelling_conv, "_FEWEST_EVENED", 0),),
+    "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
 }
 POOLS = {
     "apart": ((2, 6, 8, 3), (1, 2, 2, 1), (1, 2, 2, 1), (0, 0, 0, 0)),
@@ -81,6 +100,17 @@ POOLS = {
     "large volume": ((1, 6, 7, 6, 1), (1, 5, 4, 4, 1), (1, 2, 2, 1, 1), (2, 0, 1, 1, 0)),
     "whole": ((2, 5, 5, 3), (1, 5, 5, 1), (1, 1, 1, 1), (0, 0, 0, 0)),
 }
+
+
+@pytest.fixture(autouse=True)
+def small(request, monkeypatch):
+    """Lowers what forms must reach, by the name of the case."""
+    name = request.node.callspec.params.get("name", "") if hasattr(request.node, "callspec") else ""
+    for start, limits in SMALL.items():
+        for module, limit, value in limits if name.startswith(start) else ():
+            monkeypatch.setattr(module, limit, value)
+    if name.startswith("tiles"):
+        monkeypatch.setattr(spelling_tiles, "_FEWEST_PAID", 0)
 
 
 def first_order(fn, *args):
@@ -199,7 +229,7 @@ def test_half_precision_is_summed_in_float32(name, dtype):
     np.testing.assert_allclose(np.asarray(actual, np.float64), expected, rtol=unit, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", [((2, 14, 15, 64), (3, 3, 64, 32)), ((1, 2, 1, 128), (3, 3, 128, 64))])
+@pytest.mark.parametrize("form", [((8, 24, 26, 128), (3, 3, 128, 224)), ((1, 2, 1, 128), (3, 3, 128, 64))])
 def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
     """Against a convolution in double precision: at most three times the primitive's own error."""
     x, w = normal(*form[0]), normal(*form[1]) / np.float32(np.sqrt(np.prod(form[1][:-1])))
@@ -220,9 +250,37 @@ def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
 def test_highest_precision_keeps_the_direct_convolution():
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
     fn = partial(spelling_conv.call, lax.conv_general_dilated)
-    args = jnp.zeros((1, 64, 64, 32)), jnp.zeros((3, 3, 32, 32))
+    args = jnp.zeros((1, 64, 64, 128)), jnp.zeros((3, 3, 128, 256))
     lowered = {p: jax.jit(partial(fn, precision=p, **params)).lower(*args).as_text() for p in (None, "highest")}
     assert {p: "stablehlo.convolution" in text for p, text in lowered.items()} == {None: False, "highest": True}
+
+
+@pytest.mark.parametrize(
+    ("form", "padding", "expected"),
+    [
+        ((8, 56, 64, 64, 3, 1), "SAME", ["1x56x456x64"]),  # all images in one row, with one column between them
+        ((128, 56, 64, 64, 3, 1), "SAME", ["1x56x7296x64"]),
+        ((256, 56, 64, 64, 3, 1), "SAME", ["2x56x7296x64"]),  # long enough for many threads
+        ((8, 7, 96, 96, 3, 2), "VALID", ["8x7x7x96"]),  # too few products
+        ((8, 224, 64, 64, 3, 1), "SAME", ["8x224x224x64"]),  # rows are long
+        ((2, 28, 128, 128, 3, 1), "SAME", ["2x28x28x128"]),
+        ((1, 128, 32, 32, 3, 1), "SAME", ["1x34x516x32"]),  # four strips of 32 rows and what their windows share
+        ((1, 35, 64, 96, 3, 1), "SAME", ["1x35x35x64"]),
+        ((8, 14, 256, 256, 3, 1), "SAME", []),  # tiles
+        ((1, 28, 128, 128, 3, 1), "SAME", ["1x28x28x128"]),
+        ((8, 112, 128, 128, 3, 1), "SAME", ["8x112x112x128"]),  # two few multiplications for each transformed value
+        ((8, 224, 3, 32, 3, 2), "SAME", ["8x224x224x4"]),  # channels are made even
+        ((8, 224, 3, 64, 3, 1), "SAME", ["8x224x224x3"]),
+    ],
+)
+def test_rule(form, padding, expected):
+    """Which form a float32 convolution takes; the numbers behind it are in docs/performance.md."""
+    batch, side, channels, outputs, window, stride = form
+    params = {"window_strides": (stride, stride), "padding": padding, "dimension_numbers": LAST}
+    fn = jax.jit(partial(spelling_conv.call, lax.conv_general_dilated, **params))
+    args = (batch, side, side, channels), (window, window, channels, outputs)
+    text = fn.lower(*(jax.ShapeDtypeStruct(a, np.float32) for a in args)).as_text()
+    assert re.findall(r"stablehlo.convolution.* : \(tensor<(.*)xf32>, ", text) == expected
 
 
 def test_each_platform_keeps_its_spelling():
