@@ -12,7 +12,7 @@ from typing import Any
 
 from . import models, timing
 
-SUITES = ("run", "train", "compile", "convert", "artefact", "memory", "spelling", "products", "stages")
+SUITES = ("run", "train", "compile", "convert", "artefact", "memory", "spelling", "products", "stages", "pages")
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
 OTHERS = {"federated": "federated", "stablehlo": "stablehlo", "tf1": "convert_tf1_scaling"}
 
@@ -79,6 +79,12 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
         for name in names:
             for batch in batches:
                 yield stages.stages(name, batch=batch, **common)
+    elif suite == "pages":
+        from . import pages
+
+        for name in names:
+            for batch in batches:
+                yield pages.pages(name, batch=batch, budget=options.budget, **common)
     elif suite == "spelling":
         from . import spelling
 

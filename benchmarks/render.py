@@ -92,6 +92,17 @@ convolution.
 """
 
 
+PAGES = """## Memory that calls take anew
+
+XLA's client on CPU takes memory for a program's temporaries at each call and frees it after it. What is large the C
+library gives back, and the system clears each page when the next call touches it; TensorFlow keeps a pool. JAX written
+by hand has the same. On Linux, where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise`, starting Python with
+`GLIBC_TUNABLES=glibc.malloc.hugetlb=1` in the environment (glibc 2.35 and later) takes pages of 2 MiB, for TensorFlow,
+too. Two processes for each row; in each ours and TensorFlow's calls took turns.
+
+"""
+
+
 def _median(values: Iterable[float]) -> float:
     return statistics.median(list(values))
 
@@ -146,6 +157,21 @@ def _stages(records: Sequence[Record]) -> str:
         "Compiling takes what\nthe number of different kernels, and their length, make it take.\n\n"
     )
     return text + _table(("model", "batch", "kernels", "different", *parts), rows)
+
+
+def _pages(records: Sequence[Record]) -> str:
+    rows = [
+        (
+            r["model"],
+            r["batch"],
+            *(f"{r['plain']['faults'][who]:.0f}" for who in ("tf2jax_lite", "tensorflow")),
+            *(f"{1e3 * r[which]['times']['tf2jax_lite']['median']:.1f}" for which in ("plain", "larger")),
+            *(_ratio(r[which]["ratios"]["tensorflow"]) for which in ("plain", "larger")),
+        )
+        for r in records
+    ]
+    header = ("model", "batch", "pages touched, ours", "TensorFlow", "ours, ms", "larger pages")
+    return PAGES + _table((*header, "to tensorflow", "larger pages"), rows)
 
 
 def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
@@ -406,6 +432,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
     for name, render in (
         ("products", _products),
         ("stages", _stages),
+        ("pages", _pages),
         ("convert", _convert),
         ("artefact", _artefacts),
         ("memory", _memory),

@@ -33,6 +33,18 @@ def test_stages():
     assert f"| lstm | 1 | {found['kernels']} | {found['different']} |" in text
 
 
+@pytest.mark.slow
+def test_pages():
+    """A process with larger pages is measured as the other, and both are in the page's table."""
+    arguments = ["--models", "lstm", "--size", "small", "--batch", "2", "--budget", "0.1"]
+    (found,) = main(["--suite", "pages", *arguments])
+    for which in ("plain", "larger"):
+        assert set(found[which]["faults"]) == set(found[which]["times"]) == {"tf2jax_lite", "tensorflow"}
+    faults, ratio = found["plain"]["faults"]["tf2jax_lite"], found["larger"]["ratios"]["tensorflow"]
+    (row,) = [line for line in render.page([found]).splitlines() if line.startswith("| lstm | 2 |")]
+    assert row.startswith(f"| lstm | 2 | {faults:.0f} |") and row.endswith(f" {ratio:.2f} |")
+
+
 def test_what_is_not_there_is_named():
     with pytest.raises(SystemExit, match="no model 'vgg17'"):
         main(["--models", "vgg17"])
