@@ -65,7 +65,7 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
 | larger windows | one dimension after the other | maxima, sums and their gradients |
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 128 channels and more (below) |
-| images with short rows | several, or strips of one, side by side in one row | float32, 16 channels and more (below) |
+| images with short rows | several, or strips of one, side by side in one row | float32, 16 channels, 3 unpadded (below) |
 | odd numbers of channels | zeros up to the next four | images, float32; 3 channels to 17 to 32, 5 and more |
 | few windows, many weights | gathered for one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
 | images without any padding | one line of padding, and its results dropped | all windows 12 MiB, 3 channels and more |
@@ -79,8 +79,8 @@ into each of its users, and computes it, and compiles it, as often (ConvNeXt had
 
 XLA (of JAX 0.10) shares a convolution among threads by columns of the result, in blocks of about 2^18 / (channels x
 outputs): one thread computes all of a convolution whose rows are no longer than that, however many rows and images it
-has. So images whose rows are shorter than three blocks (eight where images and results take no more than 16 MiB; 1.5
-for two or three images) stand side by side, with the zeros between them that would pad them anyway, until a row has 64
+has. So images whose rows are shorter than three blocks (five without padding; eight where images and results take no
+more than 16 MiB; 1.5 for two or three images) stand side by side, with the zeros between them that would pad them anyway, until a row has 64
 blocks. An image alone is cut into four strips if it has 100 million products and rows of less than 1.75 blocks, or 300
 million and less than 4.
 

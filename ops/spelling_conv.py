@@ -400,9 +400,11 @@ def _is_unpadded(lhs: Any, conv: Conv, channels: Any, wide: Any) -> bool:
 
 
 def _with_padding(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """Convolves with one line of zeros after the last one; results that it takes part in are cut off."""
-    out = lax.conv_general_dilated_p.bind(lhs, rhs, **{**params, "padding": ((0, 1), (0, 0))})
-    return lax.slice_in_dim(out, 0, conv.result[0], axis=conv.out[2])
+    """Convolves with one line of zeros after the last one, of the longer side; results that it is part of are cut."""
+    side = int(conv.result[1] > conv.result[0])
+    padding = tuple((0, int(i == side)) for i in range(2))
+    out = lax.conv_general_dilated_p.bind(lhs, rhs, **{**params, "padding": padding})
+    return lax.slice_in_dim(out, 0, conv.result[side], axis=conv.out[2 + side])
 
 
 twin(lax.conv_general_dilated_p, convolution_on_cpu)

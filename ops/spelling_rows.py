@@ -18,7 +18,7 @@ from .spelling_layout import Conv, pad, respec
 __all__ = ["placing", "side_by_side"]
 
 _BLOCK = 1 << 18  # columns, channels and outputs of one thread's share
-_FEWEST_CHANNELS = 16
+_FEWEST_CHANNELS, _FEWEST_UNPADDED = 16, 3  # the second where there is no padding, which is slow anyway
 _SMALL = 1 << 22  # values of images and results that stay near the processor
 _MOST_BLOCKS = 64  # in a row that is made: more threads than that are not waited for
 _FEW_IMAGES, _STRIPS = 4, 4
@@ -36,7 +36,9 @@ def placing(conv: Conv, batch: Any, channels: Any, outputs: Any) -> tuple[int, i
       outputs: channels of the result.
     """
     sizes = (batch, channels, outputs)
-    if len(conv.window) != 2 or not all(isinstance(n, int) for n in sizes) or min(sizes[1:]) < _FEWEST_CHANNELS:
+    padded = any(n > 0 for pair in conv.pads for n in pair)
+    fewest = _FEWEST_CHANNELS if padded else _FEWEST_UNPADDED
+    if len(conv.window) != 2 or not all(isinstance(n, int) for n in sizes) or min(sizes[1:]) < fewest:
         return None
     products = math.prod((*sizes, *conv.result, *conv.window))
     blocks = conv.result[1] * channels * outputs / _BLOCK
@@ -46,7 +48,7 @@ def placing(conv: Conv, batch: Any, channels: Any, outputs: Any) -> tuple[int, i
         few = any(products >= least and blocks < most for least, most in _WORTH_STRIPS)
         return (_STRIPS, _STRIPS) if fits and few else None
     values = batch * (channels * math.prod(conv.sizes) + outputs * math.prod(conv.result))
-    most = 1.5 if batch < _FEW_IMAGES else 8 if values <= _SMALL else 3
+    most = 1.5 if batch < _FEW_IMAGES else 8 if values <= _SMALL else 3 if padded else 5
     if products < _WORTH_IMAGES or blocks >= most:
         return None
     return next(n for n in range(1, batch + 1) if batch % n == 0 and (n == batch or n * blocks >= _MOST_BLOCKS)), 1
@@ -77,7 +79,7 @@ def side_by_side(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], images:
 
     rows = -(-height // strips)  # of the result, in each strip
     if strips == 1:
-        # Without any padding of rows XLA's convolution is slow, and so it is with negative one.
+        # Without any padding XLA's convolution is slow, and so it is with a negative one.
         values = pad(values, (1, 2), ((min(top, 0), min(bottom, 0)), columns))
         outer = (max(top, 0), max(bottom, 0))
         values = lax.reshape(values, (batch, 1, *values.shape[1:]))
@@ -91,7 +93,8 @@ def side_by_side(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], images:
         if shared > 0:
             main = lax.concatenate([main, lax.slice_in_dim(after, 0, shared, axis=2)], 2)
         values, outer = main, (0, 0)
-    if outer == (0, 0):
+    over = max(spans[1] - across, 0)  # of the last window
+    if outer == (0, 0) and over == 0:
         outer = (0, 1)
     groups = batch * strips // images
     values = lax.reshape(values, (groups, images, *values.shape[2:]))
@@ -100,7 +103,7 @@ def side_by_side(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], images:
     alone = {
         **params,
         "dimension_numbers": lax.ConvDimensionNumbers((0, 3, 1, 2), conv.rhs, (0, 3, 1, 2)),
-        "padding": (outer, (0, max(spans[1] - across, 0))),
+        "padding": (outer, (0, over)),
     }
     found = lax.conv_general_dilated_p.bind(values, rhs, **alone)
     outputs = found.shape[3]

@@ -76,6 +76,7 @@ CONVOLUTIONS = {
     "rows, cut": conv((4, 9, 8, 16), (2, 2, 16, 16), (1, 1), ((-1, 0), (-1, -2))),
     "rows with rates": conv((4, 12, 9, 16), (3, 3, 16, 16), (1, 2), "SAME", rhs_dilation=(2, 1)),
     "rows, windows apart": conv((4, 9, 11, 16), (2, 2, 16, 16), (3, 3), ((0, 1), (1, 0))),
+    "rows, unpadded": conv((3, 5, 9, 16), (3, 2, 16, 16), (1, 2), "VALID"),
     "rows, wide padding": conv((4, 5, 6, 16), (3, 3, 16, 16), (1, 1), ((3, 4), (5, 6))),
     "rows of strips": conv((1, 21, 8, 16), (3, 3, 16, 17), (1, 1), "SAME"),
     "rows of strips NCHW": conv((1, 16, 23, 9), (4, 2, 16, 18), (2, 3), ((2, 1), (0, 1)), FIRST),
@@ -271,6 +272,9 @@ def test_highest_precision_keeps_the_direct_convolution():
         ((8, 112, 128, 128, 3, 1), "SAME", ["8x112x112x128"]),  # two few multiplications for each transformed value
         ((8, 224, 3, 32, 3, 2), "SAME", ["8x224x224x4"]),  # channels are made even
         ((8, 224, 3, 64, 3, 1), "SAME", ["8x224x224x3"]),
+        ((8, 230, 3, 64, 7, 2), "VALID", ["1x230x1840x3"]),
+        ((8, 73, 80, 192, 3, 1), "VALID", ["1x73x584x80"]),
+        ((8, 112, 64, 256, 3, 1), "VALID", ["8x112x112x64"]),  # with a line of zeros
     ],
 )
 def test_rule(form, padding, expected):
