@@ -34,8 +34,7 @@ our programs compute a second in the last column under [One call](#one-call). A 
 token, which bounds it rather than what it computes.
 {slower}{compiling}Where we take longer to compile there are more kernels (the column *kernels*, and
 [Where compiling goes](#where-compiling-goes)): tiles are four to seven loops for each distinct shape (layers of one
-shape share them), so that networks that are little else than 3x3 convolutions of many shapes compile several times
-longer; and the code of a convolution of each channel has a term for each place of its window (ConvNeXt's have 49).
+shape share them), images side by side two; and the code of a convolution of each channel has a term for each place of its window (ConvNeXt's have 49).
 """
 
 SPELLING = """## Convolutions and pooling on CPU
@@ -65,7 +64,7 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
 | larger windows | one dimension after the other | maxima, sums and their gradients |
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 128 channels and more (below) |
-| images with short rows | several, or strips of one, side by side in one row | float32, 16 channels, 3 unpadded (below) |
+| images with short rows | several, or strips of one, in one row | float32, 16 channels, 3 unpadded (below) |
 | odd numbers of channels | zeros up to the next four | images, float32; 3 channels to 17 to 32, 5 and more |
 | few windows, many weights | gathered for one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
 | images without any padding | one line of padding, and its results dropped | all windows 12 MiB, 3 channels and more |
@@ -80,9 +79,9 @@ into each of its users, and computes it, and compiles it, as often (ConvNeXt had
 XLA (of JAX 0.10) shares a convolution among threads by columns of the result, in blocks of about 2^18 / (channels x
 outputs): one thread computes all of a convolution whose rows are no longer than that, however many rows and images it
 has. So images whose rows are shorter than three blocks (five without padding; eight where images and results take no
-more than 16 MiB; 1.5 for two or three images) stand side by side, with the zeros between them that would pad them anyway, until a row has 64
-blocks. An image alone is cut into four strips if it has 100 million products and rows of less than 1.75 blocks, or 300
-million and less than 4.
+more than 16 MiB; 1.5 for two or three images) stand side by side, with the zeros between them that would pad them
+anyway, until a row has 64 blocks. An image alone is cut into four strips if it has 100 million products and rows of
+less than 1.75 blocks, or 300 million and less than 4.
 
 Tiles pay where each transformed value takes part in 80 multiplications (channels x outputs / their sum), the direct
 convolution has 190 million, and no more than a fifth is computed beyond the edges. They are about as exact as the
@@ -183,8 +182,8 @@ def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
             rows.append((r["model"], r["batch"], *map(_ratio, ratios)))
     header = ("model", "batch", "to tensorflow, before", "now", "to native, before", "now")
     text = (
-        "## What calls of their own changed in whole models\n\nRatios before convolutions of many operations became "
-        "calls, and before recurrent layers' products were cut before their\nloops; measured on another day.\n\n"
+        "## What rows of several images changed in whole models\n\nRatios before images stood side by side and tiles were "
+        "taken for fewer shapes; measured on another day.\n\n"
     )
     return text + _table(header, rows)
 
