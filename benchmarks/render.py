@@ -34,7 +34,8 @@ our programs compute a second in the last column under [One call](#one-call). A 
 token, which bounds it rather than what it computes.
 {slower}{compiling}Where we take longer to compile there are more kernels (the column *kernels*, and
 [Where compiling goes](#where-compiling-goes)): tiles are four to seven loops for each distinct shape (layers of one
-shape share them), images side by side two; and the code of a convolution of each channel has a term for each place of its window (ConvNeXt's have 49).
+shape share them), images side by side two; and the code of a convolution of each channel has a term for each place of
+its window (ConvNeXt's have 49).
 """
 
 SPELLING = """## Convolutions and pooling on CPU
@@ -182,8 +183,8 @@ def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
             rows.append((r["model"], r["batch"], *map(_ratio, ratios)))
     header = ("model", "batch", "to tensorflow, before", "now", "to native, before", "now")
     text = (
-        "## What rows of several images changed in whole models\n\nRatios before images stood side by side and tiles were "
-        "taken for fewer shapes; measured on another day.\n\n"
+        "## What rows of several images changed in whole models\n\nRatios before images stood side by side and tiles "
+        "were taken for fewer shapes; measured apart from each other.\n\n"
     )
     return text + _table(header, rows)
 
