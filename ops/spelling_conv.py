@@ -65,6 +65,8 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
     conv = read(lhs, rhs, params)
     if conv is None:
         return None
+    if max(conv.gaps) == 1 and any(n < 0 for pair in conv.pads for n in pair):
+        return _cropped(lhs, rhs, conv, params)
     channels, outputs = lhs.shape[conv.lhs[1]], rhs.shape[conv.rhs[0]]
     wide = _wider(lhs.dtype)
     if conv.batch_groups == 1 and 1 < conv.groups == channels:
@@ -373,6 +375,20 @@ def _gathered(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
 
 
 # Padding.
+
+
+def _cropped(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
+    """Cuts off what negative padding leaves out, and convolves without it.
+
+    XLA reads beyond the array where padding is negative on one side and positive on the other
+    (https://github.com/openxla/xla/issues/48713), and is slow elsewhere.
+    """
+    outer = tuple((max(lo, 0), max(hi, 0)) for lo, hi in conv.pads)
+    inner = [(min(lo, 0), min(hi, 0)) for lo, hi in conv.pads]
+    if any(n + lo + hi < 1 for n, (lo, hi) in zip(conv.sizes, inner, strict=True)):  # nothing but padding is left
+        sizes = (lhs.shape[conv.lhs[0]] // conv.batch_groups, rhs.shape[conv.rhs[0]], *conv.result)
+        return jnp.zeros([n for _, n in sorted(zip(conv.out, sizes, strict=True))], conv.dtype)
+    return _convolved(pad(lhs, conv.lhs[2:], inner), rhs, **{**params, "padding": outer})
 
 
 def _is_odd(lhs: Any, conv: Conv, channels: Any, outputs: int) -> bool:

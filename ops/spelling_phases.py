@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from .spelling_layout import Conv, cut, interleave, pad
+from .spelling_layout import Conv, cut, interleave
 
 __all__ = ["by_phase", "has_phases", "met"]
 
@@ -68,11 +68,11 @@ def by_phase(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: C
       rhs: the kernel.
       conv: the convolution; no strides, one group.
       params: its parameters as JAX's primitive has them.
-      convolve: convolves each phase; takes values, kernel and such parameters.
+      convolve: convolves each phase; takes values, kernel and such parameters, with padding that may be negative.
     """
-    places, kernel_places = conv.lhs[2:], conv.rhs[2:]
+    kernel_places = conv.rhs[2:]
     counts, dims = met(conv)
-    ones = (1,) * len(places)
+    ones = (1,) * len(kernel_places)
     parts = []
     for phases in itertools.product(*dims):
         if not all(phases):
@@ -85,11 +85,8 @@ def by_phase(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: C
             part = cut(part, (dim,), (start,), (len(meets),), (step,))
             rates.append(rate)
             pads.append((-first, last + count - size))
-        # What no result meets is cut off before: XLA is slow where padding is negative.
-        values = pad(lhs, places, [(min(lo, 0), min(hi, 0)) for lo, hi in pads])
-        outer = tuple((max(lo, 0), max(hi, 0)) for lo, hi in pads)
-        alone = {"lhs_dilation": ones, "rhs_dilation": tuple(rates), "padding": outer}
-        parts.append(convolve(values, part, **{**params, **alone}))
+        alone = {"lhs_dilation": ones, "rhs_dilation": tuple(rates), "padding": tuple(pads)}
+        parts.append(convolve(lhs, part, **{**params, **alone}))
     model = next(p for p in parts if p is not None)
     filled = [jnp.zeros(model.shape, model.dtype) if p is None else p for p in parts]
     found = interleave(filled, conv.out[2:], conv.gaps, conv.result)

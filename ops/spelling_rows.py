@@ -60,28 +60,25 @@ def side_by_side(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], images:
     Args:
       lhs: the values.
       rhs: the kernel.
-      conv: the convolution: two window dimensions, one group, no gaps; its batch is a number.
+      conv: the convolution: two window dimensions, one group, no gaps, no negative padding; its batch is a number.
       params: its parameters as JAX's primitive has them.
       images: how many images or strips are put into one row; a divisor of their number.
       strips: how many strips each image is cut into, one above the other, before that.
     """
     (down, across), (height, width) = conv.strides, conv.result
     spans = [(k - 1) * r + 1 for k, r in zip(conv.window, conv.rates, strict=True)]
-    (top, bottom), (left, right) = conv.pads
+    (top, bottom), (left, _) = conv.pads
     values = respec(lhs, conv.lhs, (0, 3, 1, 2))
     batch, channels = values.shape[0], values.shape[3]
 
     # Columns from the first of an image to the first of the next: what follows its values may be the other's padding.
-    used = conv.sizes[1] + min(right, 0)
-    length = max(left + used, (width - 1) * across + spans[1] - max(left, 0), width * across)
+    length = max(left + conv.sizes[1], (width - 1) * across + spans[1] - left, width * across)
     length = -(-length // across) * across
     columns = (left, length - left - conv.sizes[1])
 
     rows = -(-height // strips)  # of the result, in each strip
     if strips == 1:
-        # Without any padding XLA's convolution is slow, and so it is with a negative one.
-        values = pad(values, (1, 2), ((min(top, 0), min(bottom, 0)), columns))
-        outer = (max(top, 0), max(bottom, 0))
+        values, outer = pad(values, (2,), (columns,)), (top, bottom)
         values = lax.reshape(values, (batch, 1, *values.shape[1:]))
     else:
         step = rows * down
@@ -94,6 +91,7 @@ def side_by_side(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], images:
             main = lax.concatenate([main, lax.slice_in_dim(after, 0, shared, axis=2)], 2)
         values, outer = main, (0, 0)
     over = max(spans[1] - across, 0)  # of the last window
+    # Without any padding XLA's convolution is slow.
     if outer == (0, 0) and over == 0:
         outer = (0, 1)
     groups = batch * strips // images

@@ -248,6 +248,20 @@ def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
     assert 0 < error["respelled"] <= 3 * error["plain"]
 
 
+@pytest.mark.parametrize("pads", [((-1, -1), (-2, 2)), ((-3, 4), (1, -1)), ((0, 0), (-5, 1)), ((-9, 12), (0, 0))])
+@pytest.mark.parametrize(("groups", "strides"), [(1, (1, 2)), (2, (1, 1)), (8, (2, 1))])
+def test_negative_padding_reads_nothing_else(pads, groups, strides):
+    """XLA's own convolution reads other rows there (openxla/xla#48713), so the array is padded before it here."""
+    x, w = normal(2, 8, 9, 8), normal(2, 3, 8 // groups, 8)
+    params = {"window_strides": strides, "dimension_numbers": LAST, "feature_group_count": groups}
+    cut = x[:, max(-pads[0][0], 0) : 8 + min(pads[0][1], 0), max(-pads[1][0], 0) : 9 + min(pads[1][1], 0)]
+    padded = np.pad(cut, ((0, 0), *((max(lo, 0), max(hi, 0)) for lo, hi in pads), (0, 0)))
+    padded = padded[:, : 8 + sum(pads[0])]  # where more is cut than there is
+    expected = convolution(padded, w, padding="VALID", **params)
+    actual = jax.jit(partial(spelling_conv.call, lax.conv_general_dilated, padding=pads, **params))(x, w)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_highest_precision_keeps_the_direct_convolution():
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
     fn = partial(spelling_conv.call, lax.conv_general_dilated)
