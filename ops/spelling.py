@@ -20,6 +20,8 @@ import jax
 import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir
 
+from .equations import bind
+
 __all__ = ["CpuRule", "call", "emit", "twin", "twin_of"]
 
 CpuRule = Callable[..., Any]
@@ -87,10 +89,7 @@ def emit(closed: jex.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
         if eqn.primitive in _TWINS:
             env[eqn.outvars[0]] = _TWINS[eqn.primitive].bind(*inputs, **eqn.params)
             continue
-        found = eqn.primitive.get_bind_params(eqn.params)
-        functions, params = found if isinstance(found, tuple) else ((), found)  # JAX before 0.10: a pair
-        results = eqn.primitive.bind(*functions, *inputs, **params)
-        env.update(zip(eqn.outvars, results if eqn.primitive.multiple_results else [results], strict=True))
+        env.update(zip(eqn.outvars, bind(eqn, *inputs), strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 

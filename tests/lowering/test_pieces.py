@@ -9,6 +9,7 @@ from jax import lax
 from tests.lowering.scans import the_scan
 from tf2jax_lite.lowering import hoisting
 from tf2jax_lite.lowering.pieces import cut_early
+from tf2jax_lite.ops import equations
 
 RNG = np.random.default_rng(0)
 TRIPS, BATCH, INPUTS, WIDTH = 5, 2, 3, 4
@@ -73,7 +74,7 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, pieces):
     args = X, KERNEL, RECURRENT
     jaxpr = jax.make_jaxpr(lambda *a: _run(combine, cut, True, *a))(*args).jaxpr
     scan = the_scan(jaxpr)
-    read = [v.aval.shape for v in scan.invars[scan.params["num_consts"] + scan.params["num_carry"] :]]
+    read = [v.aval.shape for v in scan.invars[sum(equations.scan_counts(scan.params)) :]]
     expected = [(TRIPS, BATCH, WIDTH)] * pieces if pieces else [(TRIPS, BATCH, 2 * WIDTH)]
     assert [shape for shape in read if len(shape) == 3] == expected
 

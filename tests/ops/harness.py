@@ -13,10 +13,8 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_library, op_def_registry
 
 import tf2jax_lite as tf2jax
+from tests.compiling import fast_options
 from tf2jax_lite.ops import registry
-
-# Half the time of compiling small programs.
-OPTIONS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 
 # Relative and absolute tolerance by result dtype; integers, booleans and the like must be equal.
 TOLERANCE = {
@@ -135,7 +133,7 @@ def _check_compiled(case: Case, subject: _Subject, expected: list[Any]) -> None:
         )
 
     points, upstream = ([], []) if gradient is None else (gradient.points, gradient.cotangents)
-    values, batched, gradients = jax.jit(program, compiler_options=OPTIONS)(traced, stacked, points, upstream)
+    values, batched, gradients = jax.jit(program, compiler_options=fast_options())(traced, stacked, points, upstream)
     compare(case, expected, values, "jit")
     if gradient is not None:
         gradient.compare(gradients)

@@ -8,10 +8,10 @@ import scipy.stats
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests.compiling import fast_options
 from tf2jax_lite.ops import registry
 
 from . import random_claims, test_random_generator
-from .harness import OPTIONS
 
 
 def test_the_page_is_up_to_date():
@@ -30,7 +30,7 @@ def test_every_op_that_draws_is_in_the_table():
 def _run(fn, x64):
     with jax.enable_x64(x64):
         jax_fn = tf2jax.convert_functional(tf.function(fn))
-        compiled = jax.jit(lambda key: jax_fn(rng=key)).lower(jax.random.key(0)).compile(OPTIONS)
+        compiled = jax.jit(lambda key: jax_fn(rng=key)).lower(jax.random.key(0)).compile(fast_options())
         return [np.asarray(v) for v in jax.tree.leaves(compiled(jax.random.key(0)))]
 
 

@@ -14,9 +14,9 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec
 
+from tests.compiling import fast_options
 from tf2jax_lite.ops import spelling_conv, spelling_rows, spelling_tiles, spelling_window
 
-FAST = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
 VOLUMES, VOLUMES_FIRST = ("NDHWC", "DHWIO", "NDHWC"), ("NCDHW", "DHWIO", "NCDHW")
 BORDER = ((1, 2), (0, 1))
@@ -145,12 +145,19 @@ def everything(fn, *args):
     }
 
 
+def backwards(fn, *args):
+    """What holds no tangents."""
+    return {
+        key: value for key, value in everything(fn, *args).items() if key not in ("tangent", "forward over reverse")
+    }
+
+
 def compare(plain, respelled, *args, everything=everything):
     for what, call in (("value", lambda fn: fn(*args)), ("all", lambda fn: everything(fn, *args))):
         if what == "value":
             np.testing.assert_allclose(call(respelled), call(plain), rtol=1e-5, atol=1e-5)
             continue
-        found, expected = (jax.jit(partial(call, fn), compiler_options=FAST)() for fn in (respelled, plain))
+        found, expected = (jax.jit(partial(call, fn), compiler_options=fast_options())() for fn in (respelled, plain))
         for key, value in expected.items():
             for e, a in zip(jax.tree.leaves(value), jax.tree.leaves(found[key]), strict=True):
                 np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-3, err_msg=key)
@@ -186,7 +193,13 @@ def test_pool(name, fn):
     """Rounded values: ties must send the gradient where XLA (and TensorFlow) sends it."""
     shape, window, strides, after = POOLS[name]
     where = (window, strides, tuple((0, n) for n in after))
-    compare(partial(fn, where=where), partial(spelling_window.call, fn, where=where), np.round(normal(*shape)))
+    plain, respelled = partial(fn, where=where), partial(spelling_window.call, fn, where=where)
+    if fn is total or "xla_cpu_use_fusion_emitters" in fast_options():
+        compare(plain, respelled, np.round(normal(*shape)))
+        return
+    # Forwards XLA's other code, the only one since JAX 0.11, takes another of equal values than backwards.
+    compare(plain, respelled, np.round(normal(*shape)), everything=backwards)
+    compare(plain, respelled, normal(*shape))
 
 
 @pytest.mark.parametrize("name", ["filter gradient", "groups, many products", "gathered", "one by one", "large"])

@@ -25,7 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tests.ops.harness import OPTIONS, TOLERANCE
+from tests.compiling import fast_options
+from tests.ops.harness import TOLERANCE
 
 from .programs import ERRORS, PARAM, Node, Program, Ref, make_variables, run, run_node, trace
 
@@ -96,7 +97,7 @@ def _check(program: Program, jit: bool) -> Outcome:
     outcome.jitted = jit and all(node.jit for node in program.nodes)
     runs: dict[str, Callable[..., Any]] = {"eager": jax_fn}
     if outcome.jitted:
-        runs["jit"] = jax.jit(jax_fn, compiler_options=OPTIONS)
+        runs["jit"] = jax.jit(jax_fn, compiler_options=fast_options())
     for how, call in runs.items():
         # Numpy arguments are static outside of jit: the ops' numpy twins run. Now and then, JAX's own arrays.
         arrays = how == "eager" and program.size() % 4 == 0

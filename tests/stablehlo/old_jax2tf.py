@@ -13,6 +13,8 @@ from jax import lax
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops as xla
 from tensorflow.compiler.xla import xla_data_pb2
 
+from tf2jax_lite.ops.equations import scan_counts
+
 RULES = {}
 
 
@@ -406,7 +408,8 @@ def _cond(eqn, which, *args, branches, **_):
 
 
 @rule("scan")
-def _scan(eqn, *args, length, reverse, num_consts, num_carry, jaxpr, **_):
+def _scan(eqn, *args, length, reverse, jaxpr, **_):
+    num_consts, num_carry = scan_counts(eqn.params)
     consts, xs = args[:num_consts], args[num_consts + num_carry :]
     ys = [tf.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[num_carry:]]
 

@@ -23,6 +23,7 @@ from jax.extend import core as jex_core
 from tf2jax_lite.federated.model import Model
 from tf2jax_lite.ops import spelling_conv as _conv  # noqa: F401  (these two register what `twin_of` finds)
 from tf2jax_lite.ops import spelling_window as _window  # noqa: F401
+from tf2jax_lite.ops.equations import bind
 from tf2jax_lite.ops.spelling import twin_of
 
 __all__ = [
@@ -157,16 +158,13 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], *args: Any) -> list[Any]:
         name = eqn.primitive.name
         if name == "conv_general_dilated" and _suits(eqn):
             keep = ("window_strides", "padding", "rhs_dilation", "dimension_numbers")
-            found: Any = patch_convolution(*values, **{k: eqn.params[k] for k in keep})
+            found = [patch_convolution(*values, **{k: eqn.params[k] for k in keep})]
         elif name in _CALLS and _any_convolution(eqn.params["jaxpr"].jaxpr, _SPELLED):
             closed = eqn.params["jaxpr"]
             found = _evaluate(closed.jaxpr, closed.consts, *values)
         else:
-            bound = eqn.primitive.get_bind_params(eqn.params)
-            functions, params = bound if isinstance(bound, tuple) else ((), bound)  # JAX before 0.10: a pair
-            found = twin_of(eqn.primitive).bind(*functions, *values, **params)
-        results = found if isinstance(found, (list, tuple)) else [found]
-        env.update(zip(eqn.outvars, results, strict=True))
+            found = bind(eqn, *values, primitive=twin_of(eqn.primitive))
+        env.update(zip(eqn.outvars, found, strict=True))
     return [read(v) for v in jaxpr.outvars]
 
 

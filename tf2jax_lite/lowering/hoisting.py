@@ -35,8 +35,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.ops.equations import bind, size
+
 from . import weights
-from .equations import bind, size
 from .pieces import constants_first, cut_early, is_cut
 
 __all__ = ["scan"]

@@ -15,7 +15,7 @@ from typing import Any
 import jax.extend.core as jex
 from jax import lax
 
-from .equations import size
+from tf2jax_lite.ops.equations import size
 
 __all__ = ["constants_first", "cut_early", "is_cut"]
 

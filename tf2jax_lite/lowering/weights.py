@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from .equations import bind, size
+from tf2jax_lite.ops.equations import bind, size
 
 __all__ = ["Loop", "scan"]
 

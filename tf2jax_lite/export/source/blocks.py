@@ -7,6 +7,7 @@ differentiating the one equation that holds them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.errors import ExportError
+from tf2jax_lite.ops.equations import bind
 
 from .literals import is_uniform, ramp
 
@@ -246,13 +248,7 @@ class _Reader:
 
 def _alone(eqn: Any) -> Any:
     """Returns an equation as a function of its inputs, its derivative rule alive."""
-
-    def call(*args: Any) -> list[Any]:
-        found = eqn.primitive.get_bind_params(eqn.params)
-        functions, params = found if isinstance(found, tuple) else ((), found)  # JAX before 0.10: a pair
-        return list(eqn.primitive.bind(*functions, *args, **params))
-
-    return call
+    return functools.partial(bind, eqn)
 
 
 def _zeros(jaxpr: Any) -> list[bool]:

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import jax.numpy as jnp
 
+from tf2jax_lite.ops.equations import scan_counts
+
 from . import literals, primitives, windows  # noqa: F401
 from .blocks import Block, Constant, Equation, Literal, Value
 from .layout import define, statement
@@ -210,7 +212,7 @@ def _hint(step: Equation, default: str) -> str:
 
 def _scan(writer: FunctionWriter, step: Equation) -> None:
     p, body = step.params, step.blocks["body"]
-    consts, carry = p["num_consts"], p["num_carry"]
+    consts, carry = scan_counts(p)
     _share(writer, body.args[:consts], step.inputs[:consts])
     name = writer.names.new(f"{_hint(step, 'loop')}_body")
     carry_args = _named(writer, body.args[consts : consts + carry], "carry")
