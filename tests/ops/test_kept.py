@@ -1,6 +1,10 @@
 """Calls that XLA computes once, however many results use them."""
 
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +13,7 @@ import pytest
 
 from tf2jax_lite.ops import spelling_conv
 
+ROOT = Path(__file__).parent.parent.parent
 PLACES = 49
 
 
@@ -67,11 +72,28 @@ def test_exported_programs_hold_it(arrays):
             np.testing.assert_allclose(again.call(*arrays), fn(*arrays), rtol=1e-6, atol=1e-6)
 
 
-def test_sharded_arguments_are_taken():
-    """With one device, which is all that there is here: the partitioner of programs goes through the call."""
-    mesh = jax.make_mesh((1,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
-    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+SHARDED = """
+import jax, numpy as np
+from tests.ops.test_kept import normalized, sharded
+x, w = np.random.default_rng(0).normal(size=(8, 8, 8, 8)), np.random.default_rng(1).normal(size=(7, 7, 1, 8))
+x, w = x.astype(np.float32), w.astype(np.float32)
+expected = jax.jit(normalized)(x, w)
+for axis in (0, 1, 3):
+    found = sharded(axis, len(jax.devices()))(x, w)
+    assert len(found.sharding.device_set) == 4, found.sharding
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+"""
+
+
+def sharded(axis, devices):
+    """Returns `normalized` for an input, and a result, whose dimension number ``axis`` is spread over devices."""
+    mesh = jax.make_mesh((devices,), ("part",), axis_types=(jax.sharding.AxisType.Auto,))
+    parts = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * axis, "part"))
     same = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    x, w = jnp.ones((2, 8, 8, 8)), jnp.ones((7, 7, 1, 8))
-    found = jax.jit(normalized, in_shardings=(rows, same), out_shardings=rows)(x, w)
-    np.testing.assert_allclose(found, jax.jit(normalized)(x, w), atol=1e-5)
+    return jax.jit(normalized, in_shardings=(parts, same), out_shardings=parts)
+
+
+def test_sharded_arguments_are_taken():
+    """The partitioner of programs goes through the call. In a fresh process, as there is one device here."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, "-c", SHARDED], cwd=ROOT, env={**os.environ, **flags}, check=True, timeout=300)

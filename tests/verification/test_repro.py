@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.ops.registry import Static
 
 from . import models
 
@@ -19,7 +20,7 @@ def wrong_matmul(a, b, *, transpose_a=False, transpose_b=False, grad_a=False, gr
     return jnp.matmul(a.T if transpose_a else a, b.T if transpose_b else b) * 1.01
 
 
-def wrong_sum(input, axis: tf2jax.ops.registry.Static, *, keep_dims=False):
+def wrong_sum(input, axis: Static, *, keep_dims=False):
     return jnp.sum(input, tuple(int(a) for a in axis.reshape(-1)), keepdims=keep_dims) + jnp.ones((), input.dtype)
 
 
@@ -129,7 +130,7 @@ def test_what_cannot_stand_by_itself_is_a_note(tmp_path):
             array = array.write(i, x + tf.cast(i, tf.float32))
         return array.stack()
 
-    def wrong(input_handle, element_shape: tf2jax.ops.registry.Static, *, element_dtype, num_elements=-1):
+    def wrong(input_handle, element_shape: Static, *, element_dtype, num_elements=-1):
         return jnp.zeros((3, 2))
 
     concrete = function.get_concrete_function(tf.TensorSpec([2]))
