@@ -17,7 +17,7 @@ from .loading import concrete as concrete_loading
 from .loading import fallback, frozen, host, saved_model, tf1, tracing
 from .loading.host import HostFunction
 from .lowering import Program
-from .passes import constants, control_flow_v1, implementations, jax2tf, loop_limits, stacked_arrays, stacks
+from .passes import constants, control_flow_v1, implementations, jax2tf, loop_limits, stacked_arrays, stacks, unread
 from .passes.call_tree import check_calls
 
 __all__ = [
@@ -193,6 +193,7 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(control_flow_v1.functionalize(graph)))
     graph = loop_limits.split_limits(graph)
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
+    graph = unread.drop_unread(graph)
     program = Program(graph, config, fallback.BridgeCompiler() if config.xla_fallback else None)
     if program.fallback_nodes:
         _log.warning(

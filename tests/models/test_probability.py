@@ -160,8 +160,7 @@ def test_values_and_gradients(name):
         return add([(w * r) for w, r in zip(weights, results, strict=True)])
 
     with tf.GradientTape() as tape:
-        if with_gradients:
-            tape.watch(tensors)
+        tape.watch(tensors)  # without a gradient, too: what it would need is left in the function, which converts
         expected = function(*tensors)
         if with_gradients:
             loss = weighted(expected, lambda parts: tf.add_n([tf.reduce_sum(p) for p in parts]))

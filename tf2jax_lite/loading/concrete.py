@@ -76,11 +76,12 @@ def load_concrete(
     captured = list(concrete.captured_inputs)
     count = len(inputs) - len(captured)
     args = [ir.Argument(_node_name(t), dtypes.from_tf(t.dtype), _sizes(t.shape)) for t in inputs]
+    outputs, results = _output_structure(concrete)
     main = graph_def.load_main(
         proto,
         name,
         args,
-        [t.name for t in concrete.outputs],
+        [t.name for t in concrete.outputs[:results]],
         [op.name for op in func_graph.control_outputs],
     )
     graph = ir.Graph(main, graph_def.load_library(proto.library))
@@ -102,7 +103,7 @@ def load_concrete(
         args=tuple(arguments.convert(structured_args)),
         kwargs=arguments.convert(dict(structured_kwargs)),
         count=count,
-        outputs=_output_structure(concrete),
+        outputs=outputs,
     )
     structured_outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
     return Loaded(
@@ -185,8 +186,8 @@ def _sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
         return list(mapping)
 
 
-def _output_structure(concrete: Any) -> Any:
-    """Returns the results' structure with `OutputRef` leaves."""
+def _output_structure(concrete: Any) -> tuple[Any, int]:
+    """Returns the results' structure with `OutputRef` leaves, and how many of the graph's outputs they are."""
     position = 0
     count = len(concrete.outputs)
 
@@ -213,8 +214,8 @@ def _output_structure(concrete: Any) -> Any:
     structure = replace(concrete.structured_outputs)
     # Once a gradient has been taken through a function, its graph also returns intermediate results, after its own.
     if position > count or (position == 0 and count):  # not what TensorFlow describes: give the flat results
-        structure = [OutputRef(i) for i in range(count)]
-    return structure
+        return [OutputRef(i) for i in range(count)], count
+    return structure, position
 
 
 def _own_signature(concrete: Any) -> inspect.Signature:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError
 
+from .callers import CALLS
+
 __all__ = ["Inlined", "inline_calls"]
 
 Origin = tuple[str, str]
 """A function's name and a node's name in it."""
-
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class _Inliner:
         for node in function.nodes:
             inputs = tuple(scope.tensor(ref) for ref in node.inputs)
             control = tuple(dict.fromkeys((*before, *(n for c in node.control for n in scope.control(c)))))
-            if node.op in _CALLS:
+            if node.op in CALLS:
                 scope.calls[node.name] = self._call(node, prefix, inputs, control, path)
                 continue
             name = self._name(prefix + node.name) if prefix else node.name

@@ -23,6 +23,7 @@ from tf2jax_lite.lowering.plan import Plan, Step
 from tf2jax_lite.lowering.trace import Frame
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.table import Table
+from tf2jax_lite.passes.callers import CALLS, CASES, IFS, WHILES
 
 from .compare import is_float, relative_error, tolerance_of
 from .locations import locate
@@ -32,10 +33,6 @@ from .tf_nodes import run_node
 
 __all__ = ["bisect"]
 
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_IFS = frozenset({"If", "StatelessIf", "XlaIf", "_If"})
-_CASES = frozenset({"Case", "StatelessCase"})
-_WHILES = frozenset({"While", "StatelessWhile", "XlaWhile", "_While"})
 # Loops that run longer are one node.
 _MOST_ITERATIONS = 64
 # How much a node's error must exceed that of its inputs where the node cannot be run on TensorFlow's values.
@@ -137,15 +134,15 @@ class _Walk:
 
     def _step(self, step: Step, pairs: list[_Pair], frame: Frame) -> list[_Pair]:
         op, kwargs = step.node.op, step.kwargs
-        if op in _CALLS:
+        if op in CALLS:
             return self._call(kwargs["f"], pairs, frame.enter(step))
-        if op in _IFS and pairs[0].tf is not None:
+        if op in IFS and pairs[0].tf is not None:
             branch = kwargs["then_branch"] if _truth(pairs[0].tf) else kwargs["else_branch"]
             return self._call(branch, pairs[1:], frame.enter(step))
-        if op in _CASES and pairs[0].tf is not None:
+        if op in CASES and pairs[0].tf is not None:
             index, last = int(pairs[0].tf), len(kwargs["branches"]) - 1
             return self._call(kwargs["branches"][index if 0 <= index <= last else last], pairs[1:], frame.enter(step))
-        if op in _WHILES:
+        if op in WHILES:
             return self._loop(step, pairs, frame)
         return self._leaf(step, pairs, frame, lambda: run_node(step.node, [p.tf for p in pairs]))
 

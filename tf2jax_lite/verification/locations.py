@@ -27,6 +27,7 @@ def locate(subject: Subject, node: ir.Node, function: str) -> str | None:
         return node.location
     if subject.path is not None and subject.path.is_dir():
         return _saved(subject.path, node.name, function)
+    function = re.sub(r"/[a-z]+_\d+$", "", function)  # passes make several versions of one
     graph = _graph(subject.concrete.graph, function) or subject.concrete.graph
     try:
         traceback = graph.get_operation_by_name(node.name).traceback

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from tf2jax_lite import ir
 from tf2jax_lite.lowering import Program
+from tf2jax_lite.passes.callers import CALLS
 
 __all__ = ["random_results"]
-
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +40,7 @@ def _walk(program: Program, function: ir.Function, args: Sequence[_Fact], variab
     for step in plan.steps:
         inputs = [env[i] for i in step.inputs]
         named = {f.variable for f in inputs if f.variable}
-        if step.node.op in _CALLS:
+        if step.node.op in CALLS:
             results = _walk(program, program.function(step.kwargs["f"].name), inputs, variables)
         else:
             inner = any(program.effects(program.function(r.name)).needs_key for r in step.node.functions)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.passes.callers import CALLS
 
 __all__ = ["Range", "index_ranges"]
 
@@ -72,7 +73,6 @@ _PASSING = frozenset(
 # For each op that looks up: the position of the table, of the indices, and of the axis if there is one.
 _LOOKUPS = {"Gather": (0, 1, None), "GatherV2": (0, 1, 2), "ResourceGather": (0, 1, None)}
 _KEEPING = frozenset({"Identity", "Cast", "ReadVariableOp", "StopGradient", "Snapshot", "EnsureShape"})
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 
 def index_ranges(graph: ir.Graph) -> dict[int, Range]:
@@ -141,7 +141,7 @@ class _Walk:
             self._open.append(ref.name)
             results = self.function(function, inputs[offset:])
             self._open.pop()
-        return results if node.op in _CALLS else [_NOTHING] * len(node.output_dtypes)
+        return results if node.op in CALLS else [_NOTHING] * len(node.output_dtypes)
 
     def _lookup(self, node: ir.Node, inputs: list[_Fact]) -> None:
         table, indices, axis_at = _LOOKUPS[node.op]

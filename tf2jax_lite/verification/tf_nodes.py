@@ -47,6 +47,8 @@ def run_node(node: ir.Node, inputs: Sequence[Any]) -> list[Any]:
     if node.op == "Const":
         value = node.attrs["value"]
         return [tf.constant(value, tf_dtype(node.output_dtypes[0]), shape=np.shape(value))]
+    if node.op == "_Undefined":  # nothing reads it
+        return [tf.zeros([])]
     attrs: list[Any] = []
     for name in _attribute_names(node.op):
         if name in node.attrs:
