@@ -68,6 +68,33 @@ def test_inside_loops_and_branches():
     assert "total += tf.tanh(x)" in Path(__file__).read_text().splitlines()[line - 1]
 
 
+@pytest.mark.parametrize(("steps", "ops"), [(4, {"Tanh"}), (_MOST_ITERATIONS + 20, {"Tanh", "StatelessWhile"})])
+def test_after_a_gradient(steps, ops):
+    """What TensorFlow's gradient left in the loops is read by nobody, and nothing of it stands for a value."""
+
+    def nested(x, steps):
+        for _ in tf.range(steps):
+            while tf.reduce_sum(x) < 1.0:
+                x = x + tf.exp(-x)
+            x = tf.tanh(x)
+        return x
+
+    function = tf.function(nested)
+    x = tf.constant([0.1, 0.5, 1.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x, tf.constant(steps))
+    tape.gradient(y, x)
+    concrete = function.get_concrete_function(tf.TensorSpec([3]), tf.TensorSpec([], tf.int32))
+    inputs = {"x": x.numpy(), "steps": np.int32(steps)}
+    with tf2jax.override_op("Tanh", models.tanh):
+        (signature,) = tf2jax.verify(concrete, inputs=inputs).signatures
+    assert not signature.error and not signature.bisection.not_run
+    assert {s.op for s in signature.bisection.suspects} == ops
+    (signature,) = tf2jax.verify(concrete, inputs=inputs, bisect=True).signatures
+    assert signature.ok and not signature.bisection.not_run, signature
+
+
 def test_long_loops_are_one_node():
     def late(x, steps):
         return loops(x, steps, _MOST_ITERATIONS)
