@@ -22,6 +22,7 @@ from .tensor_list import ElementShape, TensorList, is_full, resized, zeros
 from .values import UNKNOWN, as_array, canonical, dims, dims_array, known
 
 __all__ = [
+    "EmptyListError",
     "ListNeedsRoomError",
     "as_list",
     "plain_dtype",
@@ -34,6 +35,10 @@ __all__ = [
     "unset_element",
     "unset_shape",
 ]
+
+
+class EmptyListError(OpError):
+    """An element is taken from a list that is known to have none: what is being traced cannot run."""
 
 
 class ListNeedsRoomError(OpError):
@@ -255,7 +260,7 @@ def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dt
             return lst.with_buffer(None, length), unset_element(lst, element_shape, element_dtype)
         return lst.with_buffer(lst.buffer, length), _get(lst.buffer, length)
     if isinstance(lst.length, int) and lst.length == 0:
-        raise OpError("trying to pop from an empty list")
+        raise EmptyListError("trying to pop from an empty list")
     if lst.items is None and lst.buffer is None:
         lst = lst.unpacked()
     if lst.items is not None:

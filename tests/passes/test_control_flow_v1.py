@@ -323,6 +323,30 @@ def test_effects_happen_in_the_branch_taken_only_and_as_often_as_in_tensorflow()
     assert params["a"] == 10 and params["asked"] == 12
 
 
+@pytest.mark.parametrize("trips", [0, 1, 2])
+@pytest.mark.parametrize("deep", [False, True])
+def test_gradients_of_loops_that_do_not_run(trips, deep):
+    """Their stacks have no elements, and the gradient's loop, whose count is data, cannot take any."""
+
+    def loop(x, v):
+        return tf1.while_loop(lambda i, v: i < trips, lambda i, v: (i + 1, tf.tanh(v * x)), [0, v])[1]
+
+    def build():
+        (p,), x = flags("p"), placeholder("x")
+
+        def inner(v):
+            value = loop(x, v) * 1.5
+            return tf1.cond(v > 0.1, lambda: loop(x, value) + value, lambda: value) if deep else value
+
+        def body(i, v):
+            return i + 1, tf1.cond(p, lambda: inner(v), lambda: tf.sin(v))
+
+        y = tf1.while_loop(lambda i, v: i < 3, body, [0, x])[1]
+        return [p, x], [y, tf1.gradients(y, x)[0]]
+
+    check(build, truths(1, np.float32(0.3)))
+
+
 def program(seed):
     """Returns a builder of a random program of branches and loops."""
     draw = random.Random(seed)

@@ -11,12 +11,13 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.errors import OpError
+from tf2jax_lite.errors import LoweringError, OpError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.tensor_list import TensorList
+from tf2jax_lite.ops.tensor_list_ops import EmptyListError
 
-from .joins import merge_branches, same_static
+from .joins import UNDEFINED, merge_branches, same_static
 from .trace import Context
 
 __all__: list[str] = []
@@ -100,11 +101,19 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
     before = dict(trace.state)
     frame = ctx.frame.enter(ctx.step)
 
+    impossible: list[LoweringError] = []
+
     def runner(function: ir.Function) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
             trace.state = dict(before)
             try:
-                results = trace.call(function, args, frame)
+                try:
+                    results = trace.call(function, args, frame)
+                except LoweringError as error:  # a branch that cannot run is not the one that is taken
+                    impossible.append(error)
+                    if not isinstance(error.__cause__, EmptyListError) or len(impossible) == len(functions):
+                        raise
+                    results, trace.state = [UNDEFINED] * len(function.outputs), dict(before)
                 # A variable that only some branches create has no value in the others: it starts as zeros there.
                 return [*results, *(trace.state.get(name) for name in written)]
             finally:

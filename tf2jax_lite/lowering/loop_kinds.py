@@ -13,7 +13,9 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
+from tf2jax_lite.errors import LoweringError
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.tensor_list_ops import EmptyListError
 
 from . import hoisting
 from .carry import Carry, settle
@@ -207,6 +209,8 @@ def _stacked(steps: list[np.ndarray]) -> Any:
 def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
     """Runs a loop as ``lax.while_loop``, whose results no gradient goes backwards through.
 
+    A body that cannot run even once, as it takes elements from a list that has none, does not run.
+
     Raises:
       OpError: loop variables change their shape or dtype.
     """
@@ -223,11 +227,24 @@ def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
             now, number = state
             data, variables = now
             args = loop.arguments(dict(zip(carried, data, strict=True)))
-            return carry.check(now, loop.iterate(args, {**outer, **variables}, number, carried)), number + 1
+            try:
+                after = loop.iterate(args, {**outer, **variables}, number, carried)
+            except LoweringError as error:
+                if isinstance(error.__cause__, EmptyListError):
+                    impossible.append(error)
+                raise
+            return carry.check(now, after), number + 1
 
         return lax.while_loop(test, step, (carry.initial(), jnp.zeros((), np.int32)))[0]
 
-    data, variables = settle(carry, attempt)
+    impossible: list[LoweringError] = []
+    try:
+        data, variables = settle(carry, attempt)
+    except LoweringError:
+        if not impossible:
+            raise
+        loop.ctx.trace.state = outer
+        return list(loop.start)
     data, variables = _marked(loop, (data, variables), host)
     loop.ctx.trace.state.update(variables)
     return loop.arguments(data)
