@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,12 +36,20 @@ def _is_pair(kind: Any) -> bool:
     return all(size is None or isinstance(size, int) for size in kind[1]) and not isinstance(kind[0], tuple | list)
 
 
-def _struct(kind: Any) -> jax.ShapeDtypeStruct:
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """A type of arrays; sizes that are None are left open, which JAX's own struct does not take since 0.11."""
+
+    shape: tuple[int | None, ...]
+    dtype: Any
+
+
+def _form(kind: Any) -> _Form:
     try:
         if _has_form(kind):
-            return jax.ShapeDtypeStruct(tuple(kind.shape), kind.dtype)
+            return _Form(tuple(kind.shape), kind.dtype)
         dtype, shape = kind if _is_pair(kind) else (kind, ())
-        return jax.ShapeDtypeStruct(tuple(shape), np.dtype(dtype))
+        return _Form(tuple(shape), np.dtype(dtype))
     except TypeError as error:
         raise InputError(
             f"a type is a dtype, a pair (dtype, shape), or has shape and dtype (jax.ShapeDtypeStruct); got {kind!r}"
@@ -71,8 +80,8 @@ def build_jax_federated_averaging_process(
     check_number("build_jax_federated_averaging_process", "step_size", step_size)
     if not isinstance(batch_type, Mapping):
         raise InputError(f"batch_type is a dict from feature to type, not {type(batch_type).__name__}")
-    shapes = jax.tree.map(_struct, model_type, is_leaf=lambda leaf: _has_form(leaf) or _is_pair(leaf))
-    features = {name: _struct(kind) for name, kind in batch_type.items()}
+    shapes = jax.tree.map(_form, model_type, is_leaf=lambda leaf: _has_form(leaf) or _is_pair(leaf))
+    features = {name: _form(kind) for name, kind in batch_type.items()}
 
     def check(batch: Mapping[str, Any]) -> None:
         for name, kind in features.items():
