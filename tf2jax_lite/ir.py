@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -73,7 +74,31 @@ class FunctionRef:
         return hash(self.name)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Shared:
+    """What nodes may have in common; see `Node`."""
+
+    op: str
+    groups: tuple[int | None, ...]
+    attrs: Mapping[str, Any]
+    implied: frozenset[str] = frozenset()
+    input_types: tuple[str, ...] = ()
+    output_dtypes: tuple[DType, ...] = ()
+    output_shapes: tuple[Shape, ...] | None = None
+    location: str | None = None
+    stateful: bool = False
+    functions: tuple[FunctionRef, ...] = dataclasses.field(init=False)
+    """The functions that the attributes name, but for those that only describe the node (``_...``)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "functions", functions_in(self.attrs))
+
+
+def _of_shared(name: str) -> Any:
+    return property(operator.attrgetter(f"form.{name}"))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Node:
     """One operation.
 
@@ -90,30 +115,47 @@ class Node:
       output_shapes: recorded shapes of the outputs, or None where TensorFlow recorded none.
       location: Python source line that made the node, if recorded.
       stateful: whether TensorFlow runs it in a function although nothing uses its results.
+      functions: the functions that the attributes name, but for those that only describe the node (``_...``).
+      form: all but name, inputs and control edges, in one object. Nodes that are alike may share it.
     """
 
+    __slots__ = ("control", "form", "inputs", "name")  # a graph has many nodes: a dict in each takes time and memory
+
     name: str
-    op: str
+    op: str = _of_shared("op")
     inputs: tuple[TensorRef, ...]
-    groups: tuple[int | None, ...]
+    groups: tuple[int | None, ...] = _of_shared("groups")
     control: tuple[str, ...]
-    attrs: Mapping[str, Any]
-    implied: frozenset[str] = frozenset()
-    input_types: tuple[str, ...] = ()
-    output_dtypes: tuple[DType, ...] = ()
-    output_shapes: tuple[Shape, ...] | None = None
-    location: str | None = None
-    stateful: bool = False
+    attrs: Mapping[str, Any] = _of_shared("attrs")
+    implied: frozenset[str] = _of_shared("implied")
+    input_types: tuple[str, ...] = _of_shared("input_types")
+    output_dtypes: tuple[DType, ...] = _of_shared("output_dtypes")
+    output_shapes: tuple[Shape, ...] | None = _of_shared("output_shapes")
+    location: str | None = _of_shared("location")
+    stateful: bool = _of_shared("stateful")
+    functions = _of_shared("functions")
 
-    @functools.cached_property
-    def functions(self) -> tuple[FunctionRef, ...]:
-        """The functions that the attributes name, but for those that only describe the node (``_...``)."""
-        return functions_in(self.attrs)
+    if TYPE_CHECKING:
+        form: Shared
 
-    @functools.cached_property
-    def form(self) -> object:
-        """An object that nodes share if nothing but name, inputs and control edges tells them apart."""
-        return object()
+    def __init__(
+        self,
+        name: str,
+        op: str,
+        inputs: tuple[TensorRef, ...],
+        groups: tuple[int | None, ...],
+        control: tuple[str, ...],
+        attrs: Mapping[str, Any],
+        implied: frozenset[str] = frozenset(),
+        input_types: tuple[str, ...] = (),
+        output_dtypes: tuple[DType, ...] = (),
+        output_shapes: tuple[Shape, ...] | None = None,
+        location: str | None = None,
+        stateful: bool = False,
+    ):
+        form = Shared(op, groups, attrs, implied, input_types, output_dtypes, output_shapes, location, stateful)
+        for field, value in (("form", form), ("name", name), ("inputs", inputs), ("control", control)):
+            object.__setattr__(self, field, value)
 
     def __str__(self) -> str:
         shown = {k: v for k, v in self.attrs.items() if k not in self.implied and not k.startswith("_")}
@@ -121,6 +163,12 @@ class Node:
         inputs = ", ".join([*map(str, self.inputs), *(f"^{c}" for c in self.control)])
         outputs = ", ".join(str(d) for d in self.output_dtypes)
         return f"{self.name} = {self.op}({inputs}){{{attrs}}} -> ({outputs})"
+
+
+_new = object.__new__
+_set_form, _set_name, _set_inputs, _set_control = (
+    Node.__dict__[slot].__set__ for slot in ("form", "name", "inputs", "control")
+)
 
 
 def functions_in(attrs: Mapping[str, Any]) -> tuple[FunctionRef, ...]:
@@ -136,21 +184,20 @@ def functions_in(attrs: Mapping[str, Any]) -> tuple[FunctionRef, ...]:
     return tuple(found)
 
 
-def node_like(
-    fields: Mapping[str, Any], name: str, inputs: tuple[TensorRef, ...], control: tuple[str, ...] = ()
-) -> Node:
+def node_like(form: Shared, name: str, inputs: tuple[TensorRef, ...], control: tuple[str, ...] = ()) -> Node:
     """Returns a node of a form that many share, without the cost of `Node`'s own constructor.
 
     Args:
-      fields: all of `Node`'s fields, anything for the further arguments here, ``functions`` and ``form``.
+      form: what it shares with others.
       name: its name.
       inputs: its data inputs.
       control: names of nodes that must have run before.
     """
-    node = object.__new__(Node)
-    own = node.__dict__
-    own.update(fields)
-    own["name"], own["inputs"], own["control"] = name, inputs, control
+    node = _new(Node)
+    _set_form(node, form)
+    _set_name(node, name)
+    _set_inputs(node, inputs)
+    _set_control(node, control)
     return node
 
 

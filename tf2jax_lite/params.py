@@ -20,8 +20,8 @@ class Variable(np.ndarray):
       name: the variable's name.
     """
 
-    trainable: bool
-    name: str
+    trainable: bool = False
+    name: str = ""
 
     def __new__(cls, value: Any, trainable: bool = False, name: str = "") -> Variable:
         """Returns ``value`` (anything ``np.asarray`` takes) as a variable; the data is not copied."""
@@ -31,8 +31,9 @@ class Variable(np.ndarray):
         return array
 
     def __array_finalize__(self, obj: Any) -> None:
-        self.trainable = getattr(obj, "trainable", False)
-        self.name = getattr(obj, "name", "")
+        if isinstance(obj, Variable):
+            self.trainable = obj.trainable
+            self.name = obj.name
 
     def __reduce__(self) -> Any:
         # A pickled variable is still one: numpy's own way drops attributes.

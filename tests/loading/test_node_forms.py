@@ -8,6 +8,7 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.loading import graph_def, node_forms
+from tf2jax_lite.loading.graph_size import ConstantBytes
 from tf2jax_lite.loading.op_defs import read_attrs
 
 
@@ -20,6 +21,10 @@ def _node(name, op, inputs=(), device="", **attrs):
 
 def _type(dtype):
     return tf.compat.v1.AttrValue(type=tf.as_dtype(dtype).as_datatype_enum)
+
+
+def _form(proto):
+    return node_forms.read_node(proto, proto.name, ConstantBytes("graph"))[1]
 
 
 def _const(name, value):
@@ -35,7 +40,21 @@ def test_nodes_that_differ_in_names_inputs_and_devices_share_a_form(length):
     other = _node(
         "b" * length, "Neg", ["c" * length, "^" + "d" * length], "/device:" + "e" * length, T=_type("float32")
     )
-    assert node_forms.form_of(one) is node_forms.form_of(other)
+    assert _form(one) is _form(other)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 127, "a" * 128, "\u00e4", "\u00e4" * 100, "a*"])
+@pytest.mark.parametrize("inputs", [[], ["x"], ["x:1", "^" + "y" * 300], ["\u00f6" * 70, "*"]])
+@pytest.mark.parametrize("device", ["", "/device:CPU:0"])
+@pytest.mark.parametrize("op", ["AddN", "Unknown" * 30])
+def test_inputs_are_those_of_the_proto(name, inputs, device, op):
+    for attrs in ({}, {"N": tf.compat.v1.AttrValue(i=2), "T": _type("float32")}):
+        if op == "AddN" and not attrs:
+            continue
+        proto = _node(name, op, inputs, device, **attrs)
+        found, form = node_forms.read_node(proto, name, ConstantBytes("graph"))
+        assert found == inputs
+        assert form.op == op and form.attrs == read_attrs(proto)
 
 
 def test_nodes_that_differ_in_op_or_attributes_do_not():
@@ -45,22 +64,20 @@ def test_nodes_that_differ_in_op_or_attributes_do_not():
         _node("a", "Abs", ["x"], T=_type("float32")),
         _node("a", "Neg", ["x"], T=_type("float32"), _class=tf.compat.v1.AttrValue(s=b"x")),
     ]
-    forms = [node_forms.form_of(proto) for proto in protos]
+    forms = [_form(proto) for proto in protos]
     assert len({id(form) for form in forms}) == len(protos)
     for form, proto in zip(forms, protos, strict=True):
         assert form.attrs == read_attrs(proto)
-        assert form.fields["output_dtypes"] == (
-            proto.attr["T"].type and tf.as_dtype(proto.attr["T"].type).as_numpy_dtype,
-        )
+        assert form.shared.output_dtypes == (proto.attr["T"].type and tf.as_dtype(proto.attr["T"].type).as_numpy_dtype,)
 
 
 def test_small_constants_are_shared_and_read_only_large_ones_are_read_anew():
     small, large = np.arange(4, dtype=np.float32), np.arange(4000, dtype=np.float32)
-    first, second = (node_forms.form_of(_const(name, small)) for name in "ab")
+    first, second = (_form(_const(name, small)) for name in "ab")
     assert first is second
     np.testing.assert_array_equal(first.attrs["value"], small)
     assert not first.attrs["value"].flags.writeable
-    first, second = (node_forms.form_of(_const(name, large)) for name in "ab")
+    first, second = (_form(_const(name, large)) for name in "ab")
     assert first is not second
     np.testing.assert_array_equal(second.attrs["value"], large)
 
@@ -68,7 +85,7 @@ def test_small_constants_are_shared_and_read_only_large_ones_are_read_anew():
 def test_what_is_declared_large_in_few_bytes_is_not_kept():
     """A splat: options that bound constants hold for each conversion anew."""
     before = len(node_forms._FORMS)
-    node_forms.form_of(_const("a", np.zeros([100, 100], np.float32)))
+    _form(_const("a", np.zeros([100, 100], np.float32)))
     assert len(node_forms._FORMS) == before
 
 
@@ -77,7 +94,7 @@ def test_scalars_are_what_tensorflow_reads(value):
     for dtype in (np.float32, np.float64) if isinstance(value, float) else (np.int32, np.int64, np.float32):
         proto = _const("a", np.asarray(value, dtype))
         expected = tf.make_ndarray(proto.attr["value"].tensor)
-        found = node_forms.form_of(proto).attrs["value"]
+        found = _form(proto).attrs["value"]
         assert found.dtype == expected.dtype
         assert found.tobytes() == expected.tobytes()
 
@@ -100,7 +117,7 @@ def test_nodes_that_name_functions_are_not_kept():
     inner = tf.function(lambda x: x + 1.0)
     tf2jax_lite.convert(tf.function(lambda x: inner(x) * 2.0), tf.TensorSpec([]))
     assert node_forms._FORMS
-    assert not any(form.fields.get("functions") for form in node_forms._FORMS.values())
+    assert not any(form.shared.functions for form in node_forms._FORMS.values())
 
 
 @pytest.mark.parametrize("backwards", [False, True])

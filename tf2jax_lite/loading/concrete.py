@@ -120,7 +120,10 @@ def _node_name(tensor: Any) -> str:
 
 def _sizes(shape: Any) -> ir.Shape:
     """Returns a ``tf.TensorShape`` as the ir has it."""
-    return None if shape.rank is None else tuple(shape.as_list())
+    try:
+        return tuple(shape.as_list())
+    except ValueError:  # unknown rank
+        return None
 
 
 def _spec_of(value: Any) -> Any:
@@ -285,13 +288,15 @@ def _capture(
     values: Mapping[int, np.ndarray] | None,
     tables: list[tuple[Any, Any]],
 ) -> Any:
-    if tensor.dtype == tf.resource:
-        if id(tensor) not in known:
-            variable = by_handle.get(id(tensor))
-            table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
-            known[id(tensor)] = _variable(variable, tensor, taken, values) if table is None else table
+    if id(tensor) in known:
         return known[id(tensor)]
-    if tensor.dtype == tf.variant:
+    variable = by_handle.get(id(tensor))
+    kind = ir.RESOURCE if variable is not None else dtypes.from_tf(tensor.dtype)
+    if kind is ir.RESOURCE:
+        table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
+        found = known[id(tensor)] = _variable(variable, tensor, taken, values) if table is None else table
+        return found
+    if kind is ir.VARIANT:
         raise UnsupportedError(
             f"the function captures {tensor!r}, a variant (dataset or optional), which has no counterpart in JAX. "
             "Pass what it holds as an argument, or leave what needs it in TensorFlow with split_host=True."

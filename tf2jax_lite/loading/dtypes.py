@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,30 @@ _QUANTIZED = {"qint8": np.int8, "quint8": np.uint8, "qint16": np.int16, "quint16
 _OPAQUE = {"resource": ir.RESOURCE, "variant": ir.VARIANT, "string": ir.STRING}
 
 
-@functools.cache
+_Found = TypeVar("_Found")
+
+# TensorFlow's own objects, by ``id``; they last as long as the process. To hash or compare one takes long.
+_LASTING = {id(dtype): dtype for dtype in vars(tf.dtypes).values() if isinstance(dtype, tf.DType)}
+
+
+def per_dtype(fn: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
+    """Returns a function of a ``tf.DType`` (or its number) that computes what ``fn`` does once for each."""
+    known: dict[int, _Found] = {}
+    computed = functools.cache(fn)
+
+    @functools.wraps(fn)
+    def found(dtype: Any) -> _Found:
+        result = known.get(id(dtype))
+        if result is None:
+            result = computed(dtype)
+            if id(dtype) in _LASTING:
+                known[id(dtype)] = result
+        return result
+
+    return found
+
+
+@per_dtype
 def from_tf(dtype: Any) -> ir.DType:
     """Returns the ir dtype of a ``tf.DType`` or a ``types_pb2.DataType`` number.
 

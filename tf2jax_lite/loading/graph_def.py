@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +14,8 @@ from tf2jax_lite.errors import InvalidModelError
 from tf2jax_lite.passes.call_tree import check_calls
 
 from . import attributes, dtypes, op_defs
-from .graph_size import check_graph_size
-from .node_forms import Form, form_of, recorded_shapes
+from .graph_size import ConstantBytes, check_functions_size
+from .node_forms import Form, read_node, recorded_shapes
 
 
 @paused()
@@ -55,7 +54,8 @@ def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
         if recorded is not None and recorded.list.shape:
             shape = attributes.shape_of(recorded.list.shape[0])
         args.append(ir.Argument(arg.name, dtypes.from_tf(arg.type), shape))
-    builder = _Builder(signature.name, proto.node_def, signatures, {arg.name for arg in args})
+    names = {arg.name for arg in args}
+    builder = _Builder(signature.name, proto.node_def, signatures, names, ConstantBytes(signature.name))
     outputs = []
     for arg in signature.output_arg:
         if arg.name not in proto.ret:
@@ -96,9 +96,9 @@ def load_main(
       LimitError: the graph is larger than the options allow.
       InvalidModelError: it is damaged.
     """
-    check_graph_size(graph_def, name)
+    sizes = check_functions_size(graph_def, name)
     signatures = {proto.signature.name: proto.signature for proto in graph_def.library.function}
-    builder = _Builder(name, graph_def.node, signatures, {arg.name for arg in args}, graph_style=True)
+    builder = _Builder(name, graph_def.node, signatures, {arg.name for arg in args}, sizes, graph_style=True)
     outputs = tuple(outputs)
     return ir.Function(
         name=name,
@@ -160,39 +160,62 @@ class _Builder:
     """Reads the NodeDefs of one function."""
 
     def __init__(
-        self, name: str, protos: Any, signatures: Mapping[str, Any], args: set[str], *, graph_style: bool = False
+        self,
+        name: str,
+        protos: Any,
+        signatures: Mapping[str, Any],
+        args: set[str],
+        sizes: ConstantBytes,
+        *,
+        graph_style: bool = False,
     ):
         self._name = name
         self._signatures = signatures
         self._args = args
         self._cut = {name.split(":")[0] for name in args if ":" in name}  # nodes of which single results are fed
         self._graph_style = graph_style
-        self._protos: dict[str, Any] = {proto.name: proto for proto in protos}
-        if len(self._protos) < len(protos):
-            twice = next(node for node, count in Counter(proto.name for proto in protos).items() if count > 1)
-            raise InvalidModelError(f"function {name!r}: two nodes are called {twice!r}.")
+        self._written = self._read(protos, sizes)
         self._parsed: dict[str, ir.Node] = {}
-        self._forms: dict[str, Form] = {}
         self._refs = _References(self._reference)
         self._in_order = True
-        names = "\n".join(self._protos)
+        names = "\n".join(self._written)
         self._plain_names = not self._cut and ":" not in names and "^" not in names
+
+    def _read(self, protos: Any, sizes: ConstantBytes) -> dict[str, tuple[list[str], Form] | None]:
+        """Returns inputs and form of each node by its name; None for those that are arguments."""
+        written: dict[str, tuple[list[str], Form] | None] = {}
+        args = self._args
+        for proto in protos:
+            name = proto.name
+            if name in written:
+                raise InvalidModelError(f"function {self._name!r}: two nodes are called {name!r}.")
+            if name in args:
+                written[name] = None
+                continue
+            try:
+                written[name] = read_node(proto, name, sizes)
+            except InvalidModelError as error:
+                raise InvalidModelError(f"node {name!r} ({proto.op}) in {self._name!r}: {error}") from error
+        return written
 
     def nodes(self) -> tuple[ir.Node, ...]:
         parsed, args, refs = self._parsed, self._args, self._refs
         foresee, graph_style = self._plain_names, self._graph_style
+        new = tuple.__new__  # half as long as through the named tuple
         if foresee:
             refs.update({name: ir.TensorRef(name) for name in args})
-        for name, proto in self._protos.items():
-            if name in args:
+        for name, written in self._written.items():
+            if written is None:
                 continue
-            node = parsed[name] = self._node(name, proto)
-            if foresee and node.output_dtypes:
+            texts, form = written
+            data = [refs[text] for text in texts]
+            if form.expected == len(data) and None not in data:
+                parsed[name] = ir.node_like(form.shared, name, tuple(data))
+            else:
+                parsed[name] = self._node(name, texts, data, form)
+            if foresee and form.first_output:
                 # How those after it write its first output, which is all that most have.
-                if graph_style:
-                    refs[name] = ir.TensorRef(name)
-                elif first := self._forms[name].first_output:
-                    refs[f"{name}:{first}:0"] = ir.TensorRef(name)
+                refs[name if graph_style else f"{name}:{form.first_output}:0"] = new(ir.TensorRef, (name, 0))
         for ref in refs.unusual:
             self.check_output(ref)
         return tuple(parsed.values()) if self._in_order else _topological_order(self._name, parsed)
@@ -201,14 +224,14 @@ class _Builder:
         """Returns the reference if there is such an output; `nodes` comes before."""
         node = self._parsed.get(ref.node)
         count = 1 if node is None else len(node.output_dtypes)
-        if ref.index >= count and (node is None or count or self._forms[ref.node].known):
+        if ref.index >= count and (node is None or count or self._form(ref.node).known):
             raise InvalidModelError(
                 f"function {self._name!r}: node {ref.node!r} has {count} output(s), and output {ref.index} is read."
             )
         return ref
 
     def check_node(self, name: str) -> str:
-        if name not in self._protos and name not in self._args:
+        if name not in self._written and name not in self._args:
             raise InvalidModelError(f"function {self._name!r}: there is no node {name!r}.")
         return name
 
@@ -246,14 +269,9 @@ class _Builder:
         return ir.TensorRef(node, offsets[rest[0]] + index)
 
     def _form(self, name: str) -> Form:
-        form = self._forms.get(name)
-        if form is None:
-            proto = self._protos[name]
-            try:
-                form = self._forms[name] = form_of(proto)
-            except InvalidModelError as error:
-                raise InvalidModelError(f"node {name!r} ({proto.op}) in {self._name!r}: {error}") from error
-        return form
+        written = self._written[name]
+        assert written is not None  # arguments are told apart before
+        return written[1]
 
     def _output_offsets(self, name: str) -> dict[str, int]:
         form = self._form(name)
@@ -276,39 +294,39 @@ class _Builder:
             self._in_order = False
         return ref
 
-    def _node(self, name: str, proto: Any) -> ir.Node:
-        texts, refs = proto.input[:], self._refs
-        data = [refs[text] for text in texts]
+    def _node(self, name: str, texts: list[str], refs: list[ir.TensorRef | None], form: Form) -> ir.Node:
+        """A node with control edges, or of an op without an OpDef.
+
+        Raises:
+          InvalidModelError: it has more or fewer inputs than its OpDef says.
+        """
+        data = [ref for ref in refs if ref is not None]
         control: tuple[str, ...] = ()
-        if None in data:
-            data = [ref for ref in data if ref is not None]
+        if len(data) < len(refs):
             control = tuple([text[1:] for text in texts if text[:1] == "^" and text[1:] not in self._cut])
-        form = self._form(name)
         if not form.known:
-            return self._foreign_node(proto, tuple(data), control, form.attrs)
+            return self._foreign_node(name, form, tuple(data), control)
         if form.expected != len(data):
             raise InvalidModelError(
                 f"node {name!r} ({form.op}) in {self._name!r}: expected {form.expected} inputs, found {len(data)}."
             )
-        return ir.node_like(form.fields, name, tuple(data), control)
+        return ir.node_like(form.shared, name, tuple(data), control)
 
-    def _foreign_node(
-        self, proto: Any, data: tuple[ir.TensorRef, ...], control: tuple[str, ...], attrs: dict[str, Any]
-    ) -> ir.Node:
+    def _foreign_node(self, name: str, form: Form, data: tuple[ir.TensorRef, ...], control: tuple[str, ...]) -> ir.Node:
         """A node whose op is a library function (an old way to call one), or is unknown to this TensorFlow."""
-        signature = self._signatures.get(proto.op)
+        signature = self._signatures.get(form.op)
         if signature is None:
-            return ir.Node(proto.name, proto.op, data, (None,) * len(data), control, attrs)
+            return ir.Node(name, form.op, data, (None,) * len(data), control, form.attrs)
         return ir.Node(
-            name=proto.name,
+            name=name,
             op="StatefulPartitionedCall",
             inputs=data,
             groups=(len(data),),
             control=control,
             attrs={
-                "f": ir.FunctionRef(proto.op),
+                "f": ir.FunctionRef(form.op),
                 "_by_name": True,
-                **{k: v for k, v in attrs.items() if k.startswith("_")},
+                **{k: v for k, v in form.attrs.items() if k.startswith("_")},
             },
             implied=frozenset({"Tin"}),
             output_dtypes=tuple(dtypes.from_tf(arg.type) for arg in signature.output_arg),

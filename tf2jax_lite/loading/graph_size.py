@@ -13,12 +13,50 @@ from tf2jax_lite.limits import check_bytes
 
 from . import dtypes
 
-__all__ = ["check_graph_size", "plain_bytes", "tensor_bytes"]
+__all__ = ["ConstantBytes", "check_functions_size", "check_graph_size", "plain_bytes", "tensor_bytes"]
 
 
 _ITEM_SIZES = {
     dtype.as_datatype_enum: dtype.size for dtype in (tf.float32, tf.float64, tf.float16, tf.int32, tf.int64, tf.bool)
 }
+
+
+class ConstantBytes:
+    """Counts what the constants of a graph declare as they are met, before any of them is read.
+
+    Args:
+      where: what messages call the graph.
+    """
+
+    def __init__(self, where: str):
+        self._where = where
+        self._allowed = current_config().max_constant_bytes
+        self._total = 0
+
+    def add(self, node: str, tensor: Any) -> int | None:
+        """Counts a constant.
+
+        Args:
+          node: its node's name.
+          tensor: the TensorProto.
+
+        Returns:
+          What `plain_bytes` does.
+
+        Raises:
+          InvalidModelError: its shape is not known.
+          LimitError: ``config.max_constant_bytes`` allows less, for it or for all so far together.
+        """
+        plain = size = plain_bytes(tensor)
+        if size is None or size > self._allowed:
+            size = tensor_bytes(tensor, f"{self._where}: constant {node!r}")
+        self._total += size
+        if self._total > self._allowed:
+            raise LimitError(
+                f"{self._where}: the constants up to {node!r} take {self._total} bytes together; max_constant_bytes "
+                f"allows {self._allowed}. Raise it if you trust the model."
+            )
+        return plain
 
 
 def check_graph_size(graph: Any, where: str) -> None:
@@ -31,27 +69,31 @@ def check_graph_size(graph: Any, where: str) -> None:
     Raises:
       LimitError: ``config.max_nodes`` or ``config.max_constant_bytes`` allows less.
     """
-    config = current_config()
+    _count_constants(graph.node, check_functions_size(graph, where))
+
+
+def check_functions_size(graph: Any, where: str) -> ConstantBytes:
+    """Does what `check_graph_size` does but for the constants outside of functions, which are still to be counted.
+
+    Returns:
+      The count of the others.
+    """
+    allowed = current_config().max_nodes
     count = len(graph.node) + sum(len(function.node_def) for function in graph.library.function)
-    if count > config.max_nodes:
+    if count > allowed:
         raise LimitError(
-            f"{where}: the graph has {count} nodes; max_nodes allows {config.max_nodes}. Raise it if you trust the "
-            "model."
+            f"{where}: the graph has {count} nodes; max_nodes allows {allowed}. Raise it if you trust the model."
         )
-    total = 0
-    for protos in (graph.node, *(function.node_def for function in graph.library.function)):
-        for node in protos:
-            if node.op == "Const" and "value" in (attrs := node.attr):
-                tensor = attrs["value"].tensor
-                size = plain_bytes(tensor)
-                if size is None or size > config.max_constant_bytes:
-                    size = tensor_bytes(tensor, f"{where}: constant {node.name!r}")
-                total += size
-                if total > config.max_constant_bytes:
-                    raise LimitError(
-                        f"{where}: the constants up to {node.name!r} take {total} bytes together; max_constant_bytes "
-                        f"allows {config.max_constant_bytes}. Raise it if you trust the model."
-                    )
+    sizes = ConstantBytes(where)
+    for function in graph.library.function:
+        _count_constants(function.node_def, sizes)
+    return sizes
+
+
+def _count_constants(protos: Any, sizes: ConstantBytes) -> None:
+    for node in protos:
+        if node.op == "Const" and "value" in (attrs := node.attr):
+            sizes.add(node.name, attrs["value"].tensor)
 
 
 def plain_bytes(proto: Any) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,8 @@ from tensorflow.python.eager import context, execute
 from tensorflow.python.ops import gen_resource_variable_ops as resource_ops
 
 from tf2jax_lite.errors import UnsupportedError
+
+from .dtypes import per_dtype
 
 __all__ = ["is_numeric", "read_value", "read_values"]
 
@@ -39,13 +40,13 @@ def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray
     return [_array(value, dtype) for value, dtype in zip(found, types, strict=True)]
 
 
-@functools.cache
+@per_dtype
 def is_numeric(dtype: Any) -> bool:
     """Whether a ``tf.DType`` is one of numbers or truth values."""
     return _is_inexact(dtype) or dtype.is_integer or dtype.is_bool
 
 
-@functools.cache
+@per_dtype
 def _is_inexact(dtype: Any) -> bool:
     return dtype.is_floating or dtype.is_complex
 

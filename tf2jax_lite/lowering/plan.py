@@ -135,12 +135,17 @@ def make_plan(
             "branch cannot be asked for from outside."
         )
     results = tuple([first[ref.node] + ref.index for ref in wanted])
-    keep = set(results)
+    keep = bytearray(size)
+    for slot in results:
+        keep[slot] = 1
     for step in reversed(steps):
-        used = {*step.inputs, *step.outputs} - keep
-        if used:
-            step.release = tuple(used)
-            keep |= used
+        release = []
+        for slot in (*step.inputs, *step.outputs):
+            if not keep[slot]:
+                keep[slot] = 1
+                release.append(slot)
+        if release:
+            step.release = tuple(release)
     return Plan(function, tuple(steps), size, results)
 
 

@@ -35,6 +35,21 @@ class Effects:
         return bool(self.writes) or self.effect
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Uses:
+    """What nodes of one form do: positions of inputs that are variables, and more.
+
+    ``only_reads`` says that there is nothing but ``reads``.
+    """
+
+    writes: tuple[int, ...]
+    wide: tuple[int, ...]
+    reads: tuple[int, ...]
+    effect: bool
+    needs_key: bool
+    only_reads: bool
+
+
 class Summaries:
     """Effect summaries of a graph's functions, each computed once.
 
@@ -50,6 +65,7 @@ class Summaries:
         self._functions = functions
         self._done: dict[str, Effects] = {}
         self._notable: dict[str, tuple[ir.Node, ...]] = {}
+        self._uses: dict[ir.Shared, _Uses] = {}
         self._open: set[str] = set()
 
     def of_function(self, function: ir.Function) -> Effects:
@@ -102,7 +118,7 @@ class Summaries:
         notable = self.notable(function)
         if not notable:
             return Effects()
-        nodes = {node.name: node for node in function.nodes}
+        nodes: dict[str, ir.Node] = {}
         positions = {arg.name: index for index, arg in enumerate(function.args)}
         writes: set[Target] = set()
         wide: set[Target] = set()
@@ -111,6 +127,8 @@ class Summaries:
 
         def resolve(ref: ir.TensorRef) -> Target | None:
             while ref.node not in positions:
+                if not nodes:
+                    nodes.update({node.name: node for node in function.nodes})
                 node = nodes[ref.node]
                 if not node.inputs:
                     return ("name", handle_name(node))
@@ -123,21 +141,24 @@ class Summaries:
             return ("arg", positions[ref.node])
 
         for node in notable:
-            entry = self._ops.get(node.op)
-            if entry is not None:
-                effect = effect or entry.effect
-                needs_key = needs_key or entry.draws(node.attrs)
-                read: set[Target] = set()
-                takes = entry.reads if not entry.writes and any(map(_has_derivative, node.output_dtypes)) else ()
-                for names, found in ((entry.writes, writes), (entry.wide, wide), (takes, read)):
-                    for name in names:
-                        target = resolve(node.inputs[entry.inputs.index(name)])
-                        if target is not None:
-                            found.add(target)
-                late = late or bool(read & writes)
-                reads |= read
-            elif self._unknown and self.changes_unknown(node):
-                effect = True
+            uses = self._uses.get(node.form) or self._uses_of(node)
+            if uses.only_reads:
+                for position in uses.reads:
+                    target = resolve(node.inputs[position])
+                    if target is not None:
+                        late = late or target in writes
+                        reads.add(target)
+                continue
+            effect = effect or uses.effect
+            needs_key = needs_key or uses.needs_key
+            read: set[Target] = set()
+            for which, found in ((uses.writes, writes), (uses.wide, wide), (uses.reads, read)):
+                for position in which:
+                    target = resolve(node.inputs[position])
+                    if target is not None:
+                        found.add(target)
+            late = late or bool(read & writes)
+            reads |= read
             before = set(writes)
             inner_reads: set[Target] = set()
             for ref in node.functions:
@@ -160,6 +181,19 @@ class Summaries:
             late = late or bool(inner_reads & (writes if "body" in node.attrs else before))
             reads |= inner_reads
         return Effects(frozenset(writes), effect, needs_key, frozenset(wide), frozenset(reads), late)
+
+    def _uses_of(self, node: ir.Node) -> _Uses:
+        entry = self._ops.get(node.op)
+        if entry is None:
+            uses = _Uses((), (), (), self._unknown and self.changes_unknown(node), False, False)
+        else:
+            takes = entry.reads if not entry.writes and any(map(_has_derivative, node.output_dtypes)) else ()
+            writes, wide, reads = (tuple(map(entry.inputs.index, names)) for names in (entry.writes, entry.wide, takes))
+            draws = entry.draws(node.attrs)
+            more = writes or wide or entry.effect or draws or node.functions
+            uses = _Uses(writes, wide, reads, entry.effect, draws, not more)
+        self._uses[node.form] = uses
+        return uses
 
 
 def _has_derivative(dtype: ir.DType) -> bool:
