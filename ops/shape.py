@@ -12,6 +12,7 @@ from jax import core, lax
 from tf2jax_lite.errors import OpError
 
 from . import growth
+from .operands import array
 from .registry import Static, op
 from .values import as_array, canonical, dims, dims_array, is_symbolic, normalize_axis
 
@@ -85,7 +86,11 @@ def resolve_shape(shape: Any, current: tuple[Any, ...]) -> tuple[Any, ...]:
     Raises:
       OpError: the number of elements does not fit.
     """
-    wanted = list(vector(shape))
+    given = vector(shape)
+    plain = isinstance(shape, np.ndarray) and shape.dtype.kind == "i" and min(given, default=0) >= 0
+    if plain and all(map(_is_int, current)) and math.prod(current) == math.prod(given):
+        return given
+    wanted = list(given)
     unknown = [i for i, d in enumerate(wanted) if _is_int(d) and d == -1]
     if len(unknown) > 1:
         raise OpError(f"only one dimension of the new shape may be -1, got {wanted}")
@@ -119,7 +124,7 @@ def _host_reshape(tensor: Any, shape: Any) -> Any:
 @op("Reshape", words="each", host=_host_reshape)
 def reshape(tensor: Any, shape: Static) -> Any:
     """Reshapes. See tf.raw_ops.Reshape."""
-    tensor = jnp.asarray(tensor)
+    tensor = array(tensor)
     return lax.reshape(tensor, resolve_shape(shape, tensor.shape))
 
 

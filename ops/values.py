@@ -110,6 +110,8 @@ def dims_array(shape: Any, dtype: Any = np.int32) -> np.ndarray:
 
 def dims(value: Any) -> tuple[Any, ...]:
     """Returns a static vector (or scalar) of dimensions as a tuple of Python ints and dimension expressions."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+        return tuple(value.reshape(-1).tolist())
     return tuple(int(d) if isinstance(d, (int, np.integer)) else d for d in np.asarray(value).reshape(-1))
 
 

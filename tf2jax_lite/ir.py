@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -253,14 +253,23 @@ class Function:
     attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
+    def forms(self) -> frozenset[Shared]:
+        """What its nodes have in common with others."""
+        return frozenset([node.form for node in self.nodes])
+
+    @functools.cached_property
     def ops(self) -> frozenset[str]:
         """The ops of its nodes."""
-        return frozenset([node.op for node in self.nodes])
+        return frozenset([form.op for form in self.forms])
 
     @functools.cached_property
     def callers(self) -> tuple[Node, ...]:
         """Its nodes that name functions."""
-        return tuple([node for node in self.nodes if node.functions])
+        return self.of_forms({form for form in self.forms if form.functions})
+
+    def of_forms(self, forms: Set[Shared]) -> tuple[Node, ...]:
+        """Returns its nodes of some forms."""
+        return tuple([node for node in self.nodes if node.form in forms]) if forms else ()
 
     def __str__(self) -> str:
         args = ", ".join(f"{a.name}: {a.dtype}{'' if a.shape is None else list(a.shape)}" for a in self.args)

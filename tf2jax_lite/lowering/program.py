@@ -140,8 +140,9 @@ class Program:
             if self._compiled:
                 compiled += [prefix + node.name for node in self._nodes(function) if node.op in self._compiled]
             live = {node.name for node in self._nodes(function)}
+            quiet: set[ir.Shared] = set()  # of nodes about which there is nothing to note
             for node in self._effects.notable(function):
-                if node.name not in live:
+                if node.form in quiet or node.name not in live:
                     continue
                 entry = self._ops.get(node.op)
                 if entry is None:
@@ -151,6 +152,8 @@ class Program:
                     continue
                 if entry.draws(node.attrs):
                     random.append(prefix + node.name)
+                elif not node.functions:
+                    quiet.add(node.form)
                 for ref in node.functions:
                     callees[function.name].append(ref.name)
                     if ref.name not in seen:

@@ -217,16 +217,9 @@ class Trace:
         if len(results) != len(step.outputs):
             raise located(f"{len(results)} results where {len(step.outputs)} are declared", step, frame)
         if not self.loose:
-            for index, (expected, value) in enumerate(zip(step.dtypes, results, strict=True)):
-                actual = getattr(value, "dtype", None)
-                if actual is expected or expected is None or actual is None or actual == expected:
-                    continue
-                if isinstance(value, _SYMBOLS) or _is_object(actual):
-                    continue
-                if values.canonical(expected) != values.canonical(actual):
-                    raise located(
-                        f"result {index} has dtype {actual} where TensorFlow recorded {expected}", step, frame
-                    )
+            for expected, value in zip(step.dtypes, results, strict=True):
+                if expected is not None and (actual := getattr(value, "dtype", None)) is not expected:
+                    _check_dtype(step, results, expected, actual, value, frame)
         return results
 
     def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
@@ -291,7 +284,10 @@ class Trace:
         args = _grouped(step, inputs)
         moves_words = False
         for index, arg in enumerate(args):
-            if isinstance(arg, jax.core.Tracer) and not step.static[index] and not op.reads:
+            if step.static[index]:
+                if type(arg) is np.ndarray:
+                    continue
+            elif isinstance(arg, jax.core.Tracer) and not op.reads:
                 continue  # nothing of what follows changes it
             if op.words == "whole":
                 if not step.static[index]:  # a shape may have symbolic dimensions
@@ -385,6 +381,15 @@ def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError
     return LoweringError(f"{where}: {text}", node=node.name, op=node.op, path=frame.path)
 
 
+def _check_dtype(step: Step, results: list[Any], expected: Any, actual: Any, value: Any, frame: Frame) -> None:
+    """Refuses a result whose dtype is not what TensorFlow recorded, nor what JAX makes of that."""
+    if actual is None or actual == expected or isinstance(value, _SYMBOLS) or _is_object(actual):
+        return
+    if values.canonical(expected) != values.canonical(actual):
+        index = next(i for i, result in enumerate(results) if result is value)
+        raise located(f"result {index} has dtype {actual} where TensorFlow recorded {expected}", step, frame)
+
+
 def _is_object(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind == "O"
 
@@ -400,8 +405,8 @@ def flatten_results(results: Any) -> list[Any]:
 
 
 def _grouped(step: Step, inputs: list[Any]) -> list[Any]:
-    groups = step.node.groups
-    if len(groups) == len(inputs) and not any(group is not None for group in groups):
+    groups = step.node.form.groups
+    if groups.count(None) == len(groups) == len(inputs):
         return list(inputs)
     args: list[Any] = []
     position = 0

@@ -90,13 +90,15 @@ class Summaries:
         found = self._notable.get(function.name)
         if found is None:
             plain = {op for op in function.ops if (entry := self._ops.get(op)) is not None and entry.plain}
-            found = tuple([node for node in function.nodes if node.op not in plain or node.functions])
+            found = function.of_forms({form for form in function.forms if form.op not in plain or form.functions})
             self._notable[function.name] = found
         return found
 
     def effects_in(self, function: ir.Function) -> dict[str, None]:
         """Returns the names of the nodes of ``function`` that change something besides their results, in order."""
-        return {node.name: None for node in self.notable(function) if self.effectful(node)}
+        forms = {node.form: node for node in self.notable(function)}
+        acting = {form for form, node in forms.items() if self.effectful(node)}
+        return {node.name: None for node in function.of_forms(acting)}
 
     def effectful(self, node: ir.Node) -> bool:
         """Whether running a node changes something besides its results."""
