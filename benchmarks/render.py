@@ -27,16 +27,20 @@ were built and compiled beside other work: their seconds say little.{load}
 """
 
 EXPLANATION = """
-What is not met, and why. Transformers are matrix products, and JAX written by hand and the peer make the same ones:
-the ratio to them is about 1 there.
+What is not met, and why. Medians by kind of model:
+
+{groups}
+Running: transformers are matrix products, and JAX written by hand and the peer make the same ones: the ratio to them is
+about 1 there.
 {products}What XLA's products reach is under [Products](#products), what
 our programs compute a second in the last column under [One call](#one-call). A decoding step reads all weights for one
 token, which bounds it rather than what it computes.
-{slower}{compiling}Where we take longer to compile there are more kernels (the column *kernels*, and
+{slower}
+Tracing and compiling: {compiling}Where we take longer to compile there are more kernels (the column *kernels*, and
 [Where compiling goes](#where-compiling-goes)): tiles are four to seven loops for each distinct shape (layers of one
 shape share them), images side by side two; and the code of a convolution of each channel has a term for each place of
 its window (ConvNeXt's have 49).
-"""
+{memory}"""
 
 SPELLING = """## Convolutions and pooling on CPU
 
@@ -351,8 +355,44 @@ def _targets(suites: dict[str, list[Record]]) -> str:
         "## Targets\n\n"
         + _table(("target", "at most", "measured (of so many)", ""), rows)
         + EXPLANATION.format(
-            products=_bound(run), compiling=_compiling(run), slower=_slower(suites.get("spelling", []))
+            groups=_groups(run),
+            products=_bound(run),
+            compiling=_compiling(run),
+            slower=_slower(suites.get("spelling", [])),
+            memory=_added(memory),
         )
+    )
+
+
+def _groups(run: Sequence[Record]) -> str:
+    """Tabulates medians of ratios by kind of model."""
+    rows = []
+    for kind, group in (
+        ("convolution networks", "convolution"),
+        ("transformers", "attention"),
+        ("recurrent", "recurrent"),
+    ):
+        chosen = [r for r in run if group in r["groups"]]
+        ratios = [[r["ratios"][o] for r in chosen if o in r["ratios"]] for o in ("tensorflow", "native", "tf2jax")]
+        ready = [[x for r in chosen if (x := _ready(r, o)) is not None] for o in ("native", "peer")]
+        if chosen:
+            rows.append((kind, len(chosen), *(_ratio(_median(x)) if x else "" for x in (*ratios, *ready))))
+    header = ("", "of", "run, to tensorflow", "to native", "to tf2jax", "trace and compile, to native", "to peer")
+    return _table(header, rows)
+
+
+def _added(memory: Sequence[Record]) -> str:
+    """Says what of the memory is there before conversion, and what XLA's compiler takes."""
+    if not memory:
+        return ""
+    built = [(r["built"] - r["baseline"]) / r["weights"] for r in memory]
+    rest = [(r["results_only"] * r["weights"] - (r["compiled"] - r["baseline"])) / r["weights"] for r in memory]
+    converting = [(r["converted"] - r["built"]) / 2**20 for r in memory]
+    return (
+        f"\nMemory: TensorFlow's model takes {min(built):.2f} to {max(built):.2f} times its weights before conversion\n"
+        f"begins; conversion adds {min(converting):.0f} to {max(converting):.0f} MiB, the first call "
+        f"{min(rest):.2f} to {max(rest):.2f} times the weights;\nthe rest is XLA's compiler "
+        "([Memory](#memory-of-building-converting-and-the-first-call)).\n"
     )
 
 
@@ -393,8 +433,8 @@ def _compiling(run: Sequence[Record]) -> str:
         return ""
     ours, native = (_median(costs[who]) for who in ("ours", "native"))
     return (
-        f"Tracing and compiling take {ours:.0f} ms of processor time for each kernel that XLA makes, JAX written by\n"
-        f"hand {native:.0f} (medians). "
+        f"{ours:.0f} ms of processor time for each kernel that XLA makes, JAX written by hand takes\n"
+        f"{native:.0f} (medians). "
     )
 
 
