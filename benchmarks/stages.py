@@ -1,17 +1,24 @@
-"""The suite stages: where XLA's time goes when a converted model is compiled, as its own profiler tells."""
+"""The suite stages: where XLA's time goes when a converted model is compiled, as its own profiler tells.
+
+And how long the same program takes with JAX's own convolutions and poolings: what their spellings cost.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 import tf2jax_lite
+from tf2jax_lite.ops import equations, spelling
 
 from . import models
 from .steps import kernels
@@ -30,6 +37,38 @@ def _events(folder: str) -> list[dict[str, Any]]:
         return [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
 
 
+_SPELLED = (
+    lax.conv_general_dilated_p,
+    lax.reduce_window_max_p,
+    lax.reduce_window_sum_p,
+    lax.select_and_gather_add_p,
+    lax.select_and_scatter_add_p,
+)
+
+
+def plain(closed: Any) -> Callable[..., list[Any]]:
+    """Returns a jaxpr's function with JAX's own primitives in the place of their twins; those in calls stay."""
+    own = {spelling.twin_of(primitive): primitive for primitive in _SPELLED}
+
+    def run(*args: Any) -> list[Any]:
+        env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))
+        for eqn in closed.jaxpr.eqns:
+            inputs = [atom.val if hasattr(atom, "val") else env[atom] for atom in eqn.invars]
+            results = equations.bind(eqn, *inputs, primitive=own.get(eqn.primitive))
+            env.update(zip(eqn.outvars, results, strict=True))
+        return [atom.val if hasattr(atom, "val") else env[atom] for atom in closed.jaxpr.outvars]
+
+    return run
+
+
+def _compiling(traced: Any) -> float:
+    """Returns the processor time of lowering and compiling."""
+    jax.clear_caches()
+    begun = time.process_time()
+    traced.lower().compile()
+    return time.process_time() - begun
+
+
 def stages(name: str, *, size: str = "full", batch: int = 1) -> dict[str, Any]:
     """Compiles a converted model under JAX's profiler.
 
@@ -39,7 +78,8 @@ def stages(name: str, *, size: str = "full", batch: int = 1) -> dict[str, Any]:
       batch: how many examples.
 
     Returns:
-      Seconds by part of XLA (summed over its threads), and how many kernels there are, alike ones counted once.
+      Seconds by part of XLA (summed over its threads), how many kernels there are, alike ones counted once, and
+      ``cpu``, processor time of lowering and compiling as the model is (``spelled``), and ``plain``.
     """
     import keras
     import tensorflow as tf
@@ -48,7 +88,12 @@ def stages(name: str, *, size: str = "full", batch: int = 1) -> dict[str, Any]:
     flat = tf.nest.flatten(models.MODELS[name].inputs(batch, size))
     graph = tf.function(lambda first, *more: model([first, *more] if more else first, training=False))
     fn, params = tf2jax_lite.convert(graph, *(tf.TensorSpec(v.shape, v.dtype) for v in flat))
-    lowered = jax.jit(lambda params, *a: fn(params, *a)[0]).lower(params, *map(jnp.asarray, flat))
+    args = (params, *map(jnp.asarray, flat))
+    traced = jax.jit(lambda params, *a: fn(params, *a)[0]).trace(*args)
+    without = jax.jit(plain(traced.jaxpr)).trace(*jax.tree.leaves(args))
+    cpu = {which: _compiling(program) for which, program in (("", traced), ("plain", without), ("spelled", traced))}
+    jax.clear_caches()  # else XLA is not asked again
+    lowered = traced.lower()
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             compiled = lowered.compile()
@@ -62,4 +107,5 @@ def stages(name: str, *, size: str = "full", batch: int = 1) -> dict[str, Any]:
         "seconds": {what: sum(times) for what, times in found.items()},
         "kernels": kernels(compiled),
         "different": len(found["writing kernels"]),
+        "cpu": {which: cpu[which] for which in ("spelled", "plain")},  # the first of all paid for warming up
     }

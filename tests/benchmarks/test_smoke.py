@@ -2,11 +2,17 @@
 
 import json
 import os
+from functools import partial
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax import lax
 
-from benchmarks import render, timing
+from benchmarks import render, stages, timing
 from benchmarks.__main__ import main
+from tf2jax_lite.ops import spelling
 
 
 @pytest.mark.slow
@@ -27,10 +33,23 @@ def test_run_and_spelling(tmp_path, monkeypatch):
 def test_stages():
     """XLA's own account: each different kernel is written once, and compiled."""
     (found,) = main(["--suite", "stages", "--models", "lstm", "--size", "small", "--batch", "1"])
+    assert set(found["cpu"]) == {"spelled", "plain"} and all(seconds > 0 for seconds in found["cpu"].values())
     assert 0 < found["different"] <= found["kernels"]
     assert all(seconds > 0 for seconds in found["seconds"].values())
     text = render.page([found])
     assert f"| lstm | 1 | {found['kernels']} | {found['different']} |" in text
+
+
+def test_a_program_without_spellings():
+    """JAX's own convolution stands in the place of its twin, and computes the same."""
+    x, w = jnp.ones((1, 5, 6, 3)), jnp.ones((3, 3, 1, 3))
+    params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+    fn = partial(spelling.call, lax.conv_general_dilated, feature_group_count=3, **params)
+    traced = jax.jit(lambda x, w: jnp.tanh(fn(x, w))).trace(x, w)
+    own = jax.jit(stages.plain(traced.jaxpr)).trace(x, w)
+    counts = [program.lower().as_text().count("stablehlo.convolution") for program in (traced, own)]
+    assert counts == [0, 1]
+    np.testing.assert_allclose(own.lower().compile()(x, w)[0], jnp.tanh(fn(x, w)), rtol=1e-5)
 
 
 @pytest.mark.slow
