@@ -30,11 +30,13 @@ def placing(conv: Conv, batch: Any, channels: Any, outputs: Any) -> tuple[int, i
     """Returns how many images, and how many strips of each, are put into one row; None for none.
 
     Args:
-      conv: a convolution of one group without gaps.
+      conv: a convolution of one group.
       batch: how many images; may be symbolic, and then nothing is put together.
       channels: of the input.
       outputs: channels of the result.
     """
+    if max(conv.gaps) > 1:
+        return None
     sizes = (batch, channels, outputs)
     padded = any(n > 0 for pair in conv.pads for n in pair)
     fewest = _FEWEST_CHANNELS if padded else _FEWEST_UNPADDED
