@@ -384,7 +384,7 @@ def _unspelled(run: Sequence[Record], stages: Sequence[Record]) -> str:
     less = _median((r["ours"]["cpu"] - saved[r["model"], r["batch"]]) / r["native"]["cpu"] for r in chosen)
     return (
         f"With JAX's own convolutions and poolings it would be {less:.2f} of native instead of {now:.2f} (medians\n"
-        f"of the {len(chosen)} in that table): what makes calls fast is what takes long to compile.\n"
+        f"of the {len(chosen)} in that table): part of it is what makes calls fast.\n"
     )
 
 
