@@ -100,7 +100,7 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         found = kept(functools.partial(tiled, conv=conv), lhs.astype(wide), rhs.astype(wide))
     elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):
         found = kept(functools.partial(_gathered, conv=conv, wide=wide), lhs, rhs)
-    elif lhs.dtype == wide and (placed := placing(conv, lhs.shape[conv.lhs[0]], channels, outputs)):
+    elif lhs.dtype == np.float32 and (placed := placing(conv, lhs.shape[conv.lhs[0]], channels, outputs)):
         found = side_by_side(lhs, rhs, conv, params, *placed)
     elif _is_unpadded(lhs, conv, channels, wide):
         found = _with_padding(lhs, rhs, conv, params)

@@ -299,7 +299,7 @@ def test_highest_precision_keeps_the_direct_convolution():
         ((1, 35, 64, 96, 3, 1), "SAME", ["1x35x35x64"]),
         ((8, 14, 256, 256, 3, 1), "SAME", []),  # tiles
         ((1, 28, 128, 128, 3, 1), "SAME", ["1x28x28x128"]),
-        ((8, 112, 128, 128, 3, 1), "SAME", ["8x112x112x128"]),  # two few multiplications for each transformed value
+        ((8, 112, 128, 128, 3, 1), "SAME", ["8x112x112x128"]),  # too few multiplications for each transformed value
         ((8, 224, 3, 32, 3, 2), "SAME", ["8x224x224x4"]),  # channels are made even
         ((8, 224, 3, 64, 3, 1), "SAME", ["8x224x224x3"]),
         ((8, 230, 3, 64, 7, 2), "VALID", ["1x230x1840x3"]),
@@ -315,6 +315,18 @@ def test_rule(form, padding, expected):
     args = (batch, side, side, channels), (window, window, channels, outputs)
     text = fn.lower(*(jax.ShapeDtypeStruct(a, np.float32) for a in args)).as_text()
     assert re.findall(r"stablehlo.convolution.* : \(tensor<(.*)xf32>, ", text) == expected
+
+
+def test_rows_are_for_float32():
+    """Another convolution of XLA's takes double precision."""
+    params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
+    fn = jax.jit(partial(spelling_conv.call, lax.conv_general_dilated, **params))
+    found = {}
+    with jax.enable_x64(True):
+        for dtype in ("float32", "float64"):
+            args = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((8, 56, 56, 64), (3, 3, 64, 64))]
+            found[dtype] = re.findall(r"stablehlo.convolution.* : \(tensor<(.*)>, ", fn.lower(*args).as_text())
+    assert found == {"float32": ["1x56x456x64xf32"], "float64": ["8x56x56x64xf64"]}
 
 
 def test_each_platform_keeps_its_spelling():
