@@ -81,6 +81,10 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 What is written with tiles, with 36 taps and more or gathered stays a call of its own (`ops/kept.py`): else XLA fuses it
 into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions twice).
 
+So it does with sums that end in an operation of one operand, rectifiers above all: in a residual network each block
+adds up all blocks before it anew. What a convolution or a product shares with others, and the cotangent that comes back
+to it, is marked to be computed once (`ops/once.py`, `lowering/sharing.py`).
+
 XLA (of JAX 0.10) shares a convolution among threads by columns of the result, in blocks of about 2^18 / (channels x
 outputs): one thread computes all of a convolution whose rows are no longer than that, however many rows and images it
 has. So images whose rows are shorter than three blocks (five without padding; eight where images and results take no

@@ -108,7 +108,7 @@ def _by_filter(input: Any, out_backprop: Any, shape: tuple[Any, ...], **kwargs: 
     return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
 
 
-@op("Conv2D")
+@op("Conv2D", heavy=True)
 def conv2d(
     input: Any,
     filter: Any,
@@ -131,7 +131,7 @@ def conv2d(
     )
 
 
-@op("Conv2DBackpropInput")
+@op("Conv2DBackpropInput", heavy=True)
 def conv2d_backprop_input(
     input_sizes: Static,
     filter: Any,
@@ -163,7 +163,7 @@ def conv2d_backprop_input(
     )
 
 
-@op("Conv2DBackpropFilter")
+@op("Conv2DBackpropFilter", heavy=True)
 def conv2d_backprop_filter(
     input: Any,
     filter_sizes: Static,
@@ -188,7 +188,7 @@ def conv2d_backprop_filter(
     )
 
 
-@op("Conv3D")
+@op("Conv3D", heavy=True)
 def conv3d(
     input: Any,
     filter: Any,
@@ -210,7 +210,7 @@ def conv3d(
     )
 
 
-@op("Conv3DBackpropInputV2")
+@op("Conv3DBackpropInputV2", heavy=True)
 def conv3d_backprop_input(
     input_sizes: Static,
     filter: Any,
@@ -234,7 +234,7 @@ def conv3d_backprop_input(
     )
 
 
-@op("Conv3DBackpropFilterV2")
+@op("Conv3DBackpropFilterV2", heavy=True)
 def conv3d_backprop_filter(
     input: Any,
     filter_sizes: Static,
@@ -265,7 +265,7 @@ def _depthwise(input: Any, filter: Any, *, data_format: str, **kwargs: Any) -> A
     return convolve(input, filter, data_format=data_format, groups=channels, **kwargs)
 
 
-@op("DepthwiseConv2dNative")
+@op("DepthwiseConv2dNative", heavy=True)
 def depthwise_conv2d(
     input: Any,
     filter: Any,
@@ -288,7 +288,7 @@ def depthwise_conv2d(
     )
 
 
-@op("DepthwiseConv2dNativeBackpropInput")
+@op("DepthwiseConv2dNativeBackpropInput", heavy=True)
 def depthwise_conv2d_backprop_input(
     input_sizes: Static,
     filter: Any,
@@ -317,7 +317,7 @@ def depthwise_conv2d_backprop_input(
     return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
 
 
-@op("DepthwiseConv2dNativeBackpropFilter")
+@op("DepthwiseConv2dNativeBackpropFilter", heavy=True)
 def depthwise_conv2d_backprop_filter(
     input: Any,
     filter_sizes: Static,
@@ -346,7 +346,7 @@ def depthwise_conv2d_backprop_filter(
     return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
 
 
-@op("Conv")
+@op("Conv", heavy=True)
 def conv(
     input: Any,
     filter: Any,

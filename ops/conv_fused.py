@@ -34,7 +34,7 @@ def _pad_convolve(input: Any, paddings: Any, filter: Any, mode: str, strides: Di
     )
 
 
-@op("FusedPadConv2D")
+@op("FusedPadConv2D", heavy=True)
 def fused_pad_conv2d(input: Any, paddings: Static, filter: Any, *, mode: str, strides: Dims, padding: str) -> Any:
     """Pads with mirrored values and convolves. See tf.raw_ops.FusedPadConv2D."""
     return _pad_convolve(input, paddings, filter, mode, strides, padding)
@@ -101,7 +101,7 @@ def _epilogue(
     return x
 
 
-@op("_FusedConv2D")
+@op("_FusedConv2D", heavy=True)
 def fused_conv2d(
     input: Any,
     filter: Any,

@@ -14,7 +14,7 @@ import jax
 import jax.extend.core as jex
 from jax.interpreters import mlir
 
-__all__ = ["kept"]
+__all__ = ["call", "kept"]
 
 
 def kept(fn: Callable[..., Any], *args: Any) -> Any:
@@ -28,8 +28,9 @@ def kept(fn: Callable[..., Any], *args: Any) -> Any:
     return result
 
 
-def _lower(ctx: Any, *args: Any, jaxpr: Any) -> Any:
-    results = mlir.core_call_lowering(ctx, *args, name="kept", call_jaxpr=jaxpr)
+def call(ctx: Any, *args: Any, jaxpr: Any, name: str = "kept") -> Any:
+    """Lowers a jaxpr as a call that is marked to stay one."""
+    results = mlir.core_call_lowering(ctx, *args, name=name, call_jaxpr=jaxpr)
     marks: dict[str, Any] = {"inlineable": mlir.ir.StringAttr.get("false")}
     jax.tree.leaves(results)[0].owner.attributes["mhlo.frontend_attributes"] = mlir.ir.DictAttr.get(marks)
     return results
@@ -38,4 +39,4 @@ def _lower(ctx: Any, *args: Any, jaxpr: Any) -> Any:
 _kept = jex.Primitive("kept")
 _kept.multiple_results = True
 _kept.def_abstract_eval(lambda *_, jaxpr: jaxpr.out_avals)
-mlir.register_lowering(_kept, _lower)
+mlir.register_lowering(_kept, call)

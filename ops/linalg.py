@@ -94,7 +94,7 @@ def _drop_ones(x: Any, labels: Labels, other: Any, other_labels: Labels, which: 
     return (lax.squeeze(x, dropped) if dropped else x), kept
 
 
-@op("MatMul")
+@op("MatMul", heavy=True)
 def mat_mul(
     a: Any,
     b: Any,
@@ -129,7 +129,7 @@ def _batch(x: Any, y: Any, adj_x: bool, adj_y: bool, dtype: Any) -> Any:
     return _contract(left, left_labels, right, right_labels, [*out, "m", "n"], dtype)
 
 
-@op("BatchMatMul", "BatchMatMulV2")
+@op("BatchMatMul", "BatchMatMulV2", heavy=True)
 def batch_mat_mul_v2(
     x: Any, y: Any, *, adj_x: bool = False, adj_y: bool = False, grad_x: bool = False, grad_y: bool = False
 ) -> Any:
@@ -137,7 +137,7 @@ def batch_mat_mul_v2(
     return _batch(x, y, adj_x, adj_y, x.dtype)
 
 
-@op("BatchMatMulV3")
+@op("BatchMatMulV3", heavy=True)
 def batch_mat_mul_v3(
     x: Any, y: Any, *, Tout: Any, adj_x: bool = False, adj_y: bool = False, grad_x: bool = False, grad_y: bool = False
 ) -> Any:
@@ -211,7 +211,7 @@ def _embedded(x: Any, labels: list[Hashable], out: list[Hashable]) -> Any:
     return result
 
 
-@op("Einsum")
+@op("Einsum", heavy=True)
 def einsum(inputs: list[Any], *, equation: str) -> Any:
     """Sums products over named dimensions. See tf.raw_ops.Einsum.
 

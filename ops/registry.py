@@ -71,6 +71,8 @@ class Op:
       wide: variable inputs that hold 64-bit state, such as that of a random generator.
       elements: for ops whose results grow with the values of inputs (sizes, repeats): takes what ``fn`` takes, and
         returns the number of elements of the largest result, before anything is made; None if it cannot tell.
+      heavy: whether it reads its operands from memory, many times each: a convolution, a product of matrices. What such
+        an op shares with others is computed once (`lowering.sharing`).
       source: where it was registered, as ``file:line``.
       plain: whether a node only gives results: it reads and writes no variable, draws nothing and has no effect.
     """
@@ -98,6 +100,7 @@ class Op:
     elements: Callable[..., int | None] | None
     source: str
     plain: bool
+    heavy: bool = False
 
     @property
     def effectful(self) -> bool:
@@ -136,6 +139,7 @@ def _describe(
     words: Literal["narrow", "each", "whole"],
     wide: tuple[str, ...],
     elements: Callable[..., int | None] | None,
+    heavy: bool,
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -196,6 +200,7 @@ def _describe(
         elements=elements,
         source=source,
         plain=not (needs_key or reads or writes or wide or effect),
+        heavy=heavy,
     )
 
 
@@ -215,6 +220,7 @@ def op(
     words: Literal["narrow", "each", "whole"] = "narrow",
     wide: tuple[str, ...] = (),
     elements: Callable[..., int | None] | None = None,
+    heavy: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
@@ -234,6 +240,7 @@ def op(
       words: see `Op.words`.
       wide: see `Op.wide`.
       elements: see `Op.elements`.
+      heavy: see `Op.heavy`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -263,6 +270,7 @@ def op(
                 words=words,
                 wide=wide,
                 elements=elements,
+                heavy=heavy,
             )
             with _lock:
                 if name in _registry:
@@ -307,6 +315,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "words": "narrow",
         "wide": (),
         "elements": None,
+        "heavy": False,
     }
     unknown = set(options) - set(defaults)
     if unknown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from tf2jax_lite import ir
 from tf2jax_lite.config import Config
 from tf2jax_lite.errors import InvalidModelError, UnsupportedAttributeError
 from tf2jax_lite.ops import registry
+
+from .sharing import shared_results
 
 __all__ = ["Plan", "Step", "make_plan"]
 
@@ -58,6 +60,8 @@ class Step:
     functions: Mapping[str, Any]  # attributes that name functions, to be made callables
     release: tuple[int, ...]
     dtypes: tuple[np.dtype | None, ...]
+    heavy: bool  # whether it reads its operands from memory, many times each
+    shared: tuple[int, ...] = ()  # positions of results that are computed once; see `sharing`
 
     @property
     def stable_id(self) -> int:
@@ -94,8 +98,11 @@ def make_plan(
     config: Config,
     ops: Mapping[str, registry.Op],
     outputs: Sequence[ir.TensorRef] | None = None,
+    *,
+    heavy: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.heavy,
 ) -> Plan:
-    """Prepares ``nodes`` of ``function``; ``ops`` must hold every op.
+    """Prepares ``nodes`` of ``function``; ``ops`` must hold every op, ``heavy`` tells a node that reads its
+    operands from memory, many times each.
 
     Raises:
       UnsupportedAttributeError: a node carries an attribute that its op does not handle.
@@ -103,7 +110,7 @@ def make_plan(
     first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
     size = len(first)
     steps: list[Step] = []
-    forms: dict[object, tuple[registry.Op, Any, Any, tuple[bool, ...], tuple[np.dtype | None, ...]]] = {}
+    forms: dict[object, tuple[registry.Op, Any, Any, tuple[bool, ...], tuple[np.dtype | None, ...], bool]] = {}
     for node in nodes:
         form = forms.get(node.form)
         if form is None:
@@ -116,8 +123,8 @@ def make_plan(
             names = entry.inputs
             static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
             dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
-            form = forms[node.form] = (entry, kwargs, functions, static, dtypes)
-        entry, kwargs, functions, static, dtypes = form
+            form = forms[node.form] = (entry, kwargs, functions, static, dtypes, heavy(node, entry))
+        entry, kwargs, functions, static, dtypes, is_heavy = form
         count = len(dtypes)
         try:
             inputs = tuple([first[name] + index for name, index in node.inputs])
@@ -125,7 +132,7 @@ def make_plan(
             raise _out_of_place(node, function.name, first) from None
         first[node.name] = size
         outputs_of = (size,) if count == 1 else tuple(range(size, size + count))
-        steps.append(Step(node, entry, inputs, outputs_of, static, kwargs, functions, (), dtypes))
+        steps.append(Step(node, entry, inputs, outputs_of, static, kwargs, functions, (), dtypes, is_heavy))
         size += count
     wanted = function.outputs if outputs is None else outputs
     inside = [str(ref) for ref in wanted if ref.node not in first]
@@ -146,6 +153,9 @@ def make_plan(
                 release.append(slot)
         if release:
             step.release = tuple(release)
+    fed = [isinstance(arg.dtype, np.dtype) for arg in function.args]
+    for index, positions in shared_results(steps, results, fed, size).items():
+        steps[index].shared = positions
     return Plan(function, tuple(steps), size, results)
 
 

@@ -60,6 +60,7 @@ class Program:
         self._lock = threading.RLock()
         self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None, bool], Plan] = {}
         self._live: dict[str, tuple[ir.Node, ...]] = {}
+        self._heavy: dict[str, bool] = {}
         self.random_nodes: tuple[str, ...] = ()
         self.fallback_nodes: tuple[str, ...] = ()
         self.wide = self._wide_variables()
@@ -113,8 +114,23 @@ class Program:
                     nodes = needed_nodes(function, self._effects.effects_in(function), outputs)
                 else:
                     nodes = live_nodes(function, (), outputs)
-                found = make_plan(function, nodes, self.config, self._ops, outputs)
+                found = make_plan(function, nodes, self.config, self._ops, outputs, heavy=self._is_heavy)
                 self._plans[key] = found
+        return found
+
+    def _is_heavy(self, node: ir.Node, entry: registry.Op) -> bool:
+        return entry.heavy or any(self._holds_heavy(ref.name) for ref in node.functions)
+
+    def _holds_heavy(self, name: str) -> bool:
+        found = self._heavy.get(name)
+        if found is None:
+            self._heavy[name] = False  # for a function that calls itself, which is refused elsewhere
+            function = self.graph.functions.get(name)
+            found = function is not None and (
+                any(op in self._ops and self._ops[op].heavy for op in function.ops)
+                or any(self._holds_heavy(ref.name) for node in function.callers for ref in node.functions)
+            )
+            self._heavy[name] = found
         return found
 
     def _nodes(self, function: ir.Function) -> tuple[ir.Node, ...]:

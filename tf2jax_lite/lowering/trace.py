@@ -15,6 +15,7 @@ from jax import lax
 from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError, StaticInputError, Tf2JaxError
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.once import once_if_traced
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.words import Words, each_word, is_wide, narrow, to_words
 
@@ -205,6 +206,8 @@ class Trace:
             if results is None:
                 with jax.named_scope(step.node.name):
                     results = self._evaluate(step, inputs, frame)
+                    for position in step.shared:
+                        results[position] = once_if_traced(results[position])
                 check_results(results, self.program.config.max_result_bytes)
         except (LoweringError, MissingKeyError, MissingParamError):
             raise

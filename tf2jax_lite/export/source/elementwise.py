@@ -198,6 +198,7 @@ def _reduce_precision(eqn: Equation) -> str:
     "sharding_constraint",
     "optimization_barrier",
     "name",
+    "once",
 )
 def _same(eqn: Equation) -> str:
     if eqn.name == "optimization_barrier":

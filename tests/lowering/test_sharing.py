@@ -1,0 +1,157 @@
+"""Which values a conversion marks to be computed once: those whose users part before a convolution or a product."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+
+RNG = np.random.default_rng(0)
+W, V = (tf.constant(RNG.normal(size=(4, 4)).astype(np.float32)) for _ in range(2))
+FILTER = tf.constant(RNG.normal(size=(3, 3, 4, 4)).astype(np.float32))
+X = RNG.normal(size=(3, 4)).astype(np.float32)
+IMAGES = RNG.normal(size=(1, 5, 5, 4)).astype(np.float32)
+
+
+def residual(x):
+    for w in (W, V, W):
+        x = tf.nn.relu(x + x @ w)
+    return x
+
+
+def dense_blocks(x):
+    for _ in range(2):
+        x = tf.concat([x, tf.nn.relu(x * 2.0) @ tf.ones((x.shape[1], 2))], 1)
+    return x
+
+
+def convolutions(x):
+    y = tf.nn.relu(x)
+    return tf.nn.conv2d(y, FILTER, 1, "SAME"), tf.nn.max_pool2d(y, 3, 1, "SAME")
+
+
+def in_a_call(x):
+    @tf.function
+    def convolve(y):
+        return tf.nn.conv2d(y, FILTER, 1, "SAME")
+
+    x = tf.nn.relu(x)
+    return x + convolve(x)
+
+
+def in_a_loop(x):
+    for _ in tf.range(3):
+        x = tf.tanh(x)
+        x = x + x @ W
+    return x
+
+
+def returned(x):
+    y = tf.exp(x)
+    return y, y @ W
+
+
+def in_other_orders(x):
+    """Branches of one value that meet, part and meet again."""
+    y = tf.tanh(x)
+    z = y * tf.sigmoid(y) + tf.exp(y)
+    return tf.sin(z) * tf.cos(z) @ W
+
+
+def meets_at_once(x):
+    return (x * tf.sigmoid(tf.tanh(x)) - tf.tanh(x)) @ W
+
+
+def nothing_heavy(x):
+    y = tf.tanh(x)
+    return tf.sin(y), tf.cos(y)
+
+
+def one_user(x):
+    return tf.tanh(x) @ W
+
+
+def same_product(x):
+    y = tf.tanh(x)
+    return tf.matmul(y, y, transpose_b=True)
+
+
+def of_a_product(x):
+    """A product's result is in memory anyway."""
+    y = x @ W
+    return y @ V + tf.sin(y) @ W
+
+
+def of_weights(x):
+    w = tf.nn.softmax(W)
+    return x @ w + tf.sin(x) @ (w * 2.0)
+
+
+def only_its_shape(x):
+    y = tf.tanh(x)
+    return tf.reshape(y @ W, tf.shape(y))
+
+
+def integers(x):
+    y = tf.cast(x, tf.int32) + 1
+    return tf.matmul(y, y) + tf.matmul(y + 1, y) + y
+
+
+CASES = [
+    (residual, X, 2),
+    (dense_blocks, X, 1),
+    (convolutions, IMAGES, 1),
+    (in_a_call, IMAGES, 1),
+    (in_a_loop, X, 1),
+    (returned, X, 1),
+    (in_other_orders, X, 0),
+    (meets_at_once, X, 0),
+    (nothing_heavy, X, 0),
+    (one_user, X, 0),
+    (same_product, X, 0),
+    (of_a_product, X, 0),
+    (of_weights, X, 0),
+    (only_its_shape, X, 0),
+    (integers, X[:, :3], 0),
+]
+
+
+@pytest.mark.parametrize(("fn", "x", "marks"), CASES, ids=lambda v: getattr(v, "__name__", ""))
+def test_marks(fn, x, marks):
+    graph = tf.function(fn)
+    jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(x.shape, x.dtype))
+    assert str(jax.make_jaxpr(jax_fn)(x)).count("= once") == marks
+    found, expected = jax.jit(jax_fn)(x), graph(tf.constant(x))
+    jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-5), found, expected)
+
+
+def test_variables_are_not_marked():
+    """What would be hidden behind a mark is what loops take out of their bodies."""
+    v = tf.Variable(W)
+    graph = tf.function(lambda x: tf.tanh(x @ v) @ tf.exp(v))
+    fn, params = tf2jax.convert(graph, tf.TensorSpec(X.shape, X.dtype))
+    assert "= once" not in str(jax.make_jaxpr(fn)(params, X))
+
+
+def test_gradients():
+    graph = tf.function(lambda x: tf.reduce_sum(tf.sin(residual(x))))
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = graph(x)
+    fn = tf2jax.convert_functional(graph, tf.TensorSpec(X.shape, X.dtype))
+    np.testing.assert_allclose(jax.jit(jax.grad(fn))(X), tape.gradient(value, x), rtol=1e-4, atol=1e-5)
+
+
+def test_ways_that_meet_far_ahead():
+    """Where two ways meet is looked for no farther than some hundred steps ahead; a mark more does no harm."""
+
+    def chain(x):
+        y = x
+        for i in range(600):
+            y = tf.tanh(y) if i % 2 else tf.sin(y)
+        return (x * 2.0 + y) @ W + x
+
+    fn = tf2jax.convert_functional(tf.function(chain), tf.TensorSpec(X.shape, X.dtype))
+    np.testing.assert_allclose(jax.jit(fn)(X), chain(tf.constant(X)), rtol=1e-5, atol=1e-5)
