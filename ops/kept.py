@@ -14,7 +14,9 @@ import jax
 import jax.extend.core as jex
 from jax.interpreters import mlir
 
-__all__ = ["call", "kept"]
+from .once import call_marked, lower_once
+
+__all__ = ["kept"]
 
 
 def kept(fn: Callable[..., Any], *args: Any) -> Any:
@@ -28,15 +30,19 @@ def kept(fn: Callable[..., Any], *args: Any) -> Any:
     return result
 
 
-def call(ctx: Any, *args: Any, jaxpr: Any, name: str = "kept") -> Any:
-    """Lowers a jaxpr as a call that is marked to stay one."""
-    results = mlir.core_call_lowering(ctx, *args, name=name, call_jaxpr=jaxpr)
-    marks: dict[str, Any] = {"inlineable": mlir.ir.StringAttr.get("false")}
-    jax.tree.leaves(results)[0].owner.attributes["mhlo.frontend_attributes"] = mlir.ir.DictAttr.get(marks)
-    return results
+def _lower(ctx: Any, *args: Any, jaxpr: Any) -> Any:
+    # A call that takes sizes or the platform's index is put in place when those are known; what it takes and gives is
+    # computed once nevertheless.
+    late = bool(ctx.dim_var_values)
+    if late:
+        args = tuple(lower_once(ctx, arg)[0] for arg in args)
+    results = mlir.core_call_lowering(ctx, *args, name="kept", call_jaxpr=jaxpr)
+    (value,) = jax.tree.leaves(results)
+    call_marked(value.owner)
+    return lower_once(ctx, value) if late else results
 
 
 _kept = jex.Primitive("kept")
 _kept.multiple_results = True
 _kept.def_abstract_eval(lambda *_, jaxpr: jaxpr.out_avals)
-mlir.register_lowering(_kept, call)
+mlir.register_lowering(_kept, _lower)

@@ -12,17 +12,15 @@ back is summed once, too.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir
+from jax.interpreters.mlir import ir
 
-from .kept import call
-
-__all__ = ["once", "once_if_traced"]
+__all__ = ["call_marked", "lower_once", "once", "once_if_traced"]
 
 
 def once(value: Any) -> Any:
@@ -41,21 +39,40 @@ def once_if_traced(value: Any) -> Any:
     return once(value)
 
 
-def _called(ctx: Any, value: Any) -> Any:
-    (aval,) = ctx.avals_in
-    return call(
-        ctx,
-        value,
-        jaxpr=_trace_once(aval) if all(isinstance(n, int) for n in aval.shape) else _trace(aval),
-        name="once",
-    )
+def call_marked(call: Any) -> Any:
+    """Returns an operation, a call, marked to stay one: for XLA, and for JAX's refinement of exported modules."""
+    marks: dict[str, Any] = {"inlineable": ir.StringAttr.get("false")}
+    call.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(marks)
+    call.attributes["no_inline"] = ir.UnitAttr.get()
+    return call
 
 
-def _trace(aval: Any) -> jex.ClosedJaxpr:
-    return jax.make_jaxpr(lambda x: x)(aval)
+def lower_once(ctx: Any, value: Any) -> Any:
+    """Lowers a mark.
 
+    Its function is written by hand, as JAX's own calls take the index of the platform with them where a module is for
+    several platforms, and are put in place when that is known.
 
-_trace_once = functools.lru_cache(maxsize=1024)(_trace)  # one function in a program for all values of a form
+    Args:
+      ctx: what a lowering rule gets.
+      value: what is marked.
+    """
+    module, type_ = ctx.module_context, value.type
+    function = module.cached_primitive_lowerings.get((_once, type_))
+    if function is None:
+        attributes = {
+            "sym_name": ir.StringAttr.get("once"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get([type_], [type_])),
+            "sym_visibility": ir.StringAttr.get("private"),
+        }
+        function = ir.Operation.create("func.func", attributes=attributes, regions=1, ip=module.ip)
+        module.symbol_table.insert(function)  # under another name, should that be taken
+        block = ir.Block.create_at_start(function.regions[0], [type_])
+        ir.Operation.create("func.return", operands=[block.arguments[0]], ip=ir.InsertionPoint(block))
+        module.cached_primitive_lowerings[(_once, type_)] = function
+    callee = ir.FlatSymbolRefAttr.get(ir.StringAttr(function.attributes["sym_name"]).value)
+    call = ir.Operation.create("func.call", results=[type_], operands=[value], attributes={"callee": callee})
+    return call_marked(call).results
 
 
 _once = jex.Primitive("once")
@@ -64,4 +81,4 @@ _once.def_abstract_eval(lambda x: x)
 ad.deflinear(_once, lambda cotangent: [once(cotangent)])
 batching.defvectorized(_once)
 mlir.register_lowering(_once, lambda ctx, x: [x])
-mlir.register_lowering(_once, _called, platform="cpu")
+mlir.register_lowering(_once, lower_once, platform="cpu")

@@ -72,6 +72,14 @@ def test_exported_programs_hold_it(arrays):
             np.testing.assert_allclose(again.call(*arrays), fn(*arrays), rtol=1e-6, atol=1e-6)
 
 
+def test_programs_for_several_platforms(arrays):
+    """What goes into the call and comes from it is computed once there, too."""
+    exported = jax.export.export(jax.jit(normalized), platforms=["cpu", "cuda"])(*arrays)
+    text = jax.jit(exported.call).lower(*arrays).compile().as_text()
+    assert PLACES <= text.count(" multiply(") < 2 * PLACES
+    np.testing.assert_allclose(exported.call(*arrays), jax.jit(normalized)(*arrays), rtol=1e-5, atol=1e-5)
+
+
 SHARDED = """
 import jax, numpy as np
 from tests.ops.test_kept import normalized, sharded

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tf2jax_lite
 from tf2jax_lite.ops.once import once, once_if_traced
 
 BLOCKS = 6
@@ -77,9 +78,33 @@ def test_only_cpu_has_marks(arrays):
             np.testing.assert_allclose(again.call(*arrays), blocks(*arrays), rtol=1e-5, atol=1e-6)
 
 
+def test_programs_for_several_platforms(arrays):
+    """JAX puts calls in place, and drops what is said of them, when it learns which platform it is."""
+    exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, once)), platforms=["cpu", "cuda"])(*arrays)
+    exported = jax.export.deserialize(exported.serialize())
+    assert additions(exported.call, *arrays) == BLOCKS
+    np.testing.assert_allclose(exported.call(*arrays), blocks(*arrays), rtol=1e-5, atol=1e-6)
+
+
 def test_marks_of_one_form_share_a_function(arrays):
     text = jax.jit(lambda x, w: blocks(x, w, once)).lower(*arrays).as_text()
     assert (text.count("call @once"), text.count("func.func private @once")) == (BLOCKS, 1)
+
+
+def test_modules_with_marks_are_read(arrays):
+    exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, once)))(*arrays)
+    again = tf2jax_lite.from_stablehlo(exported.mlir_module_serialized)
+    np.testing.assert_allclose(again(arrays[0], *arrays[1]), blocks(*arrays), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_inside_shard_map(arrays, spread):
+    """Where values differ between devices, and where they do not."""
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    part = jax.sharding.PartitionSpec("i" if spread else None)
+    same = jax.sharding.PartitionSpec()
+    fn = jax.shard_map(lambda x, w: blocks(x, w, once), mesh=mesh, in_specs=(part, same), out_specs=part)
+    np.testing.assert_allclose(jax.jit(fn)(*arrays), blocks(*arrays), rtol=1e-5, atol=1e-6)
 
 
 def test_symbolic_sizes():

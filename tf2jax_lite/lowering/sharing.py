@@ -35,7 +35,7 @@ def shared_results(
       Positions of such results by index of their step. Not among them are results of heavy steps, which are in memory
       anyway, and what is made of variables and constants alone.
     """
-    if not any([step.heavy for step in steps]):
+    if not any(step.heavy for step in steps):
         return {}
     moves = _fed_slots(steps, fed, size)
     readers: list[list[int]] = [[] for _ in range(size)]
@@ -80,8 +80,10 @@ def shared_results(
 def _common(a: int, b: int, meeting: Sequence[int], depth: Sequence[int]) -> int:
     """Returns where the ways from two steps meet first."""
     for _ in range(_FARTHEST):
-        if a == b or a == _END or b == _END:
-            return a if a == b else _END
+        if a == b:
+            return a
+        if _END in (a, b):
+            return _END
         if depth[a] >= depth[b]:
             a = meeting[a]
         else:
