@@ -46,7 +46,7 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
     names = options.models.split(",")
     batches = [int(b) for b in options.batch.split(",")]
     common: dict[str, Any] = {"size": options.size}
-    if suite in ("run", "train", "compile"):
+    if suite in ("run", "train"):
         from . import run
 
         for name in names:
@@ -55,10 +55,14 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
                     yield run.train_model(name, batch=batches[-1], budget=options.budget, **common)
                 continue
             for batch in batches:
-                xla, timed = not options.no_xla, suite == "run"
-                yield run.run_model(
-                    name, batch=batch, peer=options.peer, xla=xla, budget=options.budget, timed=timed, **common
-                )
+                xla = not options.no_xla
+                yield run.run_model(name, batch=batch, peer=options.peer, xla=xla, budget=options.budget, **common)
+    elif suite == "compile":
+        from . import compiling
+
+        for name in names:
+            for batch in batches:
+                yield compiling.compile_model(name, batch=batch, peer=options.peer, **common)
     elif suite == "convert":
         from . import conversion, convert
 

@@ -60,10 +60,17 @@ class Native:
 
     def __call__(self) -> float:
         """Returns the seconds of one run."""
+        return self._ask("run")["seconds"]
+
+    def compile_again(self) -> dict[str, float]:
+        """Returns `cost` of another time, nothing being remembered."""
+        return self._ask("compile")
+
+    def _ask(self, what: str) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write("run\n")
+        self._process.stdin.write(f"{what}\n")
         self._process.stdin.flush()
-        return self._answer()["seconds"]
+        return self._answer()
 
     def close(self) -> None:
         """Ends the child."""
@@ -74,13 +81,11 @@ class Native:
 
 
 def _child(name: str, size: str, batch: int, mode: str, path: str) -> None:
-    import time
-
     import jax
     import keras
 
     from . import models
-    from .steps import equations, kernels, optimizer_step
+    from .steps import compile_once, optimizer_step
     from .timing import seconds
 
     model = models.build(keras, name, size)
@@ -99,18 +104,16 @@ def _child(name: str, size: str, batch: int, mode: str, path: str) -> None:
         fn, args = jax.jit(step), (trainable, state, inputs)
     else:
         fn, args = jax.jit(forward), (trainable, other, inputs)
-    start, begun = time.perf_counter(), time.process_time()
-    traced = fn.trace(*args)
-    middle = time.perf_counter()
-    compiled = traced.lower().compile()
-    end, cpu = time.perf_counter(), time.process_time() - begun
+    compiled, cost = compile_once(fn, args)
     result = jax.block_until_ready(compiled(*args))
     first = [np.asarray(r).ravel()[:1000].tolist() for r in jax.tree.leaves(result)] if mode == "run" else None
-    ready = {"trace": middle - start, "compile": end - middle, "cpu": cpu, "equations": equations(traced.jaxpr)}
-    ready |= {"first": first, "kernels": kernels(compiled)}
-    print(json.dumps(ready), flush=True)
-    for _ in sys.stdin:
-        print(json.dumps({"seconds": seconds(lambda: jax.block_until_ready(compiled(*args)))}), flush=True)
+    print(json.dumps({**cost, "first": first}), flush=True)
+    for line in sys.stdin:
+        if line.strip() == "compile":
+            jax.clear_caches()
+            print(json.dumps(compile_once(fn, args)[1]), flush=True)
+        else:
+            print(json.dumps({"seconds": seconds(lambda: jax.block_until_ready(compiled(*args)))}), flush=True)
 
 
 if __name__ == "__main__":

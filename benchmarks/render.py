@@ -483,9 +483,8 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
     # The suite compile measures again what the suite run saw once, beside whatever else ran then.
     compiled = {(r["model"], r["batch"]): r for r in suites.get("compile", [])}
     for r in suites.get("run", []):
-        r.update(
-            {k: v for k, v in compiled.get((r["model"], r["batch"]), {}).items() if k in ("ours", "native", "peer")}
-        )
+        anew = compiled.get((r["model"], r["batch"]), {})
+        r.update({who: {**r.get(who, {}), **anew[who]} for who in ("ours", "native", "peer") if who in anew})
     loads = [r["load"] for r in latest.values() if "load" in r]
     load = f"\nThe load average was between {min(loads):.0f} and {max(loads):.0f}." if loads else ""
     machine = "; ".join(sorted({r["machine"] for r in latest.values() if "machine" in r}))

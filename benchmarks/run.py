@@ -18,28 +18,22 @@ import tf2jax_lite
 
 from . import models, products
 from .native import Native
-from .steps import equations, kernels, optimizer_step
+from .steps import compile_once, optimizer_step
 from .timing import in_turns, ratios, seconds
 
 
 @functools.cache
-def _warm() -> None:
+def warm() -> None:
     """Compiles something, so that what XLA does once in a process counts for nobody; Keras does in native's process."""
     jax.jit(lambda x: jnp.tanh(x @ x)).lower(jnp.ones((8, 8))).compile()
 
 
-def _compiled(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, dict[str, Any], Any]:
-    """Returns a compiled function, what getting there took, and its jaxpr."""
-    _warm()
-    start, begun = time.perf_counter(), time.process_time()
-    traced = jax.jit(fn).trace(*args)
-    middle = time.perf_counter()
-    compiled = traced.lower().compile()
-    end, cpu = time.perf_counter(), time.process_time() - begun
-    times = {"trace": middle - start, "compile": end - middle, "cpu": cpu}
+def _compiled(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    """Returns a compiled function, and what getting there took."""
+    warm()
+    compiled, cost = compile_once(jax.jit(fn), args)
     flops = (compiled.cost_analysis() or {}).get("flops", 0.0)  # counts the body of a loop once
-    sizes = {"equations": equations(traced.jaxpr), "kernels": kernels(compiled)}
-    return compiled, {**times, **sizes, "flops": flops}, traced.jaxpr
+    return compiled, {**cost, "flops": flops}
 
 
 def _jax_run(compiled: Any, args: Sequence[Any]) -> Callable[[], float]:
@@ -52,7 +46,7 @@ def _tf_run(fn: Any, *args: Any) -> Callable[[], float]:
     return lambda: seconds(lambda: [t.numpy() for t in tf.nest.flatten(fn(*args))])
 
 
-def _spec(x: Any) -> Any:
+def spec(x: Any) -> Any:
     import tensorflow as tf
 
     return tf.nest.map_structure(lambda v: tf.TensorSpec(v.shape, v.dtype), x)
@@ -84,7 +78,6 @@ def run_model(
     peer: str | None = None,
     xla: bool = True,
     budget: float = 20.0,
-    timed: bool = True,
 ) -> dict[str, Any]:
     """Measures inference.
 
@@ -95,7 +88,6 @@ def run_model(
       peer: where to import tf2jax from; None leaves it out.
       xla: whether TensorFlow's ``jit_compile=True`` takes part.
       budget: seconds of turns.
-      timed: whether calls are timed; without, only what comes before the first call is measured (the suite compile).
 
     Returns:
       Times and ratios by contestant, preparation of ours and of native JAX (wall clock, and processor time for tracing
@@ -109,14 +101,18 @@ def run_model(
     graph = tf.function(lambda first, *more: model([first, *more] if more else first, training=False))
     flat = tf.nest.flatten(x)
     constants = [tf.constant(v) for v in flat]
-    concrete = graph.get_concrete_function(*map(_spec, flat))
+    concrete = graph.get_concrete_function(*map(spec, flat))
     start = time.perf_counter()
-    jax_fn, params = tf2jax_lite.convert(graph, *map(_spec, flat))
+    jax_fn, params = tf2jax_lite.convert(graph, *map(spec, flat))
     record: dict[str, Any] = {"model": name, "size": size, "batch": batch, "groups": models.MODELS[name].groups}
     record["ours"] = {"convert": time.perf_counter() - start, "nodes": len(concrete.graph.as_graph_def().node)}
     params = {k: jnp.asarray(v) for k, v in params.items()}
     args = (params, *map(jnp.asarray, flat))
-    compiled, cost, jaxpr = _compiled(lambda params, *a: jax_fn(params, *a)[0], args)
+
+    def called(params: Any, *inputs: Any) -> Any:
+        return jax_fn(params, *inputs)[0]
+
+    compiled, cost = _compiled(called, args)
     record["ours"].update(cost)
     contestants = {"tf2jax_lite": _jax_run(compiled, args), "tensorflow": _tf_run(graph, *constants)}
     if xla:
@@ -124,25 +120,24 @@ def run_model(
     if (module := peer_module(peer)) is not None:
         try:
             start = time.perf_counter()
-            peer_fn, peer_params = module.convert(graph, *map(_spec, flat))
+            peer_fn, peer_params = module.convert(graph, *map(spec, flat))
             converted = time.perf_counter() - start
             peer_args = ({k: jnp.asarray(v) for k, v in peer_params.items()}, *args[1:])
-            peer_compiled, peer_cost, _ = _compiled(lambda params, *a: peer_fn(params, *a)[0], peer_args)
+            peer_compiled, peer_cost = _compiled(lambda params, *a: peer_fn(params, *a)[0], peer_args)
             record["peer"] = {"convert": converted, **peer_cost}
             contestants["tf2jax"] = _jax_run(peer_compiled, peer_args)
         except Exception as error:
             record["peer"] = {"failed": f"{type(error).__name__}: {str(error)[:200]}"}
     native = Native(name, size, batch, [w.numpy() for w in model.weights])
     contestants["native"] = native
-    contestants["products"] = products.alone(jaxpr)
+    contestants["products"] = products.alone(jax.make_jaxpr(called)(*args))
     record["native"] = native.cost
     ours = [np.ravel(r)[:1000] for r in jax.tree.leaves(compiled(*args))]
     theirs = [t.numpy().ravel()[:1000] for t in tf.nest.flatten(graph(*constants))]
     record["error"] = max(map(_difference, theirs, ours))
     record["native_error"] = max(map(_difference, native.first, ours))
-    if timed:
-        record["times"] = in_turns(contestants, budget=budget)
-        record["ratios"] = ratios(record["times"])
+    record["times"] = in_turns(contestants, budget=budget)
+    record["ratios"] = ratios(record["times"])
     native.close()
     keras.backend.clear_session()
     gc.collect()
@@ -167,7 +162,7 @@ def train_model(name: str, *, size: str = "full", batch: int = 8, budget: float 
     model = models.build(keras, name, size)
     x = models.MODELS[name].inputs(batch, size)
     start = time.perf_counter()
-    jax_fn, params = tf2jax_lite.convert(tf.function(lambda x: model(x, training=True)), _spec(x))
+    jax_fn, params = tf2jax_lite.convert(tf.function(lambda x: model(x, training=True)), spec(x))
     record: dict[str, Any] = {"model": name, "size": size, "batch": batch, "groups": models.MODELS[name].groups}
     record["ours"] = {"convert": time.perf_counter() - start}
     trainable, other = tf2jax_lite.split_params({k: jnp.asarray(v) for k, v in params.items()})
@@ -178,7 +173,7 @@ def train_model(name: str, *, size: str = "full", batch: int = 8, budget: float 
 
     step, state = optimizer_step(forward, trainable)
     args = (trainable, state, jax.tree.map(jnp.asarray, x))
-    compiled, cost, _ = _compiled(step, args)
+    compiled, cost = _compiled(step, args)
     record["ours"].update(cost)
     native = Native(name, size, batch, [w.numpy() for w in model.weights], train=True)
     record["native"] = native.cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,26 @@ def optimizer_step(forward: Callable[[Any, Any], Any], trainable: Any) -> tuple[
         return optax.apply_updates(trainable, updates), state, value
 
     return step, optimizer.init(trainable)
+
+
+def compile_once(fn: Any, args: Any) -> tuple[Any, dict[str, Any]]:
+    """Traces and compiles.
+
+    Args:
+      fn: what ``jax.jit`` gave.
+      args: its arguments.
+
+    Returns:
+      The compiled function; and seconds of ``trace``, ``compile`` and ``cpu`` (processor time of both together), how
+      many ``equations`` there are and how many ``kernels``.
+    """
+    start, begun = time.perf_counter(), time.process_time()
+    traced = fn.trace(*args)
+    middle = time.perf_counter()
+    compiled = traced.lower().compile()
+    end, cpu = time.perf_counter(), time.process_time() - begun
+    sizes = {"equations": equations(traced.jaxpr), "kernels": kernels(compiled)}
+    return compiled, {"trace": middle - start, "compile": end - middle, "cpu": cpu, **sizes}
 
 
 def equations(closed: Any) -> int:
