@@ -38,6 +38,7 @@ import numpy as np
 from jax import lax
 
 from .kept import kept
+from .once import once
 from .spelling import call, twin
 from .spelling_layout import Conv, along, cut, interleave, pad, product, read, respec, taps, transposed
 from .spelling_phases import by_phase, has_phases, met
@@ -165,7 +166,7 @@ def _depthwise(lhs: Any, rhs: Any, conv: Conv) -> Any:
         return along(weights[tap], channel, lhs.ndim)
 
     if all(g == 1 for g in conv.gaps):
-        padded = pad(lhs, places, conv.pads)
+        padded = once(pad(lhs, places, conv.pads))  # else what it is made of is computed again for each tap
         total: Any = None
         for tap in taps(conv.window):
             starts = [t * r for t, r in zip(tap, conv.rates, strict=True)]
