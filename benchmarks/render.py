@@ -73,7 +73,8 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | odd numbers of channels | zeros up to the next four | images, float32; 3 channels to 17 to 32, 5 and more |
 | few windows, many weights | gathered for one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
 | images without any padding | one line of padding, and its results dropped | all windows 12 MiB, 3 channels and more |
-| gaps (transposed, gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
+| gaps no shorter than the window | one matrix product, its results side by side | always |
+| smaller gaps (gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
 | volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
 | groups of channels, and their gradients | a loop over the groups | images; 2^20 products and more, filters always |
 | everything else | JAX's primitive | |

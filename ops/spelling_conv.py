@@ -17,7 +17,9 @@ output sums many channels over a small window, and poor elsewhere. So
 - an odd number of channels is made even: XLA reads fours at once;
 - without any padding XLA lays all windows side by side in memory: where that is much, it is given a line of padding,
   whose results are dropped;
-- with gaps between the inputs' values, each phase of the results is a convolution of its own (`spelling_phases`);
+- with gaps between the inputs' values as long as the window (transposed convolutions that do not overlap) there is one
+  matrix product, whose results are laid out side by side; with smaller gaps each phase of the results is a convolution
+  of its own (`spelling_phases`);
 - a volume is a sum of convolutions of images (`spelling_volumes`);
 - groups of channels are taken one by one, in a loop.
 
@@ -41,7 +43,7 @@ from .kept import kept
 from .once import once
 from .spelling import call, twin
 from .spelling_layout import Conv, along, cut, interleave, pad, product, read, respec, taps, transposed
-from .spelling_phases import by_phase, has_phases, met
+from .spelling_phases import by_phase, has_phases, is_apart, met, set_apart
 from .spelling_rows import placing, side_by_side
 from .spelling_tiles import is_tiled, tiled
 from .spelling_volumes import by_plane, is_volume
@@ -85,6 +87,8 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         return _by_group(lhs, rhs, conv, params) if _is_grouped(lhs, conv, channels, outputs) else None
     elif _is_point(conv):
         found = _point(lhs, rhs, conv, wide)
+    elif is_apart(conv):
+        found = set_apart(lhs, rhs, conv, wide)
     elif has_phases(conv, channels, outputs):
         return by_phase(lhs, rhs, conv, params, _convolved)
     elif _is_whole(conv, (lhs.shape[conv.lhs[0]], outputs)):

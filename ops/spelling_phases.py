@@ -15,12 +15,47 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from .spelling_layout import Conv, cut, interleave
+from .spelling_layout import Conv, cut, interleave, pad, product, respec, transposed
 
-__all__ = ["by_phase", "has_phases", "met"]
+__all__ = ["by_phase", "has_phases", "is_apart", "met", "set_apart"]
 
 _FEW_CHANNELS, _FEW_PLACES = 64, 9  # with more of the first and no more of the second XLA sums well
 _FEWEST_OUTPUTS = 8
+
+
+def is_apart(conv: Conv) -> bool:
+    """Returns whether each result meets one value at most, its window no longer than the gaps."""
+    if max(conv.gaps) == 1 or max(conv.strides) > 1:
+        return False
+    return all(k <= g and (r == 1 or k == 1) for k, g, r in zip(conv.window, conv.gaps, conv.rates, strict=True))
+
+
+def set_apart(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
+    """Returns a convolution in which windows are apart: one matrix product, a value's results laid out side by side.
+
+    Args:
+      lhs: the values.
+      rhs: the kernel.
+      conv: the convolution, of one group; `is_apart` holds.
+      wide: the dtype of sums.
+    """
+    rank = len(conv.window)
+    values = respec(lhs, conv.lhs, (0, rank + 1, *range(1, rank + 1)))
+    kernel = lax.rev(transposed(rhs, (conv.rhs[1], *conv.rhs[2:], conv.rhs[0])), range(1, rank + 1))
+    shape, outputs = values.shape[:-1], kernel.shape[-1]
+    columns = lax.reshape(kernel, (kernel.shape[0], math.prod(kernel.shape[1:])))
+    found = product(values, columns, ((rank + 1,), (0,)), conv, wide)
+    found = lax.reshape(found, (*shape, *conv.window, outputs))
+    tiles = range(rank + 1, 2 * rank + 1)
+    found = pad(found, tiles, [(0, g - k) for k, g in zip(conv.window, conv.gaps, strict=True)])
+    pairs = [d for pair in zip(range(1, rank + 1), tiles, strict=True) for d in pair]
+    found = lax.transpose(found, (0, *pairs, 2 * rank + 1))
+    lengths = [n * g for n, g in zip(conv.sizes, conv.gaps, strict=True)]
+    found = lax.reshape(found, (shape[0], *lengths, outputs))
+    firsts = [lo - k + 1 for (lo, _), k in zip(conv.pads, conv.window, strict=True)]
+    ends = [n - first - length for n, first, length in zip(conv.result, firsts, lengths, strict=True)]
+    found = pad(found, range(1, rank + 1), list(zip(firsts, ends, strict=True)))
+    return respec(found, (0, rank + 1, *range(1, rank + 1)), conv.out)
 
 
 def has_phases(conv: Conv, channels: Any, outputs: int) -> bool:
@@ -33,8 +68,6 @@ def has_phases(conv: Conv, channels: Any, outputs: int) -> bool:
     """
     if max(conv.gaps) == 1 or max(conv.strides) > 1 or not isinstance(channels, int):
         return False
-    if all(k <= g for k, g in zip(conv.window, conv.gaps, strict=True)):
-        return True  # matrix products
     if len(conv.window) == 3:
         return True  # each phase is spelled, and XLA's own is slow
     if outputs >= _FEWEST_OUTPUTS and all(k >= n for k, n in zip(conv.window, conv.sizes, strict=True)):

@@ -44,6 +44,18 @@ def test_a_convolution_of_many_taps_is_computed_once(arrays):
     assert PLACES <= text.count(" multiply(") < 2 * PLACES
 
 
+def test_what_goes_into_taps_is_computed_once(arrays):
+    """XLA reads the tap in the middle from what was padded: it would compute that again there."""
+    x, w = arrays
+    convolve = partial(spelling_conv.call, jax.lax.conv_general_dilated)
+    params = {"dimension_numbers": ("NHWC", "HWIO", "NHWC"), "feature_group_count": 8}
+
+    def fn(x, w):
+        return convolve(x * jax.nn.sigmoid(x), w[:3, :3], window_strides=(1, 1), padding="SAME", **params)
+
+    assert jax.jit(fn).lower(x, w).compile().as_text().count(" exponential(") == 1
+
+
 def test_layers_of_one_shape_share_their_code(arrays):
     """One function is lowered for all of them."""
     x, w = arrays
@@ -62,9 +74,9 @@ def test_results_are_those_of_the_operations(arrays, transform):
 
 
 def test_exported_programs_hold_it(arrays):
-    """The mark stays in a serialized program, and other platforms have none."""
+    """The marks (of the call, and of what is padded in it) stay in a serialized program; other platforms have none."""
     fn = jax.jit(normalized)
-    for platform, count in (("cpu", 1), ("cuda", 0)):
+    for platform, count in (("cpu", 2), ("cuda", 0)):
         exported = jax.export.export(fn, platforms=[platform])(*arrays)
         assert exported.mlir_module().count('inlineable = "false"') == count
         if platform == "cpu":

@@ -60,6 +60,11 @@ CONVOLUTIONS = {
     "gaps and rates": conv(
         (2, 6, 3), (4, 3, 5), (1,), ((2, 1),), ("NWC", "WIO", "NWC"), lhs_dilation=(4,), rhs_dilation=(2,)
     ),
+    "apart, cut": conv((2, 4, 5, 3), (2, 3, 3, 4), (1, 1), ((2, -1), (-2, 5)), lhs_dilation=(3, 3)),
+    "apart NCHW": conv((2, 3, 4, 5), (2, 1, 3, 4), (1, 1), ((1, 1), (0, 0)), FIRST, lhs_dilation=(2, 1)),
+    "apart, volume": conv(
+        (1, 2, 3, 2, 3), (1, 2, 2, 3, 4), (1, 1, 1), ((0, 0), (1, 1), (1, 1)), VOLUMES, lhs_dilation=(1, 2, 2)
+    ),
     "strided": conv((2, 9, 8, 6), (3, 3, 6, 4), (2, 2), "SAME"),
     "volume": conv((2, 4, 5, 4, 3), (3, 2, 3, 3, 4), (1, 2, 1), "SAME", VOLUMES, rhs_dilation=(1, 1, 2)),
     "volume NCDHW": conv((1, 3, 5, 3, 4), (2, 3, 2, 3, 4), (2, 1, 1), ((0, 1), (1, 0), (2, 0)), VOLUMES_FIRST),
