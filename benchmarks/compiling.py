@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ def _again(fn: Any, args: Any) -> dict[str, Any]:
 
 
 def compile_model(
-    name: str, *, size: str = "full", batch: int = 1, peer: str | None = None, rounds: int = 3
+    name: str, *, size: str = "full", batch: int = 1, peer: str | None = None, rounds: int = 3, budget: float = 60.0
 ) -> dict[str, Any]:
     """Traces and compiles a model several times, contestants in turns.
 
@@ -34,6 +35,7 @@ def compile_model(
       batch: how many examples.
       peer: where to import tf2jax from; None leaves it out.
       rounds: how many times, after one that does not count: it pays for what Python, JAX and XLA do once in a process.
+      budget: seconds, the uncounted round included, after which no further round starts; one is always run.
 
     Returns:
       Medians of seconds by contestant (``ours``, ``native``, ``peer``), equations, kernels, and ``first``: the
@@ -66,7 +68,10 @@ def compile_model(
     warm()
     with quiet():
         found: dict[str, list[dict[str, Any]]] = {who: [] for who in contestants}
-        for _ in range(1 + rounds):
+        start = time.perf_counter()
+        for count in range(1 + rounds):
+            if count > 1 and time.perf_counter() - start > budget:
+                break
             for who, run in contestants.items():
                 found[who].append(run())
     for who, (first, *later) in found.items():

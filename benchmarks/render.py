@@ -36,10 +36,11 @@ about 1 there.
 our programs compute a second in the last column under [One call](#one-call). A decoding step reads all weights for one
 token, which bounds it rather than what it computes.
 {slower}
-Tracing and compiling: {compiling}Where we take longer to compile there are more kernels (the column *kernels*, and
-[Where compiling goes](#where-compiling-goes)): tiles are four to seven loops for each distinct shape (layers of one
+Tracing and compiling: {compiling}Where we take longer there are more of them (the table
+[Tracing and compiling](#tracing-and-compiling)): tiles are four to seven loops for each distinct shape (layers of one
 shape share them), images side by side two; and the code of a convolution of each channel has a term for each place of
-its window (ConvNeXt's have 49).
+its window (ConvNeXt's have 49). Where there are as many, XLA has the same to do, which is most of the time
+([Where compiling goes](#where-compiling-goes)).
 {unspelled}{memory}"""
 
 SPELLING = """## Convolutions and pooling on CPU
@@ -371,7 +372,7 @@ def _targets(suites: dict[str, list[Record]]) -> str:
         + EXPLANATION.format(
             groups=_groups(run),
             products=_bound(run),
-            compiling=_compiling(run),
+            compiling=_compiling(suites.get("compile", [])),
             unspelled=_unspelled(run, suites.get("stages", [])),
             slower=_slower(suites.get("spelling", [])),
             memory=_added(memory),
@@ -452,18 +453,61 @@ def _slower(spelling: Sequence[Record]) -> str:
     return f"TensorFlow's convolutions are oneDNN's; XLA has none as fast for some shapes. Farthest behind:\n{named}.\n"
 
 
-def _compiling(run: Sequence[Record]) -> str:
-    """Says what one kernel takes to compile."""
-    costs = {
-        who: [1e3 * r[who]["cpu"] / r[who]["kernels"] for r in run if r[who].get("kernels")]
-        for who in ("ours", "native")
-    }
-    if not all(costs.values()):
+def _different(record: Record, who: str) -> int:
+    return record.get(who, {}).get("different", 0)
+
+
+def _compiling(records: Sequence[Record]) -> str:
+    """Says what one kernel takes to compile, of records of the suite compile."""
+    chosen = [r for r in records if _different(r, "ours") and _different(r, "native")]
+    if not chosen:
         return ""
-    ours, native = (_median(costs[who]) for who in ("ours", "native"))
+    ours, native = (
+        f"{_median([1e3 * r[who]['cpu'] / _different(r, who) for r in chosen]):.0f}" for who in ("ours", "native")
+    )
+    same = [r for r in chosen if _different(r, "ours") <= 1.1 * _different(r, "native")]
+    more = [r for r in chosen if r not in same]
+    text = (
+        f"{ours} ms of processor time for each different piece of code that XLA compiles, JAX written by hand\n"
+        f"takes {native} (medians). "
+    )
+    for what, group in (("no more than a tenth more", same), ("more", more)):
+        if group:
+            ratio = _ratio(_median([_ready(r, "native") or 0.0 for r in group]))
+            text += f"The {len(group)} with {what} pieces than native take {ratio} of its time.\n"
+    tracing = _ratio(_median([r["ours"]["trace"] / r["native"]["trace"] for r in chosen]))
+    return f"{text}Tracing alone, which is ours to shorten, takes {tracing} of native's.\n"
+
+
+def _compile_times(records: Sequence[Record]) -> str:
+    rows = []
+    for r in records:
+        whos = [who for who in ("ours", "native", "peer") if "cpu" in r.get(who, {})]
+        rows.append(
+            (
+                r["model"],
+                r["batch"],
+                f"{1e3 * r['ours']['cpu']:.0f}",
+                *(_ratio(_ready(r, who)) for who in ("native", "peer")),
+                _ratio(r["ours"]["trace"] / r["native"]["trace"]),
+                " / ".join(str(_different(r, who)) for who in whos),
+                " / ".join(f"{1e3 * r[who]['cpu'] / _different(r, who):.0f}" for who in whos if _different(r, who)),
+            )
+        )
+    header = (
+        "model",
+        "batch",
+        "ours, ms",
+        "to native",
+        "to peer",
+        "tracing alone, to native",
+        "different pieces of code, ours / native / peer",
+        "ms for each",
+    )
     return (
-        f"{ours:.0f} ms of processor time for each kernel that XLA makes, JAX written by hand takes\n"
-        f"{native:.0f} (medians). "
+        "## Tracing and compiling\n\nProcessor time of tracing, lowering and compiling again what was forgotten, "
+        "contestants in turns. Pieces of code are XLA's\nfusions, alike ones counted once, without calls of its "
+        "library.\n\n" + _table(header, rows)
     )
 
 
@@ -499,6 +543,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
         parts.append(_changed(suites["run"], before))
     for name, render in (
         ("products", _products),
+        ("compile", _compile_times),
         ("stages", _stages),
         ("pages", _pages),
         ("convert", _convert),

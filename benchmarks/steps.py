@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,14 +42,18 @@ def compile_once(fn: Any, args: Any) -> tuple[Any, dict[str, Any]]:
 
     Returns:
       The compiled function; and seconds of ``trace``, ``compile`` and ``cpu`` (processor time of both together), how
-      many ``equations`` there are and how many ``kernels``.
+      many ``equations`` there are, how many ``kernels``, and how many ``different`` ones.
     """
     start, begun = time.perf_counter(), time.process_time()
     traced = fn.trace(*args)
     middle = time.perf_counter()
     compiled = traced.lower().compile()
     end, cpu = time.perf_counter(), time.process_time() - begun
-    sizes = {"equations": equations(traced.jaxpr), "kernels": kernels(compiled)}
+    sizes = {
+        "equations": equations(traced.jaxpr),
+        "kernels": kernels(compiled),
+        "different": different_kernels(compiled.as_text()),
+    }
     return compiled, {"trace": middle - start, "compile": end - middle, "cpu": cpu, **sizes}
 
 
@@ -69,3 +74,31 @@ def equations(closed: Any) -> int:
 def kernels(compiled: Any) -> int:
     """Returns how many pieces of code XLA made for a compiled program: its fusions, each compiled by itself."""
     return sum(" fusion(" in line for line in compiled.as_text().splitlines())
+
+
+def different_kernels(text: str) -> int:
+    """Returns how many pieces of code XLA compiles for a program: fusions, alike ones once, without its library's.
+
+    Args:
+      text: of a compiled program.
+    """
+    bodies: dict[str, list[str]] = {}
+    body: list[str] = []
+    for line in text.splitlines():
+        if line.endswith("{") and " -> " in line:
+            body = bodies[line.split(" ", 1)[0]] = []
+        else:
+            body.append(re.sub(r", (metadata|backend_config)=.*", "", line))
+    return len(
+        {
+            (form, _renamed("\n".join(bodies[called])))
+            for form, kind, called in re.findall(r"= (\S+) fusion\(.*kind=(\w+), calls=([^\s,]+)", text)
+            if kind != "kCustom"
+        }
+    )
+
+
+def _renamed(body: str) -> str:
+    """Returns a computation with its values called by numbers."""
+    names: dict[str, str] = {}
+    return re.sub(r"%[\w.-]+", lambda found: names.setdefault(found[0], f"%{len(names)}"), body)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from benchmarks import render, stages, timing
+from benchmarks import render, stages, steps, timing
 from benchmarks.__main__ import main
 from tf2jax_lite.ops import spelling
 
@@ -24,7 +24,7 @@ def test_run_and_spelling(tmp_path, monkeypatch):
     model = found[0]
     # The three runs have the same weights: their results agree, so the times are of the same thing.
     assert model["error"] < 1e-4 and model["native_error"] < 1e-4
-    assert set(model["ratios"]) == {"tensorflow", "native"}
+    assert set(model["ratios"]) == {"tensorflow", "native", "products"}
     assert model["ours"]["equations"] <= 1.2 * model["native"]["equations"]
     assert {r["what"] for r in found[1:]} == {"forward", "gradient"}
 
@@ -50,6 +50,33 @@ def test_a_program_without_spellings():
     counts = [program.lower().as_text().count("stablehlo.convolution") for program in (traced, own)]
     assert counts == [0, 1]
     np.testing.assert_allclose(own.lower().compile()(x, w)[0], jnp.tanh(fn(x, w)), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_compile():
+    """All are compiled as often, and what is counted is in the page's table and text."""
+    (found,) = main(["--suite", "compile", "--models", "lstm", "--size", "small", "--batch", "1"])
+    for who in ("ours", "native"):
+        cost = found[who]
+        assert 0 < cost["different"] <= cost["kernels"] and cost["trace"] + cost["compile"] > 0 < cost["first"]
+    text = render.page([found])
+    assert f"| lstm | 1 | {1e3 * found['ours']['cpu']:.0f} |" in text
+    assert "Tracing alone, which is ours to shorten, takes" in text
+
+
+def test_alike_kernels_are_counted_once():
+    def layers(x, ws):
+        for w in ws:
+            x = jnp.tanh(x @ w)
+        return jnp.sum(jnp.exp(x))
+
+    x, w = jnp.ones((8, 8)), jnp.ones((8, 8))
+    counts = {}
+    for n in (2, 6):
+        text = jax.jit(layers).lower(x, [w] * n).compile().as_text()
+        counts[n] = steps.different_kernels(text), text.count(" fusion(")
+    assert counts[2][0] == counts[6][0] > 0
+    assert counts[6][1] > counts[2][1]
 
 
 @pytest.mark.slow
