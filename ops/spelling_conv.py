@@ -54,6 +54,7 @@ _FEWEST_KEPT = 36  # taps of a call of its own: computing so many twice costs mo
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
 _FEW_PRODUCTS, _MOST_PRODUCTS = 9, 25
 _FEWEST_GROUPED = 1 << 20  # products
+_FEW_PLACES = 64
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
 _MANY_WEIGHTS = ((64, 1 << 19), (512, 1 << 20))  # for so many windows at most, so many weights at least
 _MOST_UNPADDED, _FEWEST_UNPADDED = 3 << 20, 3  # values of all windows, and channels
@@ -276,7 +277,8 @@ def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
         sizes, firsts = list(padded.shape), [np.int32(0)] * padded.ndim
         for dim, start, span in zip(places, starts, spans, strict=True):
             sizes[dim], firsts[dim] = span, start
-        return cut(lax.dynamic_slice(padded, firsts, sizes), places, [0] * rank, conv.window, conv.rates)
+        found = lax.dynamic_slice(padded, firsts, sizes, allow_negative_indices=False)
+        return cut(found, places, [0] * rank, conv.window, conv.rates)
 
     results = math.prod(conv.result)
     if results == 1:
@@ -299,9 +301,16 @@ def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
 def _place(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:
     """Returns where a loop stands that counts places row by row: each coordinate times its step, as int32."""
     starts: list[Any] = []
+    few = (
+        math.prod(counts) <= _FEW_PLACES
+    )  # then (index * ceil(2**12 / n)) >> 12 is exact: XLA fuses it, not a division
     for count, step in reversed(list(zip(counts, steps, strict=True))):
-        starts.insert(0, lax.rem(index, np.int32(count)) * np.int32(step))
-        index = lax.div(index, np.int32(count))
+        if few:
+            outer = lax.shift_right_logical(index * np.int32(-(-4096 // count)), np.int32(12))
+        else:
+            outer = lax.div(index, np.int32(count))
+        starts.insert(0, (index - outer * np.int32(count)) * np.int32(step))
+        index = outer
     return starts
 
 
@@ -366,9 +375,10 @@ def _gathered(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     def put(index: Any, windows: Any) -> Any:
         index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
         starts = (zero, *_place(index, conv.window, conv.rates), zero)
-        part = lax.dynamic_slice(padded, starts, (padded.shape[0], *sizes, channels))
+        part = lax.dynamic_slice(padded, starts, (padded.shape[0], *sizes, channels), allow_negative_indices=False)
         part = cut(part, places, [0] * rank, conv.result, conv.strides)
-        return lax.dynamic_update_slice(windows, lax.reshape(part, (rows, 1, channels)), (zero, index, zero))
+        part = lax.reshape(part, (rows, 1, channels))
+        return lax.dynamic_update_slice(windows, part, (zero, index, zero), allow_negative_indices=False)
 
     count = math.prod(conv.window)
     windows = lax.fori_loop(zero, np.int32(count), put, jnp.zeros((rows, count, channels), lhs.dtype))
