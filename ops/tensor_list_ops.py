@@ -99,7 +99,7 @@ def _like(count: Any, element: Any) -> Any:
 
 def _set(lst: TensorList, index: Any, element: Any) -> Any:
     """Returns the buffer of a packed list with an element set."""
-    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer)
+    row, place = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer), known(index)
     if hasattr(row, "fitted"):
         element = forms.fitted(element, row)
     if jax.tree.structure(row) != jax.tree.structure(element):
@@ -109,6 +109,8 @@ def _set(lst: TensorList, index: Any, element: Any) -> Any:
         if tuple(leaf.shape[1:]) != tuple(jnp.shape(value)):
             raise OpError(f"an element of shape {list(jnp.shape(value))} does not fit a list of {list(leaf.shape[1:])}")
         value = jnp.asarray(value).astype(leaf.dtype)
+        if leaf.shape[0] == 1 and place is not None and not place:
+            return value[None]
         return jnp.asarray(leaf).at[index].set(value, mode="drop", indices_are_sorted=True)
 
     return jax.tree.map(one, lst.buffer, element)

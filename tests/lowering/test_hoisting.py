@@ -10,6 +10,7 @@ from jax import lax
 import tf2jax_lite as tf2jax
 from tests.lowering.scans import the_scan
 from tf2jax_lite.lowering import hoisting
+from tf2jax_lite.ops import equations
 
 RNG = np.random.default_rng(0)
 TRIPS, BATCH, INPUTS, WIDTH = 5, 2, 3, 4
@@ -102,6 +103,56 @@ def test_keys_branches_and_loops_stay(change):
     np.testing.assert_allclose(hoisting.scan(step, start, places, TRIPS), expected, rtol=1e-5, atol=1e-6)
 
 
+def _in_turn(state, value):
+    return (state[1], state[0] + value)
+
+
+def _kept_twice(state, value):
+    after = jnp.tanh(state[0] + value)
+    return (after, after[None])
+
+
+def _result_of_another(state, value):
+    after = jnp.tanh(state[0] + value)
+    return (after, 2 * after + KERNEL[0, 0])
+
+
+def _number(state, value):
+    return (state[0] + value, jnp.float32(3) * jnp.ones_like(value))
+
+
+def _of_this_iteration(state, value):
+    return (state[0] + value, jnp.sin(value))
+
+
+@pytest.mark.parametrize(
+    ("change", "carried"),
+    [(_in_turn, 2), (_kept_twice, 1), (_result_of_another, 1), (_number, 1), (_of_this_iteration, 2)],
+)
+def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried):
+    """A list that keeps the last result alone is not carried: the loop has one value and one copy less."""
+    buffer, places = jnp.asarray(BUFFER), np.arange(TRIPS)
+
+    def step(state, place):
+        return change(state, lax.dynamic_index_in_dim(buffer, place, 0, keepdims=False)), None
+
+    shapes = jax.eval_shape(lambda: step((buffer[0], buffer[0]), 0)[0])
+    start = jax.tree.map(lambda s: jnp.full(s.shape, 0.5, s.dtype), shapes)
+    jaxpr = jax.make_jaxpr(lambda *s: hoisting.scan(step, s, places, TRIPS))(*start).jaxpr
+    assert equations.scan_counts(the_scan(jaxpr).params)[1] == carried
+
+    def ours(*state):
+        return hoisting.scan(step, state, places, TRIPS)
+
+    def plain(*state):
+        return lax.scan(step, state, places)[0]
+
+    for derive in (lambda fn: fn, lambda fn: jax.jacrev(fn, argnums=(0, 1))):
+        found, expected = (jax.tree.leaves(derive(fn)(*start)) for fn in (ours, plain))
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("layer", ["SimpleRNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_recurrent_layers(layer, backwards):
@@ -111,7 +162,9 @@ def test_recurrent_layers(layer, backwards):
     x = RNG.normal(size=(BATCH, TRIPS, INPUTS)).astype(np.float32)
     model(x)
     jax_fn, params = tf2jax.convert(tf.function(lambda x: model(x)), tf.TensorSpec(x.shape))
-    assert _products(jax.make_jaxpr(lambda p, x: jax_fn(p, x)[0])(params, x).jaxpr) == [1, 1]
+    jaxpr = jax.make_jaxpr(lambda p, x: jax_fn(p, x)[0])(params, x).jaxpr
+    assert _products(jaxpr) == [1, 1]
+    assert equations.scan_counts(the_scan(jaxpr).params)[1] == (2 if layer == "LSTM" else 1)  # states alone
     with tf.GradientTape() as tape:
         expected = model(x)
         loss = tf.reduce_sum(expected**2)

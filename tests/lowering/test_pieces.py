@@ -1,4 +1,4 @@
-"""Sums that are only cut: their operands are cut instead, and what was made before a loop is cut before it."""
+"""What a loop reads of an iteration and cuts is read once; axes of size one stay outside."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,6 @@ from jax import lax
 
 from tests.lowering.scans import the_scan
 from tf2jax_lite.lowering import hoisting
-from tf2jax_lite.lowering.pieces import cut_early
 from tf2jax_lite.ops import equations
 
 RNG = np.random.default_rng(0)
@@ -48,15 +47,27 @@ def _more(p, d):
     return -(p * 2.0 - d) * BIAS
 
 
-# How gates are made of the products, how they are cut, and how often the product for all steps is cut by the loop.
+def _flattened(z):
+    return _halves(jnp.reshape(jnp.reshape(z, (-1,)), z.shape))
+
+
+def _uncut(z):
+    return jnp.tanh(z[:, :1]) * jnp.ones((1, WIDTH), z.dtype)
+
+
+# How gates are made of the products, how they are cut, and how many marks that takes.
 CASES = [
-    (_sum, _halves, 2),
-    (_sum, _slices, 2),
-    (_sum, _one_half, 1),
-    (_more, _halves, 2),
-    (_sum, _overlapping, 0),
-    (_sum, _whole_too, 0),
-    (lambda p, d: p + BIAS + jnp.tile(d[:, :1], (1, 2 * WIDTH)), _slices, 2),
+    (_sum, _halves, 1),
+    (_sum, _slices, 1),
+    (_sum, _one_half, 0),
+    (_more, _halves, 1),
+    (_sum, _overlapping, 1),
+    (_sum, _whole_too, 1),
+    (_sum, _flattened, 1),
+    (_sum, _uncut, 0),
+    (lambda p, d: p + BIAS + jnp.tile(d[:, :1], (1, 2 * WIDTH)), _slices, 1),
+    (lambda p, d: p[:, ::-1] + d, _halves, 1),
+    (lambda p, d: jnp.sum(p, keepdims=True) + d, _halves, 0),
 ]
 
 
@@ -65,18 +76,19 @@ def _run(combine, cut, hoist, x, kernel, recurrent):
         value = lax.dynamic_index_in_dim(x, place, 0, keepdims=False)
         return cut(combine(value @ kernel, state @ recurrent)), None
 
-    start, xs = jnp.zeros((BATCH, WIDTH), x.dtype), np.arange(TRIPS, dtype=np.int32)
+    start, xs = jnp.zeros((x.shape[1], WIDTH), x.dtype), np.arange(TRIPS, dtype=np.int32)
     return hoisting.scan(step, start, xs, TRIPS) if hoist else lax.scan(step, start, xs)[0]
 
 
-@pytest.mark.parametrize(("combine", "cut", "pieces"), CASES)
-def test_values_gradients_and_what_the_loop_reads(combine, cut, pieces):
-    args = X, KERNEL, RECURRENT
+@pytest.mark.parametrize(("combine", "cut", "marks", "batch"), [(*c, BATCH) for c in CASES] + [(*CASES[0], 1)])
+def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
+    args = X[:, :batch], KERNEL, RECURRENT
     jaxpr = jax.make_jaxpr(lambda *a: _run(combine, cut, True, *a))(*args).jaxpr
     scan = the_scan(jaxpr)
     read = [v.aval.shape for v in scan.invars[sum(equations.scan_counts(scan.params)) :]]
-    expected = [(TRIPS, BATCH, WIDTH)] * pieces if pieces else [(TRIPS, BATCH, 2 * WIDTH)]
-    assert [shape for shape in read if len(shape) == 3] == expected
+    expected = (TRIPS, batch, 2 * WIDTH) if batch > 1 else (TRIPS, 2 * WIDTH)
+    assert [shape for shape in read if len(shape) > 1] == [expected]
+    assert sum(e.primitive.name == "once" for e in scan.params["jaxpr"].jaxpr.eqns) == marks
 
     def both(fn):
         return [np.asarray(v) for h in (True, False) for v in jax.tree.leaves(fn(h))]
@@ -94,16 +106,20 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, pieces):
         lambda h: jax.jvp(jax.grad(loss(h), argnums=(0, 1, 2)), args, args)[1],
         lambda h: jax.grad(turned(h), argnums=(0, 1, 2))(*args),
         lambda h: jax.grad(loss(h))(*args),
-        lambda h: jax.vmap(jax.grad(lambda r: loss(h)(X, KERNEL, r)))(np.stack([RECURRENT, 2 * RECURRENT])),
-        lambda h: jax.vmap(lambda x: _run(combine, cut, h, x, KERNEL, RECURRENT))(np.stack([X, 2 * X])),
+        lambda h: jax.vmap(jax.grad(lambda r: loss(h)(*args[:2], r)))(np.stack([RECURRENT, 2 * RECURRENT])),
+        lambda h: jax.vmap(lambda x: _run(combine, cut, h, x, KERNEL, RECURRENT))(np.stack([args[0], 2 * args[0]])),
     ):
         found = both(fn)
         for a, b in zip(found[: len(found) // 2], found[len(found) // 2 :], strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_sums_of_other_values_stay():
-    """Nothing is moved where none of the sum's operands is wanted."""
-    jaxpr = jax.make_jaxpr(lambda a, b: _halves(a + b))(*np.ones((2, BATCH, 2 * WIDTH), np.float32)).jaxpr
-    assert cut_early(jaxpr.eqns, jaxpr.outvars, []) == list(jaxpr.eqns)
-    assert len(cut_early(jaxpr.eqns, jaxpr.outvars, jaxpr.invars[:1])) > len(jaxpr.eqns)
+def test_integers_are_cut_as_they_are():
+    x, kernel = np.arange(TRIPS * 2).reshape(TRIPS, 1, 2).astype(np.int32), np.ones((2, 4), np.int32)
+
+    def step(state, place):
+        a, b = lax.split(lax.dynamic_index_in_dim(jnp.asarray(x), place, 0, keepdims=False) @ kernel, (2, 2), 1)
+        return state + a * b, None
+
+    start, xs = jnp.zeros((1, 2), np.int32), np.arange(TRIPS)
+    np.testing.assert_array_equal(hoisting.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0])

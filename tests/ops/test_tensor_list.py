@@ -104,6 +104,15 @@ def drain_in_a_loop(x):
     return total, raw.TensorListLength(input_handle=handle)
 
 
+def keep_the_last(x):  # of what a loop makes, as a recurrent layer that returns no sequences
+    handle = raw.TensorListReserve(element_shape=ROW, num_elements=1, element_dtype=F32)
+    state = tf.zeros([3])
+    for i in tf.range(4):
+        state = tf.tanh(state + x[i])
+        handle = raw.TensorListSetItem(input_handle=handle, index=0, item=state * 2.0)
+    return stack(handle), state
+
+
 def push_batch(x):
     empty = raw.EmptyTensorList(element_shape=ROW, max_num_elements=ANY, element_dtype=F32)
     handles = tf.raw_ops.Pack(values=[empty, empty])
@@ -129,6 +138,7 @@ FUNCTIONS = [
     concat_lists,
     grow_in_a_loop,
     drain_in_a_loop,
+    keep_the_last,
 ]
 CASES = []
 TESTED_OTHERWISE = {

@@ -1,11 +1,9 @@
 """Matrix products that an iteration makes of its inputs alone are made for all iterations at once, before the loop.
 
 TensorFlow's recurrent layers multiply each step's input by the kernel inside of the loop. Of few rows a product costs
-as much as reading the weights, so one product for all steps is cheaper. What an iteration makes of such a product alone
-(adding a bias, cutting it into gates) is made before the loop, too: XLA fuses the reading of an iteration's values into
-what computes with them, and on CPU, where a fusion takes an array at several places, it looks for the iteration's
-number at each of them for each element, and LLVM makes no vectors of it: 14 ns an element of a GRU instead of about
-one. From an array for each gate the loop takes 0.5 to 0.9 of the time of one that reads the products uncut.
+as much as reading the weights, so one product for all steps is cheaper. What is made of it (a bias, gates) stays in the
+loop: made before it for all steps, each gate would be a kernel of its own to compile. `pieces` has it read once. What
+every iteration overwrites, such as a list that keeps the last result alone, is made after the loop.
 
 Time of a loop with the products before it, divided by that of one with them inside (LSTM on two cores with AVX-512):
 
@@ -38,13 +36,12 @@ from jax import lax
 from tf2jax_lite.ops.equations import bind, size
 
 from . import weights
-from .pieces import constants_first, cut_early, is_cut
+from .pieces import read_once, without_unit_axes
 
 __all__ = ["scan"]
 
 _MOST_ROWS = 128  # of a step's product: with more, each step uses the weights as well as all steps together
 _MOST_ROWS_ON_CPU = 16
-_MOST_GROWTH = 2  # of what products are cut into, to the products
 # How numpy computes what jax.numpy makes of an index: counted from the end where it is negative.
 _ON_NUMBERS = {
     lax.add_p: np.add,
@@ -82,32 +79,56 @@ def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
     closed = jax.make_jaxpr(flat)(*map(jax.typeof, carried), *one)
     jaxpr = closed.jaxpr
     inputs = jaxpr.invars[len(jaxpr.invars) - len(leaves) :]
-    found = _products(jaxpr, inputs, trips)
-    eqns, outputs = _with_pieces(jaxpr, found) if found else (jaxpr.eqns, [])
-    ready = set(outputs)
-    cuts = [e for e in eqns if is_cut(e) and not ready.isdisjoint(e.outvars)]
-    cut = {v for e in cuts for v in e.outvars}
-    wholes = list(dict.fromkeys(e.invars[0] for e in cuts))
-    outputs = [v for v in outputs if v not in cut]
+    products = [eqn.outvars[0] for eqn in _products(jaxpr, inputs, trips)]
+    rest = _needed([e for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in products], jaxpr.outvars)
+    read = {v for e in rest for v in e.invars if isinstance(v, jex.Var)}.union(_variables(jaxpr.outvars))
+    outputs = [v for v in products if v in read]
     known = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     made = _for_all_steps(
-        _needed([e for e in eqns if not e.effects], [*outputs, *wholes]),
-        known,
-        dict(zip(inputs, leaves, strict=True)),
+        _needed([e for e in jaxpr.eqns if not e.effects], outputs), known, dict(zip(inputs, leaves, strict=True))
     )
-    before = {*outputs, *cut}
-    rest = _needed([e for e in eqns if before.isdisjoint(e.outvars)], jaxpr.outvars)
-    rest, factors = _without_constant_factors(rest, known, jaxpr.outvars)
-    invars = [*jaxpr.constvars, *factors, *jaxpr.invars, *outputs, *(v for e in cuts for v in e.outvars)]
-    body = jex.Jaxpr((), invars, jaxpr.outvars, rest, jaxpr.effects, jaxpr.debug_info.with_unknown_names())
-    end = weights.scan(
-        weights.Loop(body, [(e, wholes.index(e.invars[0])) for e in cuts], trips),
-        [*closed.consts, *factors.values()],
-        carried,
-        [*leaves, *(made[v] for v in outputs)],
-        [made[v] for v in wholes],
-    )
-    return jax.tree.unflatten(result, end)
+    kept, after = _overwritten(jaxpr, rest, len(carried))
+    results = [jaxpr.outvars[i] for i in kept]
+    rest, factors = _without_constant_factors(read_once(rest, outputs), known, results)
+    narrow, xs, widening = without_unit_axes(outputs, [made[v] for v in outputs])
+    invars = [*jaxpr.constvars, *factors, *(jaxpr.invars[i] for i in kept), *inputs, *narrow]
+    effects = jaxpr.effects
+    body = jex.Jaxpr((), invars, results, [*widening, *rest], effects, jaxpr.debug_info.with_unknown_names())
+    carry = [carried[i] for i in kept]
+    end = weights.scan(body, [*closed.consts, *factors.values()], carry, [*leaves, *xs], trips)
+    known = _evaluated(after, {**known, **dict(zip(results, end, strict=True))})
+    return jax.tree.unflatten(result, [v.val if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars])
+
+
+def _overwritten(jaxpr: Any, eqns: Sequence[Any], count: int) -> tuple[list[int], list[Any]]:
+    """Finds what is carried, but read by no iteration, and can be made of what the loop gives besides.
+
+    So are lists that keep the last iteration's result alone.
+
+    Args:
+      jaxpr: the body.
+      eqns: those of its equations that are not run before the loop.
+      count: how much is carried.
+
+    Returns:
+      The numbers of what has to be carried, and the equations that make the rest after the loop.
+    """
+    read = {v for e in eqns for v in e.invars if isinstance(v, jex.Var)}.union(_variables(jaxpr.outvars))
+    unread = {i for i in range(count) if jaxpr.invars[i] not in read}
+    ends = {v for i, v in enumerate(jaxpr.outvars) if i not in unread and isinstance(v, jex.Var)}
+    found = _same(eqns, {*jaxpr.constvars, *ends})
+    made = {i for i in unread if isinstance(jaxpr.outvars[i], jex.Literal) or jaxpr.outvars[i] in found}
+    after = [e for e in eqns if e.outvars and found.issuperset(e.outvars) and ends.isdisjoint(e.outvars)]
+    return [i for i in range(count) if i not in made], _needed(after, [jaxpr.outvars[i] for i in made])
+
+
+def _evaluated(eqns: Sequence[Any], known: dict[Any, Any]) -> dict[Any, Any]:
+    """Returns ``known`` with the equations' results added."""
+    values = dict(known)
+    for eqn in eqns:
+        args = [v.val if isinstance(v, jex.Literal) else values[v] for v in eqn.invars]
+        values.update(zip(eqn.outvars, bind(eqn, *args), strict=True))
+    return values
 
 
 def _products(jaxpr: Any, inputs: Sequence[Any], trips: int) -> list[Any]:
@@ -126,37 +147,17 @@ def _products(jaxpr: Any, inputs: Sequence[Any], trips: int) -> list[Any]:
     return found
 
 
-def _with_pieces(jaxpr: Any, found: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Returns a body's equations, and what of them is made before the loop: the products, or what becomes of them."""
-    products = [eqn.outvars[0] for eqn in found]
-    followers, same = _followers(jaxpr.eqns, jaxpr.constvars, products)
-    eqns = constants_first(jaxpr.eqns, jaxpr.outvars, followers, same)
-    followers, _ = _followers(eqns, jaxpr.constvars, products)
-    eqns = _needed(cut_early(eqns, jaxpr.outvars, followers), jaxpr.outvars)
-    followers, _ = _followers(eqns, jaxpr.constvars, products)
-    used = {v for v in jaxpr.outvars if isinstance(v, jex.Var)}
-    used.update(v for e in eqns if not followers.issuperset(e.outvars) for v in e.invars if isinstance(v, jex.Var))
-    outputs = [v for e in eqns for v in e.outvars if v in followers and v in used]
-    if sum(map(size, outputs)) <= _MOST_GROWTH * sum(map(size, products)):
-        return eqns, outputs
-    return list(jaxpr.eqns), products
-
-
-def _followers(eqns: Sequence[Any], constants: Iterable[Any], products: Sequence[Any]) -> tuple[set[Any], set[Any]]:
-    """Returns two sets of variables.
-
-    The first are products, and what is made of them and of what is the same in all iterations, without getting larger.
-    The second is what is the same in all iterations.
-    """
-    same, found = set(constants), set(products)
+def _same(eqns: Sequence[Any], constants: Iterable[Any]) -> set[Any]:
+    """Returns what is the same in all iterations."""
+    found = set(constants)
     for eqn in eqns:
-        used = {v for v in eqn.invars if isinstance(v, jex.Var)}
-        if used <= same | found and not found.issuperset(eqn.outvars) and _is_plain(eqn):
-            if not used & found:
-                same.update(eqn.outvars)
-            elif sum(map(size, eqn.outvars)) <= sum(map(size, used & found)):
-                found.update(eqn.outvars)
-    return found, same
+        if found.issuperset(_variables(eqn.invars)) and _is_plain(eqn):
+            found.update(eqn.outvars)
+    return found
+
+
+def _variables(atoms: Iterable[Any]) -> list[Any]:
+    return [v for v in atoms if isinstance(v, jex.Var)]
 
 
 def _without_constant_factors(
@@ -167,13 +168,10 @@ def _without_constant_factors(
     Returns:
       The equations that are left, and the values made.
     """
-    _, same = _followers(eqns, known, ())
+    same = _same(eqns, known)
     taken = [v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, jex.Var)]
     wanted = {v: None for v in taken if v in same and v not in known}
-    values = dict(known)
-    for eqn in _needed([e for e in eqns if not e.effects], wanted):
-        args = [v.val if isinstance(v, jex.Literal) else values[v] for v in eqn.invars]
-        values.update(zip(eqn.outvars, bind(eqn, *args), strict=True))
+    values = _evaluated(_needed([e for e in eqns if not e.effects], wanted), known)
     left = [e for e in eqns if not wanted or wanted.keys().isdisjoint(e.outvars)]
     return _needed(left, results), {v: values[v] for v in wanted}
 

@@ -8,7 +8,6 @@ loop's derivative takes an iteration's share of that. Transposed, it is one prod
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -22,59 +21,40 @@ from jax.custom_derivatives import SymbolicZero
 
 from tf2jax_lite.ops.equations import bind, size
 
-__all__ = ["Loop", "scan"]
+__all__ = ["scan"]
 
 _MOST_ROWS = 128  # of an iteration's product: with more, the weights' gradient is a product like any other
 _MOST_VALUES = 1 << 26  # of a product's results in all iterations: 256 MiB in float32
 
 
-@dataclasses.dataclass(frozen=True)
-class Loop:
-    """A loop.
-
-    Attributes:
-      body: takes what is the same in all iterations, what is carried, an iteration's inputs, and its pieces of other
-        inputs; returns what is carried on.
-      cuts: the equations that make the pieces, each with the number of the input that it cuts.
-      trips: how many iterations there are.
-    """
-
-    body: jex.Jaxpr
-    cuts: Sequence[tuple[Any, int]]
-    trips: int
-
-
-def scan(
-    loop: Loop, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], wholes: Sequence[Any]
-) -> list[Any]:
-    """Runs a loop as ``lax.scan``.
+def scan(body: jex.Jaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], trips: int) -> list[Any]:
+    """Runs ``lax.scan``.
 
     Args:
-      loop: the loop.
+      body: takes what is the same in all iterations, what is carried, and an iteration's inputs; returns what is
+        carried on.
       consts: what is the same in all iterations.
       carry: what the first iteration takes.
       xs: arrays with an entry for each iteration along the first axis.
-      wholes: such arrays, that ``loop.cuts`` cuts.
+      trips: how many iterations there are.
 
     Returns:
       What the last iteration returns.
     """
-    body = loop.body
-    counts = [len(consts), len(carry), len(xs)]
-    products = [] if body.effects else _products(body, len(consts), loop.trips)
+    counts = [len(consts), len(carry)]
+    products = [] if body.effects else _products(body, len(consts), trips)
     if not products:
-        return _run(loop, consts, carry, xs, wholes)
+        return _run(body, trips, consts, carry, xs)
 
     @jax.custom_jvp
     def run(*args: Any) -> list[Any]:
-        return _run(loop, *_parted(args, counts))
+        return _run(body, trips, *_parted(args, counts))
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         moving = [i for i, t in enumerate(tangents) if type(t) is not SymbolicZero and t.dtype != jax.dtypes.float0]
-        cut = [i for i in moving if i >= sum(counts)]
         taken = [(eqn, i) for eqn, i in products if body.invars.index(eqn.invars[i]) in moving]
         elsewhere = _used_elsewhere(body, taken)
-        moving = [i for i in moving if i < sum(counts) and body.invars[i] in elsewhere]
+        moving = [i for i in moving if body.invars[i] in elsewhere]
         fixed = [primals[body.invars.index(eqn.invars[i])] for eqn, i in taken]
         turned = [_other_way(eqn, i, weights) for (eqn, i), weights in zip(taken, fixed, strict=True)]
 
@@ -82,53 +62,35 @@ def scan(
             args = list(primals)
             for i, value in zip(moving, values, strict=True):
                 args[i] = value
-            consts, carry, xs, wholes = _parted(args, counts)
+            consts, carry, xs = _parted(args, counts)
 
             def step(carry: Any, x: Any) -> tuple[list[Any], list[Any]]:
-                inputs, pieces, (of_products, of_wholes) = x
-                shares = _shares(loop, dict(zip(cut, of_wholes, strict=True)), sum(counts))
-                pieces = [p if s is None else _with_share(p, s) for p, s in zip(pieces, shares, strict=True)]
-                return _evaluated(body, [*consts, *carry, *inputs, *pieces], taken, fixed, turned, of_products)
+                inputs, of_products = x
+                return _evaluated(body, [*consts, *carry, *inputs], taken, fixed, turned, of_products)
 
-            end, factors = lax.scan(step, carry, (xs, _pieces(loop, wholes), slots), loop.trips)
+            end, factors = lax.scan(step, carry, (xs, slots), trips)
             return [v for v in end if jnp.issubdtype(v.dtype, jnp.inexact)], (end, factors)
 
-        shapes = [(loop.trips, *eqn.outvars[0].aval.shape) for eqn, _ in taken]
+        shapes = [(trips, *eqn.outvars[0].aval.shape) for eqn, _ in taken]
         slots = [jnp.zeros(s, eqn.outvars[0].aval.dtype) for (eqn, _), s in zip(taken, shapes, strict=True)]
-        slots = slots, [jnp.zeros_like(primals[i]) for i in cut]
         _, linear, (end, factors) = jax.linearize(primal, [primals[i] for i in moving], slots, has_aux=True)
         shares = [
             _for_all(eqn, i, factor, tangents[body.invars.index(eqn.invars[i])])
             for (eqn, i), factor in zip(taken, factors, strict=True)
         ]
-        found = iter(linear([tangents[i] for i in moving], (shares, [tangents[i] for i in cut])))
+        found = iter(linear([tangents[i] for i in moving], shares))
         zeros = [np.zeros(v.shape, jax.dtypes.float0) for v in end]
         return end, [
             next(found) if jnp.issubdtype(v.dtype, jnp.inexact) else z for v, z in zip(end, zeros, strict=True)
         ]
 
     run.defjvp(rule, symbolic_zeros=True)
-    return run(*consts, *carry, *xs, *wholes)
+    return run(*consts, *carry, *xs)
 
 
-def _run(loop: Loop, consts: Sequence[Any], carry: Any, xs: Any, wholes: Any) -> list[Any]:
-    fn = jex.jaxpr_as_fun(jex.ClosedJaxpr(loop.body, ()))
-    inputs = [*xs, *_pieces(loop, wholes)]
-    return lax.scan(lambda carry, x: (fn(*consts, *carry, *x), None), list(carry), inputs, loop.trips)[0]
-
-
-def _pieces(loop: Loop, wholes: Sequence[Any]) -> list[Any]:
-    """Cuts inputs in all iterations at once."""
-    return [p for eqn, n in loop.cuts for p in jax.vmap(lambda w, eqn=eqn: bind(eqn, w))(wholes[n])]
-
-
-def _shares(loop: Loop, slots: dict[int, Any], first: int) -> list[Any]:
-    """Returns the pieces of an iteration's slots, None where there is none; ``first`` is the first input's number."""
-    return [
-        p
-        for eqn, n in loop.cuts
-        for p in (bind(eqn, slots[first + n]) if first + n in slots else [None] * len(eqn.outvars))
-    ]
+def _run(body: jex.Jaxpr, trips: int, consts: Sequence[Any], carry: Any, xs: Any) -> list[Any]:
+    fn = jex.jaxpr_as_fun(jex.ClosedJaxpr(body, ()))
+    return lax.scan(lambda carry, x: (fn(*consts, *carry, *x), None), list(carry), list(xs), trips)[0]
 
 
 def _parted(args: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
