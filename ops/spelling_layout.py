@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["Conv", "along", "cut", "interleave", "pad", "product", "read", "respec", "taps", "transposed"]
+__all__ = ["Conv", "cut", "interleave", "pad", "product", "read", "respec", "taps", "transposed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +90,11 @@ def respec(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
 
 def cut(x: Any, dims: Sequence[int], starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Any:
     """Slices some dimensions: ``counts`` values from ``starts`` in ``steps``."""
+    firsts, limits, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for dim, start, count, step in zip(dims, starts, counts, steps, strict=True):
-        x = lax.slice_in_dim(x, start, start + (count - 1) * step + 1, step, dim)
-    return x
+        firsts[dim], limits[dim], strides[dim] = start, start + (count - 1) * step + 1, step
+    whole = not any(firsts) and all(s == 1 for s in strides) and tuple(limits) == tuple(x.shape)
+    return x if whole else lax.slice(x, firsts, limits, strides)
 
 
 def pad(x: Any, dims: Sequence[int], pads: Sequence[tuple[int, int]], gaps: Sequence[int] | None = None) -> Any:
@@ -101,11 +103,6 @@ def pad(x: Any, dims: Sequence[int], pads: Sequence[tuple[int, int]], gaps: Sequ
     for i, dim in enumerate(dims):
         config[dim] = (*pads[i], (gaps[i] - 1) if gaps else 0)
     return x if all(c == (0, 0, 0) for c in config) else lax.pad(x, np.zeros((), x.dtype), config)
-
-
-def along(vector: Any, dim: int, rank: int) -> Any:
-    """Lays a vector along a dimension of an array of that rank; the others have size 1."""
-    return lax.broadcast_in_dim(vector, tuple(vector.shape[0] if i == dim else 1 for i in range(rank)), (dim,))
 
 
 def taps(window: Sequence[int]) -> Iterator[tuple[int, ...]]:
