@@ -39,7 +39,7 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
     else:
         sizes = [v.size if isinstance(v, np.ndarray) else 1 for v in inputs]
         found = sum(sizes)
-        if len(sizes) <= _SMALL and math.prod(sorted(sizes)[-2:]) > _SMALL:
+        if found * found > _SMALL and len(sizes) <= _SMALL and math.prod(sorted(sizes)[-2:]) > _SMALL:
             found = broadcast_elements([v for v in inputs if isinstance(v, np.ndarray)])
     if found is not None:
         dtype = step.dtypes[0] if step.dtypes else None

@@ -158,15 +158,20 @@ class Trace:
                 env[slot] = None
         return [env[slot] for slot in plan.outputs]
 
-    def run_partially(self, plan: Plan, args: Sequence[Any]) -> list[Any]:
+    def run_partially(self, plan: Plan, args: Sequence[Any], slots: Sequence[Any] | None = None) -> list[Any]:
         """Evaluates in numpy what can be: values that depend on anything traced come out as `values.UNKNOWN`.
+
+        Args:
+          plan: what to evaluate.
+          args: its arguments.
+          slots: what is known of all slots before; arguments count instead of theirs.
 
         Raises:
           HostBudgetSpent: `host_budget` does not allow for it.
         """
         if self.host_budget is not None:
-            self.host_budget.spend(len(plan.steps))
-        env: list[Any] = [values.UNKNOWN] * plan.size
+            self.host_budget.spend(len(plan.steps) or 1)
+        env: list[Any] = [values.UNKNOWN] * plan.size if slots is None else list(slots)
         env[: len(args)] = args
         for step in plan.steps:
             op = step.op

@@ -149,10 +149,13 @@ def _iterate(
     assert budget is not None
     least = budget.left - _MAX_BOUND_STEPS
     test, advance = _hopeful(test, current), _hopeful(advance, current)
+    decidable = _can_be_decided(test, order)
+    test, tested = _settled(trace, test, current, order)
+    advance, advanced = _settled(trace, advance, current, order)
     while True:
-        (go,) = trace.run_partially(test, current)
+        (go,) = trace.run_partially(test, current, tested)
         if go is UNKNOWN:
-            if loop.trips == 0 and not _can_be_decided(test, order):
+            if loop.trips == 0 and not decidable:
                 return None
             loop.exact = False
             if budget.left < least:
@@ -161,7 +164,7 @@ def _iterate(
             loop.final = {i: current[i] for i in loop.history}
             loop.lists = {i: current[i] for i in loop.capacity}
             return loop
-        results = trace.run_partially(advance, current)
+        results = trace.run_partially(advance, current, advanced)
         lost = {i for i, v in zip(order, results, strict=True) if v is UNKNOWN or not _is_small(v)}
         if lost:
             return lost
@@ -194,6 +197,29 @@ def _hopeful(plan: Plan, args: Sequence[Any]) -> Plan:
         if not used.isdisjoint(step.outputs):
             used.update(step.inputs)
     return dataclasses.replace(plan, steps=tuple(step for step in steps if not used.isdisjoint(step.outputs)))
+
+
+def _settled(trace: Trace, plan: Plan, args: Sequence[Any], changing: Sequence[int]) -> tuple[Plan, list[Any]]:
+    """Runs the steps of a plan that need none of the arguments that change; others that give their input are left out.
+
+    Returns:
+      The plan of what is left, and what its slots hold before it runs.
+    """
+    varying, same = set(changing), {}
+    once, left = [], []
+    for step in plan.steps:
+        inputs = tuple(same.get(i, i) for i in step.inputs)
+        if varying.isdisjoint(inputs) and not step.op.needs_context:
+            once.append(step)
+            continue
+        varying.update(step.outputs)
+        if step.node.op == "Identity":
+            same[step.outputs[0]] = inputs[0]
+        else:
+            left.append(dataclasses.replace(step, inputs=inputs))
+    slots = trace.run_partially(dataclasses.replace(plan, steps=tuple(once), outputs=tuple(range(plan.size))), args)
+    outputs = tuple(same.get(i, i) for i in plan.outputs)
+    return dataclasses.replace(plan, steps=tuple(left), outputs=outputs), slots
 
 
 def _can_be_decided(test: Plan, order: Sequence[int]) -> bool:
