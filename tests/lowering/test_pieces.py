@@ -88,6 +88,8 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
     read = [v.aval.shape for v in scan.invars[sum(equations.scan_counts(scan.params)) :]]
     expected = (TRIPS, batch, 2 * WIDTH) if batch > 1 else (TRIPS, 2 * WIDTH)
     assert [shape for shape in read if len(shape) > 1] == [expected]
+    (first, last) = np.cumsum(equations.scan_counts(scan.params))
+    assert [v.aval.shape for v in scan.invars[first:last]] == [(batch, WIDTH) if batch > 1 else (WIDTH,)]
     assert sum(e.primitive.name == "once" for e in scan.params["jaxpr"].jaxpr.eqns) == marks
 
     def both(fn):

@@ -36,7 +36,7 @@ from jax import lax
 from tf2jax_lite.ops.equations import bind, size
 
 from . import weights
-from .pieces import read_once, without_unit_axes
+from .pieces import read_once, state_without_unit_axes, without_unit_axes
 
 __all__ = ["scan"]
 
@@ -90,12 +90,18 @@ def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
     kept, after = _overwritten(jaxpr, rest, len(carried))
     results = [jaxpr.outvars[i] for i in kept]
     rest, factors = _without_constant_factors(read_once(rest, outputs), known, results)
-    narrow, xs, widening = without_unit_axes(outputs, [made[v] for v in outputs])
-    invars = [*jaxpr.constvars, *factors, *(jaxpr.invars[i] for i in kept), *inputs, *narrow]
-    effects = jaxpr.effects
-    body = jex.Jaxpr((), invars, results, [*widening, *rest], effects, jaxpr.debug_info.with_unknown_names())
-    carry = [carried[i] for i in kept]
-    end = weights.scan(body, [*closed.consts, *factors.values()], carry, [*leaves, *xs], trips)
+    state, ends, rest = state_without_unit_axes(rest, [jaxpr.invars[i] for i in kept], results)
+    narrow, widening = without_unit_axes(outputs)
+    invars, effects = [*jaxpr.constvars, *factors, *state, *inputs, *narrow], jaxpr.effects
+    body = jex.Jaxpr((), invars, ends, [*widening, *rest], effects, jaxpr.debug_info.with_unknown_names())
+    found = weights.scan(
+        body,
+        [*closed.consts, *factors.values()],
+        [_shaped(carried[i], v.aval.shape) for i, v in zip(kept, state, strict=True)],
+        [*leaves, *(_shaped(made[v], (trips, *n.aval.shape)) for v, n in zip(outputs, narrow, strict=True))],
+        trips,
+    )
+    end = [_shaped(value, v.aval.shape) for v, value in zip(results, found, strict=True)]
     known = _evaluated(after, {**known, **dict(zip(results, end, strict=True))})
     return jax.tree.unflatten(result, [v.val if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars])
 
@@ -120,6 +126,10 @@ def _overwritten(jaxpr: Any, eqns: Sequence[Any], count: int) -> tuple[list[int]
     made = {i for i in unread if isinstance(jaxpr.outvars[i], jex.Literal) or jaxpr.outvars[i] in found}
     after = [e for e in eqns if e.outvars and found.issuperset(e.outvars) and ends.isdisjoint(e.outvars)]
     return [i for i in range(count) if i not in made], _needed(after, [jaxpr.outvars[i] for i in made])
+
+
+def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
+    return value if tuple(value.shape) == tuple(shape) else lax.reshape(value, shape)
 
 
 def _evaluated(eqns: Sequence[Any], known: dict[Any, Any]) -> dict[Any, Any]:

@@ -5,6 +5,8 @@ first was made before the loop (`hoisting`), XLA fuses the reading of an iterati
 gate, and on CPU, where a fusion takes an array at several places, it looks for the iteration's number at each of them
 for each element, and LLVM makes no vectors of it: 14 ns an element of a GRU instead of about one. A mark on the sum
 (`ops.once`) ends this: it is one kernel, and the gates are cut out of its result.
+
+Of a batch of one, XLA lays out anew what has an axis of size one. Without that axis nothing is to do.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from jax import lax
 from tf2jax_lite.ops.equations import size
 from tf2jax_lite.ops.once import once
 
-__all__ = ["read_once"]
+__all__ = ["read_once", "state_without_unit_axes", "without_unit_axes"]
 
 
 def read_once(eqns: Sequence[Any], read: Collection[Any]) -> list[Any]:
@@ -52,28 +54,47 @@ def read_once(eqns: Sequence[Any], read: Collection[Any]) -> list[Any]:
     return found
 
 
-def without_unit_axes(read: Sequence[Any], arrays: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """Leaves out the axes of size one of what a loop reads: XLA lays them out anew, and copies the whole array for it.
+def without_unit_axes(variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Leaves out the axes of size one of what a loop is given: XLA lays them out anew, with a copy in a kernel for it.
 
     Args:
-      read: variables with an iteration's values.
-      arrays: for each its values in all iterations, along the first axis.
+      variables: what an iteration takes.
 
     Returns:
-      Variables and arrays in the place of these, and the equations that make an iteration's values of them.
+      Variables to take in their places, and the equations that make them of these.
     """
-    variables, found, eqns = [], [], []
-    for var, array in zip(read, arrays, strict=True):
+    found, eqns = [], []
+    for var in variables:
         shape = tuple(n for n in var.aval.shape if n != 1)
-        if len(shape) == len(var.aval.shape):
-            variables.append(var)
-            found.append(array)
-            continue
-        narrow = jex.Var(var.aval.update(shape=shape))
-        variables.append(narrow)
-        found.append(lax.reshape(array, (array.shape[0], *shape)))
-        eqns.append(_widening(narrow.aval, var.aval.shape).replace(invars=[narrow], outvars=[var]))
-    return variables, found, eqns
+        found.append(var if len(shape) == len(var.aval.shape) else jex.Var(var.aval.update(shape=shape)))
+        if found[-1] is not var:
+            eqns.append(_reshaping(found[-1], var))
+    return found, eqns
+
+
+def state_without_unit_axes(
+    eqns: Sequence[Any], state: Sequence[Any], results: Sequence[Any]
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Leaves out the axes of size one of what a loop carries and multiplies.
+
+    Args:
+      eqns: equations of the loop's body, in order.
+      state: what an iteration takes.
+      results: what it hands on.
+
+    Returns:
+      The three with others in their places.
+    """
+    factors = {v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, jex.Var)}
+    chosen = [n for n, v in enumerate(state) if v in factors and isinstance(results[n], jex.Var)]
+    state, results = list(state), list(results)
+    narrow, widening = without_unit_axes([state[n] for n in chosen])
+    found = [*widening, *eqns]
+    for n, var in zip(chosen, narrow, strict=True):
+        if var is not state[n]:
+            result, state[n], results[n] = results[n], var, jex.Var(var.aval)
+            found.append(_reshaping(result, results[n]))
+    return state, results, found
 
 
 def _is_cut(eqn: Any) -> bool:
@@ -89,6 +110,10 @@ def _marking(aval: Any) -> Any:
     return jax.make_jaxpr(once)(aval).jaxpr.eqns[0]
 
 
+def _reshaping(var: Any, result: Any) -> Any:
+    return _reshape(var.aval, result.aval.shape).replace(invars=[var], outvars=[result])
+
+
 @functools.lru_cache(maxsize=64)
-def _widening(aval: Any, shape: tuple[int, ...]) -> Any:
+def _reshape(aval: Any, shape: tuple[int, ...]) -> Any:
     return jax.make_jaxpr(lambda x: lax.reshape(x, shape))(aval).jaxpr.eqns[0]
