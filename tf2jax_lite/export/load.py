@@ -40,6 +40,7 @@ def load(
 
     Returns:
       ``(fn, params)``: ``fn(params, *args, rng=key, **kwargs)`` returns ``(results, updated params)``.
+      The params are numpy arrays: pass them through ``jax.device_put`` once where the function is called often.
 
     Raises:
       ExportError: the artefact is damaged or incomplete, or has no such function or backend.
