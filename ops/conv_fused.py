@@ -40,7 +40,7 @@ def fused_pad_conv2d(input: Any, paddings: Static, filter: Any, *, mode: str, st
     return _pad_convolve(input, paddings, filter, mode, strides, padding)
 
 
-@op("FusedResizeAndPadConv2D", options=("resize_bilinear_precision",))
+@op("FusedResizeAndPadConv2D", heavy=True, options=("resize_bilinear_precision",))
 def fused_resize_and_pad_conv2d(
     input: Any,
     size: Static,

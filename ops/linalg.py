@@ -145,7 +145,7 @@ def batch_mat_mul_v3(
     return _batch(x, y, adj_x, adj_y, canonical(Tout))
 
 
-@op("SparseMatMul")
+@op("SparseMatMul", heavy=True)
 def sparse_mat_mul(
     a: Any,
     b: Any,

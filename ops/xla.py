@@ -49,7 +49,7 @@ def _conv(
     )
 
 
-@op("XlaConv")
+@op("XlaConv", heavy=True)
 def xla_conv(
     lhs: Any,
     rhs: Any,
@@ -67,7 +67,7 @@ def xla_conv(
     return _conv(lhs, rhs, *parts, dimension_numbers, precision=precision(precision_config))
 
 
-@op("XlaConvV2")
+@op("XlaConvV2", heavy=True)
 def xla_conv_v2(
     lhs: Any,
     rhs: Any,
@@ -101,7 +101,7 @@ def _common(lhs: Any, rhs: Any, dtype: Any) -> tuple[Any, Any]:
     return lhs.astype(canonical(dtype)), rhs.astype(canonical(dtype))
 
 
-@op("XlaDot")
+@op("XlaDot", heavy=True)
 def xla_dot(lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str) -> Any:
     """Multiplies and sums over chosen dimensions. See tf.raw_ops.XlaDot."""
     return lax.dot_general(
@@ -109,7 +109,7 @@ def xla_dot(lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str
     )
 
 
-@op("XlaDotV2")
+@op("XlaDotV2", heavy=True)
 def xla_dot_v2(
     lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str, preferred_element_type: Any
 ) -> Any:
@@ -124,7 +124,7 @@ def xla_dot_v2(
     )
 
 
-@op("XlaEinsum")
+@op("XlaEinsum", heavy=True)
 def xla_einsum(a: Any, b: Any, *, equation: str) -> Any:
     """Einstein sum of two tensors. See tf.raw_ops.XlaEinsum."""
     return jnp.einsum(equation, a, b)

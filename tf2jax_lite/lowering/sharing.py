@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["shared_results"]
 
 _END = -1  # where all ways end
-_FARTHEST = 256  # steps to look ahead for where two ways meet
+_FARTHEST = 256  # meeting places to look through for where two ways come together
 
 
 def shared_results(
