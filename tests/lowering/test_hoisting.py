@@ -153,6 +153,41 @@ def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried)
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_a_number_is_handed_on():
+    """The first iteration reads what it is given, all others the number; both are read, so it is carried."""
+    buffer, places = jnp.asarray(BUFFER), np.arange(TRIPS)
+
+    def step(state, place):
+        total, factor = state
+        return (total + factor * buffer[place], np.float32(3)), None
+
+    def ours(start, factor):
+        return hoisting.scan(step, (start, factor), places, TRIPS)
+
+    start, factor = jnp.ones_like(buffer[0]), jnp.float32(7)
+    total, last = jax.jit(ours)(start, factor)
+    np.testing.assert_allclose(total, 1 + 7 * BUFFER[0] + 3 * BUFFER[1:TRIPS].sum(0), rtol=1e-5)
+    assert last == 3
+    by_factor = jax.jit(jax.jacrev(lambda f: ours(start, f)[0]))(factor)
+    np.testing.assert_allclose(by_factor, BUFFER[0], rtol=1e-5)
+
+
+def test_a_number_is_handed_on_in_a_graph():
+    """The same in TensorFlow, where a flag says whether it is the first time."""
+
+    @tf.function
+    def graph(x):
+        def body(i, first, total):
+            return i + 1, tf.constant(False), total * 2 + tf.where(first, x, tf.sin(x))
+
+        return tf.while_loop(lambda i, *_: i < 4, body, (0, tf.constant(True), x))[1:]
+
+    x = tf.constant([0.5, 2.0])
+    fn = tf2jax.convert_functional(graph, tf.TensorSpec([2], tf.float32))
+    for found, expected in zip(jax.jit(fn)(x.numpy()), graph(x), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("layer", ["SimpleRNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_recurrent_layers(layer, backwards):

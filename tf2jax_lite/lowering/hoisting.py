@@ -101,8 +101,9 @@ def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
         [*leaves, *(_shaped(made[v], (trips, *n.aval.shape)) for v, n in zip(outputs, narrow, strict=True))],
         trips,
     )
-    end = [_shaped(value, v.aval.shape) for v, value in zip(results, found, strict=True)]
-    known = _evaluated(after, {**known, **dict(zip(results, end, strict=True))})
+    given = zip(results, found, strict=True)  # what an iteration hands on may be a number, too
+    end = {v: _shaped(value, v.aval.shape) for v, value in given if isinstance(v, jex.Var)}
+    known = _evaluated(after, {**known, **end})
     return jax.tree.unflatten(result, [v.val if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars])
 
 
