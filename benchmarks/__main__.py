@@ -8,11 +8,24 @@ import json
 import os
 import platform
 import sys
+from pathlib import Path
 from typing import Any
 
 from . import models, timing
 
-SUITES = ("run", "train", "compile", "convert", "artefact", "memory", "spelling", "products", "stages", "pages")
+SUITES = (
+    "run",
+    "train",
+    "compile",
+    "convert",
+    "artefact",
+    "memory",
+    "spelling",
+    "products",
+    "stages",
+    "pages",
+    "programs",
+)
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
 OTHERS = {"federated": "federated", "stablehlo": "stablehlo", "tf1": "convert_tf1_scaling"}
 
@@ -38,6 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--around", help="a command run as `CMD begin PID` before and `CMD end PID` after each timing")
     parser.add_argument("--peer", help="a directory to import tf2jax from")
     parser.add_argument("--no-xla", action="store_true", help="leave out TensorFlow with jit_compile=True")
+    parser.add_argument("--folder", help="where the suite programs writes", type=Path, default=Path("programs"))
+    parser.add_argument("--platform", help="what the suite programs lowers for", default="cuda")
     parser.add_argument("--json", help="append the records to this file, one JSON object a line")
     return parser
 
@@ -89,6 +104,22 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
         for name in names:
             for batch in batches:
                 yield pages.pages(name, batch=batch, budget=options.budget, **common)
+    elif suite == "programs":
+        from . import programs
+
+        modes = [(batch, False) for batch in batches] + [(batches[-1], True)]
+        for name in names:
+            for batch, train in modes:
+                if train <= models.MODELS[name].trains:
+                    yield programs.programs(
+                        name,
+                        options.folder.absolute(),
+                        batch=batch,
+                        train=train,
+                        platform=options.platform,
+                        peer=options.peer,
+                        **common,
+                    )
     elif suite == "spelling":
         from . import spelling
 

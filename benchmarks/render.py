@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import conversion
+from . import conversion, render_gpu
 
 Record = dict[str, Any]
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -41,7 +41,7 @@ Tracing and compiling: {compiling}Where we take longer there are more of them (t
 shape share them), images side by side two; and the code of a convolution of each channel has a term for each place of
 its window (ConvNeXt's have 49). Where there are as many, XLA has the same to do, which is most of the time
 ([Where compiling goes](#where-compiling-goes)).
-{unspelled}{memory}"""
+{unspelled}{memory}{gpu}"""
 
 SPELLING = """## Convolutions and pooling on CPU
 
@@ -349,6 +349,7 @@ def _targets(suites: dict[str, list[Record]]) -> str:
 
     converting = [r["ratios"]["tf2jax"] for r in suites.get("convert", []) if "tf2jax" in r.get("ratios", {})]
     memory = suites.get("memory", [])
+    on_gpu = [r["ratios"]["native"] for r in suites.get("device", []) if r["program"].startswith("run-")]
     starts = [r["start"] for r in suites.get("convert", []) if "start" in r]
     rows = [
         _goal("run, to tf.function, median", 1.0, against(run, "tensorflow"), _median),
@@ -358,6 +359,7 @@ def _targets(suites: dict[str, list[Record]]) -> str:
         _goal("run, mobile convolution networks, to native, worst", 0.4, against(run, "native", "mobile"), max, 3),
         _goal("train step, to native, median", 0.7, against(train, "native"), _median, 12),
         _goal("run, to the peer, median", 0.6, against(run, "tf2jax"), _median),
+        _goal("run on GPU, to native, median", 1.0, on_gpu, _median),
         _goal("trace and compile, to native, median", 1.0, ready("native"), _median),
         _goal("trace and compile, to the peer, median", 0.7, ready("peer"), _median),
         _goal("conversion, to the peer, median", 0.33, converting, _median),
@@ -376,7 +378,18 @@ def _targets(suites: dict[str, list[Record]]) -> str:
             unspelled=_unspelled(run, suites.get("stages", [])),
             slower=_slower(suites.get("spelling", [])),
             memory=_added(memory),
+            gpu=_unseen(suites),
         )
+    )
+
+
+def _unseen(suites: dict[str, list[Record]]) -> str:
+    """Says what stands in for times on a GPU that was not there."""
+    if "device" in suites or "described" not in suites:
+        return ""
+    return (
+        "\nGPU: there was none to time anything on. Compiled for one, our programs are compared with JAX written by\n"
+        "hand by what they launch ([On a GPU](#on-a-gpu)).\n"
     )
 
 
@@ -521,7 +534,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
     """
     latest: dict[tuple[Any, ...], Record] = {}
     for r in records:
-        named = tuple(r.get(k) for k in ("suite", "model", "size", "batch", "form", "what"))
+        named = tuple(r.get(k) for k in ("suite", "model", "size", "batch", "form", "what", "program"))
         latest[(*named, *(k for k in ("start", "growth") if k in r))] = r
     suites: dict[str, list[Record]] = {}
     for r in latest.values():
@@ -553,7 +566,8 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
     ):
         if name in suites:
             parts.append(render(suites[name]))
-    return "\n".join(parts)
+    parts.append(render_gpu.section(suites.get("described", []), suites.get("device", []), _table))
+    return "\n".join(filter(None, parts))
 
 
 def _read(paths: Sequence[str]) -> list[Record]:

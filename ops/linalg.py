@@ -16,6 +16,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .crossed import crossed, is_crossed
 from .registry import op
 from .values import canonical
 
@@ -77,10 +78,12 @@ def _contract(x: Any, x_labels: Labels, y: Any, y_labels: Labels, out: Labels, d
         (tuple(x_axes[label] for label in summed), tuple(y_axes[label] for label in summed)),
         (tuple(x_axes[label] for label in batch), tuple(y_axes[label] for label in batch)),
     )
-    result = lax.dot_general(x, y, numbers, preferred_element_type=dtype)
     taken = {*batch, *summed}
-    rest = [label for label in (*x_labels, *y_labels) if label not in taken]
-    return _transpose(result, [*batch, *rest], out)
+    left, right = ([label for label in labels if label not in taken] for labels in (x_labels, y_labels))
+    given, other = [*batch, *left, *right], [*batch, *right, *left]
+    if is_crossed(given, other, out):
+        return _transpose(crossed(x, y, numbers, dtype), other, out)
+    return _transpose(lax.dot_general(x, y, numbers, preferred_element_type=dtype), given, out)
 
 
 def _drop_ones(x: Any, labels: Labels, other: Any, other_labels: Labels, which: Any) -> tuple[Any, list[Hashable]]:

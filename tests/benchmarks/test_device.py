@@ -1,0 +1,172 @@
+"""Programs are written, compiled and timed elsewhere, and what they launch is counted from their text."""
+
+import json
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import device, hlo, programs, render
+from benchmarks.__main__ import main
+
+# A loop of five iterations, whose kernel reads a row and writes another in place; a branch, a product.
+TEXT = textwrap.dedent(
+    """\
+    HloModule jit_f, is_scheduled=true
+
+    %row (param_0.1: f32[5,100], param_1.1: s32[], param_2.1: f32[5,100]) -> f32[5,100] {
+      %param_0.1 = f32[5,100]{1,0} parameter(0)
+      %param_1.1 = s32[] parameter(1)
+      %param_2.1 = f32[5,100]{1,0} parameter(2)
+      %zero = s32[] constant(0)
+      %slice.1 = f32[1,100]{1,0} dynamic-slice(%param_0.1, %param_1.1, %zero), dynamic_slice_sizes={1,100}
+      ROOT %update.1 = f32[5,100]{1,0} dynamic-update-slice(%param_2.1, %slice.1, %param_1.1, %zero)
+    }
+
+    %body (arg: (s32[], f32[5,100], f32[5,100])) -> (s32[], f32[5,100], f32[5,100]) {
+      %arg = (s32[], f32[5,100]{1,0}, f32[5,100]{1,0}) parameter(0)
+      %i = s32[] get-tuple-element(%arg), index=0
+      %xs = f32[5,100]{1,0} get-tuple-element(%arg), index=1
+      %ys = f32[5,100]{1,0} get-tuple-element(%arg), index=2
+      %next = s32[] fusion(%i), kind=kLoop, calls=%add_one
+      %rows = f32[5,100]{1,0} fusion(%xs, %i, %ys), kind=kLoop, calls=%row
+      ROOT %all = (s32[], f32[5,100]{1,0}, f32[5,100]{1,0}) tuple(%next, %xs, %rows)
+    }
+
+    %add_one (param_0.2: s32[]) -> s32[] {
+      %param_0.2 = s32[] parameter(0)
+      %one = s32[] constant(1)
+      ROOT %sum = s32[] add(%param_0.2, %one)
+    }
+
+    %condition (arg.1: (s32[], f32[5,100], f32[5,100])) -> pred[] {
+      %arg.1 = (s32[], f32[5,100]{1,0}, f32[5,100]{1,0}) parameter(0)
+      %i.1 = s32[] get-tuple-element(%arg.1), index=0
+      ROOT %less = pred[] fusion(%i.1), kind=kLoop, calls=%is_less
+    }
+
+    %nothing (arg.2: f32[5,100]) -> f32[5,100] {
+      ROOT %arg.2 = f32[5,100]{1,0} parameter(0)
+    }
+
+    %twice (arg.3: f32[5,100]) -> f32[5,100] {
+      %arg.3 = f32[5,100]{1,0} parameter(0)
+      ROOT %copy.1 = f32[5,100]{1,0} copy(%arg.3)
+    }
+
+    ENTRY %main (x: f32[5,100], y: f32[100,7]) -> f32[5,7] {
+      %x = f32[5,100]{1,0} parameter(0)
+      %y = f32[100,7]{1,0} parameter(1)
+      %start = (s32[], f32[5,100]{1,0}, f32[5,100]{1,0}) tuple(%zero, %x, %x)
+      %loop = (s32[], f32[5,100]{1,0}, f32[5,100]{1,0}) while(%start), condition=%condition, body=%body, FIVE
+      %rows.1 = f32[5,100]{1,0} get-tuple-element(%loop), index=2
+      %choice = f32[5,100]{1,0} conditional(%which, %x, %rows.1), branch_computations={%nothing, %twice}
+      %called = f32[5,100]{1,0} call(%choice), to_apply=%twice
+      ROOT %product = (f32[5,7]{1,0}, s8[64]{0}) custom-call(%called, %y), custom_call_target="__cublas$gemm"
+    }
+    """
+).replace("FIVE", 'backend_config={"known_trip_count":{"n":"5"}}')
+
+
+def test_launches():
+    """Loops count as often as they run, of branches the longest, and of what is sliced the slices."""
+    found = hlo.launches(TEXT)
+    # Each iteration: the counter (4 bytes twice), a row read and written with its index, the condition; then two
+    # copies (2000 bytes twice each) and the product.
+    assert found.kernels == 5 * 3 + 2 + 1
+    assert found.bytes == 5 * (8 + (400 + 4 + 400) + (4 + 1)) + 2 * 4000 + (2000 + 2800 + 140 + 64)
+    assert dict(found.library) == {"__cublas$gemm(f32[5,100]{1,0} f32[100,7]{1,0}) -> (f32[5,7]{1,0}, s8[64]{0}) ": 1}
+    assert found.unknown == 0
+    assert hlo.launches(TEXT.replace("known_trip_count", "trip_count")).unknown == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "size"),
+    [
+        ("f32[8,4]{1,0}", 128),
+        ("(bf16[3]{0}, u8[0]{0}, pred[5]{0})", 11),
+        ("c64[2]{0}", 16),
+        ("f8e4m3fn[6]{0}", 6),
+        ("f64[]", 8),
+    ],
+)
+def test_sizes(form, size):
+    assert hlo._size(form) == size
+
+
+def test_what_is_compiled_here_is_counted():
+    def loop(x):
+        return jax.lax.fori_loop(0, 9, lambda i, x: jnp.tanh(x @ x), x)
+
+    x = jnp.ones((64, 64))
+    once, often = (hlo.launches(jax.jit(fn).lower(x).compile().as_text()) for fn in (lambda x: jnp.tanh(x @ x), loop))
+    assert often.kernels >= 9 * once.kernels > 0 and often.unknown == 0
+    assert often.bytes >= 9 * once.bytes > 0
+
+
+def test_programs_are_timed_in_turns(tmp_path, capsys):
+    """What was written is read without its function; arguments are made up, and records appear on all ways out."""
+    for who, repeats in (("ours", 1), ("native", 2)):
+        programs.write(
+            lambda state, n, repeats=repeats: [state["x"] * repeats + n, None],
+            ({"x": np.ones((4, 3), np.float32)}, np.int32(2)),
+            tmp_path / "run-tiny-1" / f"{who}.bin",
+            "cpu",
+        )
+    assert not list(tmp_path.glob("**/*.part"))
+    out = tmp_path / "out.jsonl"
+    (found,) = device.main([str(tmp_path), "--budget", "0", "--json", str(out)])
+    assert json.loads(out.read_text()) == found == json.loads(capsys.readouterr().out)
+    assert found["program"] == "run-tiny-1" and set(found["times"]) == {"tf2jax_lite", "native"}
+    assert found["ours"]["kernels"] > 0 and found["ours"]["calls"] == found["native"]["shared"] == 0
+    assert found["ratios"]["native"] > 0
+
+
+def _record(program, ours, native, **more):
+    names = ("kernels", "bytes", "calls", "shared", "temporaries", "cpu")
+    whos = {"ours": ours, "native": native, **more}
+    return {"suite": "described", "program": program, "device": "h100"} | {
+        who: dict(zip(names, values, strict=True)) for who, values in whos.items()
+    }
+
+
+def test_section():
+    records = [
+        _record("run-a-1", (10, 2e6, 3, 3, 5, 1.0), (10, 2e6, 3, 3, 5, 2.0), peer=(20, 4e6, 3, 3, 5, 4.0)),
+        _record("run-b-1", (9, 1e6, 2, 2, 0, 1.0), (10, 2e6, 2, 1, 0, 1.0)),
+        _record("train-a-1", (9, 3e6, 0, 0, 4, 1.0), (12, 4e6, 0, 0, 8, 1.0)),
+    ]
+    text = render.page(records)
+    assert "| run on GPU, to native, median | 1.00 | not measured |  |" in text and "GPU: there was none" in text
+    assert "None was to be had" in text and "described H100 without one" in text
+    assert "- Calls (2 programs), to native: kernels 0.95 (median; 0.90 to 1.00), bytes moved 0.75 (" in text
+    assert "- Training steps (1 programs), to native: kernels 0.75" in text
+    assert "- In 1 of 2 programs with library calls these are the same" in text
+    assert "- XLA's compiling, processor time, to peer: 0.25" in text
+    assert "| run-a-1 | 10 / 10 / 20 | 3 / 3 / 3 | 3 | 2 | 1.00 | 0.50 | 1.00 | 0.50 | 0.25 |" in text
+    assert "| run-b-1 | 9 / 10 | 2 / 2 | 1 | 1 | 0.50 |  |  | 1.00 |  |" in text
+    assert "On a GPU" not in render.page([])
+    times = {"tf2jax_lite": {"median": 0.001}, "native": {"median": 0.002}}
+    seen = {"suite": "device", "program": "run-a-1", "device": "GPU", "times": times, "ratios": {"native": 0.5}}
+    text = render.page([*records, seen])
+    assert "| run on GPU, to native, median | 1.00 | 0.50 (1) | met by 1 of 13 |" in text
+    assert "GPU: there was none" not in text
+    assert "Timed on GPU" in text and "| run-a-1 | 1.000 | 2.000 | 0.50 |  |" in text and "None was" not in text
+
+
+@pytest.mark.slow
+def test_a_model(tmp_path):
+    """Calls and training steps of a model, ours and JAX by hand; compiled for a GPU where JAX's plugin for it is."""
+    arguments = ["--models", "lstm", "--size", "small", "--batch", "2", "--folder", str(tmp_path)]
+    found = main(["--suite", "programs", "--platform", "cpu", *arguments])
+    assert [r["program"] for r in found] == ["run-lstm-2", "train-lstm-2"]
+    assert all(r["contestants"] == ["native", "ours"] for r in found)
+    for record in device.main([str(tmp_path), "--budget", "0"]):
+        assert record["ours"]["kernels"] <= record["native"]["kernels"]
+        assert record["ratios"]["native"] > 0
+    pytest.importorskip("jax_plugins.xla_cuda12")
+    main(["--suite", "programs", *arguments])
+    for record in device.main([str(tmp_path), "--described", "h100"]):
+        assert record["ours"]["kernels"] <= record["native"]["kernels"]
