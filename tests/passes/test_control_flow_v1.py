@@ -49,7 +49,7 @@ PLAIN = tf1.ConfigProto()
 PLAIN.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
-def check(build, feeds, rtol=1e-5, *, eager=True):
+def check(build, feeds, rtol=1e-5, *, atol=1e-6, eager=True):
     graph, inputs, outputs, fn, params = converted(build)
     with tf1.Session(graph=graph, config=PLAIN) as session:
         jitted = jax.jit(fn)
@@ -58,7 +58,7 @@ def check(build, feeds, rtol=1e-5, *, eager=True):
             # Outside jit predicates are known, so that branches are picked while tracing.
             for call in (jitted, fn) if eager and number == 0 else (jitted,):
                 for found, value in zip(call(params, *values)[0], expected, strict=True):
-                    np.testing.assert_allclose(found, value, rtol=rtol, atol=1e-6)
+                    np.testing.assert_allclose(found, value, rtol=rtol, atol=atol)
     return fn, params
 
 
@@ -384,9 +384,13 @@ def program(seed):
     return build
 
 
-@pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s < 2 else [pytest.mark.slow]) for s in range(100)])
+FAST = {0, 1, 12, 14}  # 12 hands on numbers in a loop, 14 reads what no branch that runs has
+
+
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s in FAST else [pytest.mark.slow]) for s in range(100)])
 def test_random_programs(seed):
-    check(program(seed), truths(2, np.float32(0.3), np.float32(-0.8)), rtol=2e-4, eager=False)
+    # Sines near one: a unit in the last place of what goes in is 5e-6 in the derivative, in TensorFlow itself.
+    check(program(seed), truths(2, np.float32(0.3), np.float32(-0.8)), rtol=2e-4, atol=2e-5, eager=False)
 
 
 def test_what_cannot_be_expressed_is_refused_with_its_place():

@@ -15,9 +15,8 @@ from tf2jax_lite.errors import LoweringError, OpError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.tensor_list import TensorList
-from tf2jax_lite.ops.tensor_list_ops import EmptyListError
 
-from .joins import UNDEFINED, merge_branches, same_static
+from .joins import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
 from .trace import Context
 
 __all__: list[str] = []
@@ -111,7 +110,7 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
                     results = trace.call(function, args, frame)
                 except LoweringError as error:  # a branch that cannot run is not the one that is taken
                     impossible.append(error)
-                    if not isinstance(error.__cause__, EmptyListError) or len(impossible) == len(functions):
+                    if not isinstance(error.__cause__, IMPOSSIBLE) or len(impossible) == len(functions):
                         raise
                     results, trace.state = [UNDEFINED] * len(function.outputs), dict(before)
                 # A variable that only some branches create has no value in the others: it starts as zeros there.

@@ -15,8 +15,9 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import forms, values
 from tf2jax_lite.ops.tensor_list import TensorList
+from tf2jax_lite.ops.tensor_list_ops import EmptyListError
 
-__all__ = ["UNDEFINED", "as_traced", "is_carried", "merge_branches", "same_static"]
+__all__ = ["IMPOSSIBLE", "UNDEFINED", "UndefinedValueError", "as_traced", "is_carried", "merge_branches", "same_static"]
 
 
 class _Undefined:
@@ -27,6 +28,14 @@ class _Undefined:
 
 
 UNDEFINED = _Undefined()
+
+
+class UndefinedValueError(OpError):
+    """A value is read that none of the branches that could have given it has: what is being traced cannot run."""
+
+
+IMPOSSIBLE = (EmptyListError, UndefinedValueError)
+"""What is raised in a branch, or a loop's body, that is known not to run."""
 
 
 def is_carried(value: Any) -> bool:
@@ -127,7 +136,7 @@ def _plan_result(position: int, column: list[Any], static: list[Any], names: Seq
         return "same", known[0]
     present = [v for v in column if v is not None]
     if not present:
-        return "same", None
+        return "same", UNDEFINED if any(v is UNDEFINED for v in static) else None
     if not isinstance(present[0], jax.ShapeDtypeStruct) and not _is_pytree_handle(present[0]):
         if all(v == present[0] for v in present):
             return "same", present[0]

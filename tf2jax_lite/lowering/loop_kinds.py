@@ -15,12 +15,11 @@ from jax import lax
 from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError
 from tf2jax_lite.ops import values
-from tf2jax_lite.ops.tensor_list_ops import EmptyListError
 
 from . import hoisting
 from .carry import Carry, settle
 from .forward_only import forward_only
-from .joins import is_carried
+from .joins import IMPOSSIBLE, is_carried
 from .plan import Plan
 from .trace import Context, Frame
 from .trip_count import HostLoop
@@ -230,7 +229,7 @@ def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
             try:
                 after = loop.iterate(args, {**outer, **variables}, number, carried)
             except LoweringError as error:
-                if isinstance(error.__cause__, EmptyListError):
+                if isinstance(error.__cause__, IMPOSSIBLE):
                     impossible.append(error)
                 raise
             return carry.check(now, after), number + 1

@@ -21,6 +21,7 @@ from tf2jax_lite.ops.words import Words, each_word, is_wide, narrow, to_words
 
 from .assigned import as_variable
 from .growth import check_forms, check_growth, check_results
+from .joins import UNDEFINED, UndefinedValueError
 from .plan import Plan, Step
 from .program import Program
 
@@ -221,6 +222,8 @@ class Trace:
         except Exception as error:
             if getattr(error, "_tf2jax_lite_control", False):
                 raise
+            if any(v is UNDEFINED for v in inputs) and not op.needs_context:
+                error = UndefinedValueError("it reads a value that only branches which cannot run would give")
             raise located(error, step, frame) from error
         if len(results) != len(step.outputs):
             raise located(f"{len(results)} results where {len(step.outputs)} are declared", step, frame)
