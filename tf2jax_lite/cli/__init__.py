@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from typing import NoReturn
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 __all__ = ["main"]
+
+
+@contextlib.contextmanager
+def _interruptions() -> Iterator[list[int]]:
+    """Gives a list that gets an entry when the user interrupts.
+
+    An interruption inside TensorFlow may come out as another error ("REPLACED BY KeyboardInterrupt").
+    """
+    seen: list[int] = []
+
+    def interrupt(number: int, frame: Any) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+        yield seen
+        return
+    try:
+        signal.signal(signal.SIGINT, interrupt)
+    except ValueError:  # not the main thread
+        yield seen
+        return
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> None:
@@ -27,21 +56,24 @@ def main() -> None:
         typer.secho(f"Error: {printable(text, keep)}", fg=typer.colors.RED, err=True)
         sys.exit(2)
 
-    try:
-        app()
-    except Tf2JaxError as error:
-        refuse(error)
-    except (RecursionError, MemoryError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else "takes more memory than there is"
-        refuse(f"what was given is {what} ({str(error)[:200]})")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except RuntimeError as error:
-        if type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError"):
+    with _interruptions() as seen:
+        try:
+            app()
+        except Exception as error:
+            if seen:
+                sys.exit(130)
+            if isinstance(error, Tf2JaxError):
+                refuse(error)
+            if isinstance(error, (RecursionError, MemoryError)):
+                what = "nested too deeply" if isinstance(error, RecursionError) else "takes more memory than there is"
+                refuse(f"what was given is {what} ({str(error)[:200]})")
+            if type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError"):  # too much memory, an unknown op
+                first = next(iter(str(error).strip().splitlines()), "")
+                refuse(f"XLA cannot compile or run this: {first[:300]}")
+            if isinstance(error, BrokenPipeError):
+                # The reader (head, less) has gone: that is no error of ours.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(0)
             raise
-        first = next(iter(str(error).strip().splitlines()), "")  # XLA's: too much memory, an op that it does not know
-        refuse(f"XLA cannot compile or run this: {first[:300]}")
-    except BrokenPipeError:
-        # The reader (head, less) has gone: that is no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        except KeyboardInterrupt:
+            sys.exit(130)
