@@ -21,6 +21,7 @@ import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir
 
 from .equations import bind
+from .manual_axes import axes_of
 
 __all__ = ["CpuRule", "call", "emit", "twin", "twin_of"]
 
@@ -93,20 +94,14 @@ def emit(closed: jex.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _varies(aval: Any) -> bool:
-    """Returns whether a value differs between devices, inside ``shard_map``."""
-    found = getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)  # the second before JAX 0.10
-    return bool(getattr(found, "varying", found))
-
-
 def _struct(aval: Any) -> Any:
-    return aval if _varies(aval) else jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+    return aval if axes_of(aval) else jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _traced(fn: Callable[..., Any], params: Mapping[str, Hashable], args: Sequence[Any]) -> jex.ClosedJaxpr:
     structs = tuple(_struct(jax.typeof(a)) for a in args)
     key = _frozen(params)
-    if all(isinstance(d, int) for s in structs for d in s.shape) and not any(map(_varies, structs)):
+    if all(isinstance(d, int) for s in structs for d in s.shape) and not any(map(axes_of, args)):
         return _trace_once(fn, key, structs, jax.config.read("jax_enable_x64"))
     # Symbolic sizes of different scopes cannot be compared, and mesh axes mean something in their mesh only.
     return _trace(fn, key, structs)

@@ -132,7 +132,7 @@ CONTROL = [
     ),
     case("map", lambda x: (lax.map(jnp.sin, x), lax.map(jnp.cos, x, batch_size=2)), V, size=2, **D),
     case("custom_jvp", cubed, V, **D),
-    case("custom_vjp", lambda x: scaled(x) * x, V, **D),
+    case("custom_vjp", lambda x: scaled(x) * x, V, forward=False, **D),  # JAX has none
     case("remat", lambda x: jax.checkpoint(lambda y: jnp.sin(jnp.sin(y)))(x), V, **D),
     case("remat_gradient", jax.grad(lambda x: jax.checkpoint(lambda y: jnp.sin(jnp.sin(y)))(x).sum()), V, grad=True),
     case("jit", lambda x: jax.jit(lambda y: jax.jit(jnp.sin)(y) + 1)(x), V, **D),
@@ -157,7 +157,7 @@ CONTROL = [
         "linear_call",
         lambda x: jax.custom_derivatives.linear_call(lambda _, v: 2 * v, lambda _, ct: 2 * ct, (), x),
         V,
-        **D,
+        grad=True,  # JAX does not batch it
     ),
     case(
         "gradient_of_scan",

@@ -25,6 +25,7 @@ class Case:
     size: float | None = 1.3  # how many times the original's equations there may be; None: any number
     tol: float = 2e-5
     jit: bool = True
+    forward: bool = True  # with grad: forward mode, too
     second: bool = True  # with grad: its gradient, too
 
     def __str__(self):
@@ -98,8 +99,9 @@ def check(case):
                 which = tuple(range(len(inexact)))
                 grad = jax.grad(total, which) if not _complex(inexact) else _pulled(total)
                 out["grad"] = grad(*inexact)
-                tangents = [jnp.ones_like(v) for v in inexact]
-                out["jvp"] = jax.jvp(total, inexact, tangents)[1]
+                if case.forward:
+                    tangents = [jnp.ones_like(v) for v in inexact]
+                    out["jvp"] = jax.jvp(total, inexact, tangents)[1]
                 if not case.second:
                     return out
                 second = lambda *x: sum(jnp.sum(jnp.sin(jnp.real(g) + jnp.imag(g))) for g in grad(*x))  # noqa: E731

@@ -12,6 +12,7 @@ import numpy as np
 
 from tf2jax_lite.errors import LoweringError, OpError
 from tf2jax_lite.ops import forms, values
+from tf2jax_lite.ops.manual_axes import axes_of, varying_along
 from tf2jax_lite.ops.tensor_list import TensorList, resized
 from tf2jax_lite.ops.tensor_list_ops import ListNeedsRoomError
 from tf2jax_lite.ops.words import Words, narrow
@@ -39,6 +40,12 @@ class _CarryChanged(Exception):
         self.after = after
 
 
+class _VariesMore(Exception):
+    """The body's results vary between more devices than its arguments. Leaves a trace in order to start it anew."""
+
+    _tf2jax_lite_control = True
+
+
 @dataclasses.dataclass
 class Carry:
     """The initial values of what a loop carries.
@@ -61,6 +68,8 @@ class Carry:
     _capacities: dict[int | str, Any] = dataclasses.field(default_factory=dict)
     _guessed: set[int | str] = dataclasses.field(default_factory=set)
     _roomy: bool = False
+    _axes: dict[int, frozenset[str]] = dataclasses.field(default_factory=dict)  # by position among the leaves
+    _condition: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         # Within a trace, an array made of a known number is not known any more.
@@ -74,7 +83,9 @@ class Carry:
 
     def initial(self) -> Values:
         """Returns the values that the loop starts with."""
-        return list(self.data.values()), dict(self.variables)
+        leaves, tree = jax.tree.flatten((list(self.data.values()), dict(self.variables)))
+        none = frozenset[str]()
+        return jax.tree.unflatten(tree, [varying_along(x, self._axes.get(i, none)) for i, x in enumerate(leaves)])
 
     def check(self, before: Values, after: Values) -> Values:
         """Returns the body's results, in the form of its arguments.
@@ -88,7 +99,31 @@ class Carry:
         variables = {name: _like_before(before[1].get(name), new) for name, new in variables.items()}
         if not forms.same_form(before, (data, variables)):
             raise _CarryChanged(forms.form_of(before), forms.form_of((data, variables)))
-        return data, variables
+        return self._as_varied(before, (data, variables))
+
+    def flag(self, value: Any) -> Any:
+        """Returns a number that a loop starts with besides, and that varies as its condition does."""
+        return varying_along(value, self._condition)
+
+    def check_condition(self, condition: Any) -> Any:
+        """Returns whether the loop goes on.
+
+        Raises:
+          _VariesMore: it varies between more devices than was known; `settle` deals with it.
+        """
+        if axes_of(condition) - self._condition:
+            self._condition |= axes_of(condition)
+            raise _VariesMore
+        return self.flag(condition)
+
+    def _as_varied(self, before: Values, after: Values) -> Values:
+        """Returns the body's results, varying between devices as its arguments do."""
+        (old, _), (new, tree) = jax.tree.flatten(before), jax.tree.flatten(after)
+        axes = {i: axes_of(x) | axes_of(y) for i, (x, y) in enumerate(zip(old, new, strict=True))}
+        if any(axes[i] != axes_of(x) for i, x in enumerate(old)):
+            self._axes = axes
+            raise _VariesMore
+        return jax.tree.unflatten(tree, [varying_along(x, axes[i]) for i, x in enumerate(new)])
 
     def finished(self, values: Values) -> tuple[dict[int, Any], Mapping[str, Any]]:
         """Returns the loop's results by index, and its variables; lists of known length have it again."""
@@ -148,6 +183,7 @@ class Carry:
           OpError: there is no form that stays.
         """
         adapted = False
+        self._axes = {}  # there may be other leaves now
         names = self.names.values()
         pairs = zip(self.data, names, change.before[0], change.after[0], strict=True)
         for key, name, before, after in pairs:
@@ -239,11 +275,15 @@ def settle(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int, Any],
     Raises:
       OpError: there is no form that stays.
     """
-    for _ in range(_MAX_ATTEMPTS):
+    attempts = 0
+    while attempts < _MAX_ATTEMPTS:
+        attempts += 1
         try:
             return carry.finished(attempt())
         except _CarryChanged as change:
             carry.adapt(change)
+        except _VariesMore:
+            attempts -= 1  # the carry knows; one value after the other may be reached, so this may take many
         except LoweringError as error:
             if not isinstance(error.__cause__, ListNeedsRoomError) or not carry.make_room():
                 raise

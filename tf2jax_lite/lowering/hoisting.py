@@ -34,6 +34,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.equations import bind, size
+from tf2jax_lite.ops.manual_axes import axes_of
 
 from . import weights
 from .pieces import read_once, state_without_unit_axes, without_unit_axes
@@ -61,7 +62,8 @@ def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
       trips: how many iterations there are.
 
     Returns:
-      What is carried at the end. Where inputs are not known numbers the loop is run as it is.
+      What is carried at the end. Where inputs are not known numbers the loop is run as it is, and where values differ
+      between devices.
     """
     (carried, carry_tree), (leaves, xs_tree) = jax.tree.flatten(start), jax.tree.flatten(xs)
     if trips < 2 or not all(isinstance(x, np.ndarray) for x in leaves):
@@ -78,6 +80,8 @@ def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
     one = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in leaves]
     closed = jax.make_jaxpr(flat)(*map(jax.typeof, carried), *one)
     jaxpr = closed.jaxpr
+    if any(axes_of(v.aval) for e in jaxpr.eqns for v in e.outvars):  # `jax.shard_map` keeps account of all operands
+        return lax.scan(step, start, xs)[0]
     inputs = jaxpr.invars[len(jaxpr.invars) - len(leaves) :]
     products = [eqn.outvars[0] for eqn in _products(jaxpr, inputs, trips)]
     rest = _needed([e for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in products], jaxpr.outvars)

@@ -151,7 +151,7 @@ def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
             now, running, count = state
             number, slices = x
             args = loop.arguments({**dict(zip(carried, now[0], strict=True)), **slices})
-            go = jnp.logical_and(running, loop.test(args, {**outer, **now[1]}, number))
+            go = carry.check_condition(jnp.logical_and(running, loop.test(args, {**outer, **now[1]}, number)))
             after = lax.cond(go, lambda: body(now, number, slices, go), lambda: now)
             return (after, go, count + go), None
 
@@ -159,7 +159,8 @@ def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
         start, xs = carry.initial(), (counter, history)
         if host.exact:
             return _scan(step, start, xs, host.trips, mode)
-        end, _, count = _scan(masked, (start, np.bool_(True), np.int32(0)), xs, host.trips, mode)
+        flags = carry.flag(np.bool_(True)), carry.flag(np.int32(0))
+        end, _, count = _scan(masked, (start, *flags), xs, host.trips, mode)
         trips[:] = [count]
         return end
 
