@@ -14,7 +14,7 @@ import tf2jax_lite
 from tf2jax_lite.ops import crossed
 
 # The equation, the operands' shapes, and how the product's result lies on GPU; None where it is made as it is given.
-CASES = {
+PRODUCTS = {
     "attention": ("acbe,aecd->abcd", (2, 3, 4, 5), (2, 5, 3, 6), (2, 3, 6, 4)),
     "one example": ("acbe,aecd->abcd", (1, 3, 4, 5), (1, 5, 3, 6), (1, 3, 6, 4)),
     "two sums": ("acbef,aefcd->abcd", (2, 3, 4, 5, 2), (2, 5, 2, 3, 6), (2, 3, 6, 4)),
@@ -36,9 +36,9 @@ def _made(equation, left, right, dtype=np.float32):
     return fn, graph, tensors
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_values_and_derivatives(name):
-    equation, left, right, _ = CASES[name]
+    equation, left, right, _ = PRODUCTS[name]
     fn, graph, tensors = _made(equation, left, right)
     arrays = [jnp.asarray(t.numpy()) for t in tensors]
     expected = graph(*tensors).numpy()
@@ -76,10 +76,10 @@ def _product(fn, arrays, platform):
     return tuple(map(int, found.split("x")))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_order(name):
     """On CPU the product is made as it is given, and nothing else is (XLA fuses a softmax into that one)."""
-    equation, left, right, elsewhere = CASES[name]
+    equation, left, right, elsewhere = PRODUCTS[name]
     fn, _, tensors = _made(equation, left, right)
     arrays = [jnp.asarray(t.numpy()) for t in tensors]
     given = _product(fn, arrays, "cpu")
@@ -90,7 +90,7 @@ def test_order(name):
 
 
 def test_half_precision():
-    fn, graph, tensors = _made(*CASES["attention"][:3], dtype=tf.bfloat16)
+    fn, graph, tensors = _made(*PRODUCTS["attention"][:3], dtype=tf.bfloat16)
     found = fn(*(jnp.asarray(t.numpy()) for t in tensors))
     assert found.dtype == jnp.bfloat16
     np.testing.assert_allclose(found.astype(np.float32), tf.cast(graph(*tensors), tf.float32), rtol=2e-2, atol=2e-2)
