@@ -9,7 +9,6 @@ device, so matrix products are left to cuBLAS, where XLA would choose between it
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
@@ -142,8 +141,8 @@ def described(folder: Path, gpu: str) -> dict[str, Any]:
 
 def _child(path: Path, gpu: str) -> None:
     import jax
+    from jax.experimental import topologies
 
-    topologies = importlib.import_module("jax.experimental.topologies")
     there = topologies.get_topology_desc(platform="cuda", target_config=DESCRIPTIONS[gpu], topology="1x1x1")
     print(json.dumps(_compiled(path, jax.sharding.SingleDeviceSharding(there.devices[0]))[2]), flush=True)
 
