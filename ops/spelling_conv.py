@@ -8,7 +8,8 @@ output sums many channels over a small window, and poor elsewhere. So
 - the gradient of that by the filter is one reduction with a result for each place;
 - a window of one place is a matrix product, of every ``s``-th value or spread over every ``s``-th;
 - a window about as large as the input (filter gradients, dense layers in disguise) is a matrix product for each output;
-- windows that do not overlap (patches) are a matrix product of the regrouped input;
+- windows that do not overlap (patches) are a matrix product of the regrouped input, and so is the gradient by their
+  filter (`spelling_patches`);
 - a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
 - a few windows, with weights that do not stay near the processor or of an image smaller than they are, are gathered for
   one matrix product;
@@ -43,6 +44,7 @@ from .kept import kept
 from .once import once
 from .spelling import call, twin
 from .spelling_layout import Conv, cut, interleave, pad, product, read, respec, taps, transposed
+from .spelling_patches import every, is_every, is_patches, patches
 from .spelling_phases import by_phase, has_phases, is_apart, met, set_apart
 from .spelling_rows import placing, side_by_side
 from .spelling_tiles import is_tiled, tiled
@@ -92,10 +94,12 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         found = set_apart(lhs, rhs, conv, wide)
     elif has_phases(conv, channels, outputs):
         return by_phase(lhs, rhs, conv, params, _convolved)
+    elif is_every(conv):
+        found = every(lhs, rhs, conv, wide)
     elif _is_whole(conv, (lhs.shape[conv.lhs[0]], outputs)):
         found = _whole(lhs, rhs, conv, wide)
-    elif _is_patches(conv):
-        found = _patches(lhs, rhs, conv, wide)
+    elif is_patches(conv):
+        found = patches(lhs, rhs, conv, wide)
     elif is_volume(conv):
         found = by_plane(
             lhs.astype(wide), rhs.astype(wide), conv, {**params, "preferred_element_type": wide}, _convolved
@@ -318,39 +322,6 @@ def _place(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]
     return starts
 
 
-def _is_patches(conv: Conv) -> bool:
-    """Whether windows stand side by side without padding."""
-    return (
-        conv.strides == conv.window
-        and all(r == 1 for r in conv.rates)
-        and all(g == 1 for g in conv.gaps)
-        and all(before == 0 and after <= 0 for before, after in conv.pads)
-    )
-
-
-def _patches(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    places = conv.lhs[2:]
-    counts = [n * k for n, k in zip(conv.result, conv.window, strict=True)]
-    lhs = cut(lhs, places, [0] * len(places), counts, [1] * len(places))
-    shape: list[Any] = []
-    where: dict[int, int] = {}  # dimension before: where it (or its outer part) is after
-    for d, size in enumerate(lhs.shape):
-        where[d] = len(shape)
-        if d in places:
-            i = places.index(d)
-            shape += [conv.result[i], conv.window[i]]
-        else:
-            shape.append(size)
-    lhs = lax.reshape(lhs, shape)
-    inner = [where[d] + 1 for d in places]
-    # In the order in which the (larger) input has them.
-    pairs = sorted(zip((where[conv.lhs[1]], *inner), (conv.rhs[1], *conv.rhs[2:]), strict=True))
-    out = product(lhs, rhs, (tuple(d for d, _ in pairs), tuple(d for _, d in pairs)), conv, wide)
-    left = [where[d] for d in range(len(conv.lhs)) if d != conv.lhs[1]]
-    have = [left.index(where[d]) if d != conv.lhs[1] else out.ndim - 1 for d in conv.lhs]
-    return respec(out, have, conv.out)
-
-
 def _is_gathered(conv: Conv, batch: Any, channels: int, outputs: int) -> bool:
     """Whether there are few windows, and weights that are many beside them.
 
@@ -435,8 +406,11 @@ def _is_unpadded(lhs: Any, conv: Conv, channels: Any, wide: Any) -> bool:
 
 
 def _with_padding(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """Convolves with one line of zeros after the last one, of the longer side; results that it is part of are cut."""
-    side = int(conv.result[1] > conv.result[0])
+    """Convolves with one line of zeros after the last one, of the longer side; results that it is part of are cut.
+
+    A column where the window is larger than the result (gradients by the filter): there XLA is faster with it.
+    """
+    side = int(conv.result[1] > conv.result[0] or math.prod(conv.window) > math.prod(conv.result))
     padding = tuple((0, int(i == side)) for i in range(2))
     out = lax.conv_general_dilated_p.bind(lhs, rhs, **{**params, "padding": padding})
     return lax.slice_in_dim(out, 0, conv.result[side], axis=conv.out[2 + side])

@@ -4,6 +4,9 @@ XLA's convolution on CPU (of JAX 0.10) shares its work among threads by columns 
 (channels * outputs)`` columns each go to one thread. One thread computes all where rows are no longer than that,
 whatever the number of rows and of images. Zeros between the neighbours are what both would be padded with, and the
 results that see values of two neighbours are dropped.
+
+A window larger than the result, as gradients by the filter have, would reach over all neighbours: most results would be
+dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ def placing(conv: Conv, batch: Any, channels: Any, outputs: Any) -> tuple[int, i
       channels: of the input.
       outputs: channels of the result.
     """
-    if max(conv.gaps) > 1:
+    if max(conv.gaps) > 1 or math.prod(conv.window) > math.prod(conv.result):
         return None
     sizes = (batch, channels, outputs)
     padded = any(n > 0 for pair in conv.pads for n in pair)

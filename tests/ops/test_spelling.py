@@ -50,6 +50,9 @@ CONVOLUTIONS = {
     "filter gradient": conv((2, 9, 9, 8), (2, 2, 8, 17), (2, 1), "SAME"),
     "filter gradient NCW": conv((3, 8, 16), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW"), rhs_dilation=(2,)),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
+    "patches, their filter's gradient": conv((2, 9, 9, 4), (3, 3, 4, 5), (1, 1), "VALID", rhs_dilation=(3, 3)),
+    "far apart NCHW": conv((2, 3, 5, 7), (2, 3, 3, 4), (1, 1), ((1, 2), (0, 1)), FIRST, rhs_dilation=(5, 3)),
+    "far apart, one place": conv((2, 5, 7, 3), (1, 3, 3, 4), (1, 1), ((1, 0), (-1, 0)), rhs_dilation=(2, 3)),
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
     "gathered": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
@@ -320,6 +323,28 @@ def test_rule(form, padding, expected):
     args = (batch, side, side, channels), (window, window, channels, outputs)
     text = fn.lower(*(jax.ShapeDtypeStruct(a, np.float32) for a in args)).as_text()
     assert re.findall(r"stablehlo.convolution.* : \(tensor<(.*)xf32>, ", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ((4, 230, 3, 64, 7, 2), ["3x229x229x4"]),  # a convolution of one image for each channel, not side by side
+        ((4, 226, 3, 64, 3, 1), ["3x226x226x4"]),
+        ((4, 224, 3, 768, 16, 16), []),  # patches: a matrix product
+        ((4, 57, 32, 64, 3, 1), []),  # a loop of matrix products
+    ],
+)
+def test_rule_of_filter_gradients(form, expected):
+    """Side by side, windows as large as images reach over their neighbours, and nearly all results are dropped."""
+    batch, side, channels, outputs, window, stride = form
+    params = {"window_strides": (stride, stride), "padding": "VALID", "dimension_numbers": LAST}
+    fn = partial(spelling_conv.call, lax.conv_general_dilated, **params)
+    x, w = np.zeros((batch, side, side, channels), np.float32), np.zeros((window, window, channels, outputs))
+    out, pull = jax.eval_shape(fn, x, w.astype(np.float32)), lambda w, g: jax.vjp(partial(fn, x), w)[1](g)[0]
+    text = jax.jit(pull).lower(w.astype(np.float32), np.zeros(out.shape, np.float32)).as_text()
+    shapes = re.findall(r"stablehlo.convolution.* : \(tensor<([^>]*)xf32>, .*\) -> tensor<(.*)xf32>", text)
+    assert [sorted(map(int, s[0].split("x"))) for s in shapes] == [sorted(map(int, e.split("x"))) for e in expected]
+    assert all(int(n) <= side for _, result in shapes for n in result.split("x")[1:3]), shapes
 
 
 def test_rows_are_for_float32():
