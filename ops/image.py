@@ -1,7 +1,8 @@
 """Resizing of images.
 
 Linear methods are two small matrix products, whose weights are known while tracing. A pixel that is inf or NaN
-therefore reaches its whole row and column, not only its neighbours as in TensorFlow.
+therefore reaches its whole row and column, not only its neighbours as in TensorFlow; on CPU, where the few values that
+have a weight are gathered (`resampling`), its neighbours only.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tf2jax_lite.limits import check_bytes
 
 from . import image_color, image_warp
 from .registry import Static, op
+from .resampling import mixed
 from .values import dims, is_static
 
 __all__ = ["image_color", "image_warp"]  # they register their ops
@@ -90,12 +92,14 @@ def _is_identity(weights: Any) -> bool:
 def _apply(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side: int = 1) -> Any:
     """Multiplies rows and columns of images with weights; ``side=0`` with the transposed weights."""
     images = images.astype(_F32)
-    if not _is_identity(rows):
-        images = lax.dot_general(images, rows, (((1,), (side,)), ((), ())), precision=precision)
-        images = lax.transpose(images, (0, 3, 1, 2))
-    if not _is_identity(columns):
-        images = lax.dot_general(images, columns, (((2,), (side,)), ((), ())), precision=precision)
-        images = lax.transpose(images, (0, 1, 3, 2))
+    for axis, weights in ((1, rows), (2, columns)):
+        if _is_identity(weights):
+            continue
+        if isinstance(weights, np.ndarray) and _whole(images.shape[axis]):
+            images = mixed(images, weights, axis, precision, side)
+        else:
+            images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=precision)
+            images = lax.transpose(images, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
     return images
 
 
