@@ -18,6 +18,7 @@ from tf2jax_lite.errors import OpError
 
 from .operands import number
 from .registry import Static, op
+from .spelling_reduce import place, reduced
 from .values import canonical, is_symbolic, known, normalize_axis
 
 _HALF = (jnp.bfloat16, jnp.float16)
@@ -143,7 +144,7 @@ def _host_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
 def reduce_sum(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Sums over axes; 16-bit floats accumulate in float32. See tf.raw_ops.Sum."""
     axes = _axes(axis, x.ndim)
-    return _kept(_in_float32(lambda v: lax.reduce_sum(v, axes), x), axes, keep_dims)
+    return _kept(_in_float32(lambda v: reduced(lax.reduce_sum, v, axes), x), axes, keep_dims)
 
 
 @op("Prod", host=_host_reduce("Prod"))
@@ -167,7 +168,7 @@ def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
         count = 1
 
     def mean(v: Any) -> Any:
-        return lax.div(lax.reduce_sum(v, axes), number(count, v.dtype))
+        return lax.div(reduced(lax.reduce_sum, v, axes), number(count, v.dtype))
 
     if jnp.issubdtype(x.dtype, jnp.integer):
         wide = canonical(np.uint64 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int64)
@@ -181,14 +182,14 @@ def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
 def reduce_max(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Largest elements over axes; NaN wins; ties share the gradient. See tf.raw_ops.Max."""
     axes = _axes(axis, x.ndim)
-    return _kept(lax.reduce_max(x, axes), axes, keep_dims)
+    return _kept(reduced(lax.reduce_max, x, axes), axes, keep_dims)
 
 
 @op("Min", host=_host_reduce("Min"))
 def reduce_min(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Smallest elements over axes; NaN wins; ties share the gradient. See tf.raw_ops.Min."""
     axes = _axes(axis, x.ndim)
-    return _kept(lax.reduce_min(x, axes), axes, keep_dims)
+    return _kept(reduced(lax.reduce_min, x, axes), axes, keep_dims)
 
 
 @op("All", host=_host_logical(np.all))
@@ -225,7 +226,7 @@ def euclidean_norm(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
         y = lax.select(lax.lt(total, lax.full_like(total, 0)), lax.full_like(root, lowest), root)
     else:
         squares = lax.mul(x, x)
-        y = _in_float32(lambda v: lax.sqrt(lax.reduce_sum(v, axes)), squares)
+        y = _in_float32(lambda v: lax.sqrt(reduced(lax.reduce_sum, v, axes)), squares)
     return _kept(y, axes, keep_dims)
 
 
@@ -249,7 +250,7 @@ def _arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> Any:
         # TensorFlow starts from (index 0, worst finite value) and replaces on "better", so NaN never wins.
         worst = lax.full_like(x, jnp.finfo(x.dtype).min if largest else jnp.finfo(x.dtype).max)
         x = lax.select(lax.gt(x, worst) if largest else lax.lt(x, worst), x, worst)
-    index = (lax.argmax if largest else lax.argmin)(x, axis, np.int32)
+    index = place(lax.argmax if largest else lax.argmin, x, axis)
     return lax.convert_element_type(index, canonical(output_type))
 
 

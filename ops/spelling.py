@@ -121,7 +121,7 @@ def _compiled(made: Any, params: tuple[tuple[str, Any], ...]) -> Callable[..., A
     return jax.jit(functools.partial(made.bind, **dict(params)))
 
 
-def _run(made: Any, *args: Any, **params: Any) -> Any:
+def _run(made: Any, /, *args: Any, **params: Any) -> Any:
     return _compiled(made, _frozen(params))(*args)
 
 
@@ -159,7 +159,7 @@ def _frozen(params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(params.items()))
 
 
-def _jvp(primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+def _jvp(primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
     result = _TWINS[primitive].bind(*primals, **params)
     chosen = tuple(i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero))
     args = (*primals, *(tangents[i] for i in chosen))
@@ -167,7 +167,7 @@ def _jvp(primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], **para
     return result, emit(closed, args)[0]
 
 
-def _transpose(primitive: Any, cotangent: Any, *args: Any, **params: Any) -> list[Any]:
+def _transpose(primitive: Any, cotangent: Any, /, *args: Any, **params: Any) -> list[Any]:
     where = tuple(i for i, a in enumerate(args) if ad.is_undefined_primal(a))
     out: list[Any] = [None] * len(args)
     if isinstance(cotangent, ad.Zero):
@@ -180,6 +180,6 @@ def _transpose(primitive: Any, cotangent: Any, *args: Any, **params: Any) -> lis
     return out
 
 
-def _batch(primitive: Any, args: Sequence[Any], axes: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+def _batch(primitive: Any, args: Sequence[Any], axes: Sequence[int | None], /, **params: Any) -> tuple[Any, int]:
     closed = _traced(_batch_of, {"primitive": primitive, "axes": tuple(axes), "params": _frozen(params)}, args)
     return emit(closed, args)[0], 0

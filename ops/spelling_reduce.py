@@ -1,0 +1,119 @@
+"""Reductions over leading axes on CPU, of rows that are long, and the places of the largest and smallest.
+
+XLA (of JAX 0.10) takes a reduction of floats column by column where rows are longer than some 2^14 values: each value
+of a column is in another page of memory, and nothing is done for several columns at once. Added up row by row, sixteen
+at a time, it takes a fourth to a sixtieth of that (two cores with AVX-512).
+
+`argmax` and `argmin` compare pairs of value and place one after the other. The largest value, and then the first place
+that has it, are two reductions of many values at once: a fifth of the time for rows of some thousand.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .spelling import call, twin
+
+__all__ = ["is_long", "place", "reduced"]
+
+_LONGEST = 1 << 14  # values of a row that XLA takes as fast
+_TOGETHER = 16
+
+
+def is_long(shape: Sequence[Any], axes: Sequence[int]) -> bool:
+    """Returns whether a reduction over these axes has rows that are long; False where sizes are symbolic."""
+    if not axes or not all(isinstance(n, int) for n in shape):
+        return False
+    first, last = min(axes), max(axes)
+    rows = math.prod(shape[first : last + 1])
+    return len(axes) == last - first + 1 and rows > 1 and math.prod(shape[last + 1 :]) > _LONGEST
+
+
+def reduced(fn: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
+    """Returns ``fn(x, axes)``, on CPU row by row where rows are long.
+
+    Args:
+      fn: ``lax.reduce_sum``, ``lax.reduce_max`` or ``lax.reduce_min``.
+      x: an array.
+      axes: its axes to reduce over, none negative.
+    """
+    if is_long(jnp.shape(x), axes) and jnp.issubdtype(x.dtype, jnp.floating):
+        return call(fn, x, axes=tuple(axes))
+    return fn(x, axes)
+
+
+def place(fn: Callable[..., Any], x: Any, axis: int) -> Any:
+    """Returns ``fn(x, axis, int32)``, on CPU from the largest or smallest values.
+
+    Args:
+      fn: ``lax.argmax`` or ``lax.argmin``.
+      x: an array without NaN.
+      axis: the axis that is searched, not negative.
+
+    Returns:
+      The first place of the value, int32.
+    """
+    return call(fn, lax.stop_gradient(x), axis=axis, index_dtype=np.dtype(np.int32))
+
+
+def _by_rows(x: Any, *, axes: tuple[int, ...], fn: Callable[..., Any], **params: Any) -> Any:
+    if not is_long(x.shape, axes) or not jnp.issubdtype(x.dtype, jnp.floating):
+        return None
+    first, last = min(axes), max(axes)
+    before, after = x.shape[:first], x.shape[last + 1 :]
+    rows = lax.reshape(x, (math.prod(before), math.prod(x.shape[first : last + 1]), math.prod(after)))
+    return lax.reshape(_rows(rows, fn), before + after)
+
+
+def _rows(x: Any, fn: Callable[..., Any]) -> Any:
+    """Reduces the middle one of three axes, all of which have sizes."""
+    count = x.shape[1]
+    whole, rest = divmod(count, _TOGETHER)
+    if whole == 0:
+        return _tree(x, fn)
+    total = _tree(lax.slice_in_dim(x, 0, _TOGETHER, axis=1), fn)
+    if whole > 1:
+
+        def step(index: Any, total: Any) -> Any:
+            start = lax.convert_element_type(index, np.int32) * np.int32(_TOGETHER)  # JAX's own is wider in 64-bit mode
+            starts = (np.int32(0), start, np.int32(0))
+            sizes = (x.shape[0], _TOGETHER, x.shape[2])
+            return fn(total, _tree(lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False), fn))
+
+        total = lax.fori_loop(np.int32(1), np.int32(whole), step, total)
+    return fn(total, _tree(lax.slice_in_dim(x, count - rest, count, axis=1), fn)) if rest else total
+
+
+def _tree(x: Any, fn: Callable[..., Any]) -> Any:
+    """Reduces a few rows, pair by pair."""
+    parts = [lax.index_in_dim(x, i, 1, keepdims=False) for i in range(x.shape[1])]
+    while len(parts) > 1:
+        pairs = [fn(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[2 * len(pairs) :]
+    return parts[0]
+
+
+def _place(x: Any, *, axes: tuple[int, ...], index_dtype: Any, fn: Callable[..., Any], among: Any) -> Any:
+    (axis,) = axes
+    size = x.shape[axis]
+    if not isinstance(size, int) or size < 1:
+        return None
+    best = _by_rows(x, axes=axes, fn=among)
+    best = fn(x, axes) if best is None else best
+    where = [d for d in range(x.ndim) if d != axis]
+    found = lax.eq(x, lax.broadcast_in_dim(best, x.shape, where))
+    places = lax.broadcasted_iota(index_dtype, x.shape, axis)
+    return lax.reduce_min(lax.select(found, places, lax.full(x.shape, size - 1, index_dtype)), axes)
+
+
+for _primitive, _fn in ((lax.reduce_sum_p, lax.add), (lax.reduce_max_p, lax.max), (lax.reduce_min_p, lax.min)):
+    twin(_primitive, functools.partial(_by_rows, fn=_fn))
+twin(lax.argmax_p, functools.partial(_place, fn=lax.reduce_max, among=lax.max))
+twin(lax.argmin_p, functools.partial(_place, fn=lax.reduce_min, among=lax.min))
