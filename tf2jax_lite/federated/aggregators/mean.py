@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
-from .base import Factory, as_aggregator, cast_like, float_template, keep_rows, scale_rows
+from .base import Factory, as_aggregator, cast_like, float_template, keep_rows, scale_rows, sum_rows
 
 __all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
@@ -31,7 +31,7 @@ class SumFactory(Factory):
         def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
             del state, key
             kept = keep_rows(updates.update, updates.mask)
-            return jax.tree.map(lambda a, x: a + jnp.sum(x, axis=0, dtype=a.dtype), accumulator, kept)
+            return jax.tree.map(lambda a, x: a + sum_rows(x, a.dtype), accumulator, kept)
 
         return AggregationProcess(
             initialize=lambda: (),

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from ...errors import InputError
 from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
-from .base import Factory, cast_like, float_template, keep_rows, rows, zeros_like
+from .base import Factory, cast_like, float_template, keep_rows, rows, sum_rows, zeros_like
 
 __all__ = ["CoordinateMedianFactory", "GeometricMedianFactory", "KrumFactory", "TrimmedMeanFactory"]
 
@@ -80,7 +80,7 @@ def _mean_of_ranks(update: Any, mask: Any, first: Any, last: Any) -> Any:
     number = jnp.maximum(jnp.sum(chosen), 1)
 
     def leaf(x: Any) -> Any:
-        return jnp.sum(keep_rows(_sorted_rows(x, mask), chosen), axis=0) / number.astype(x.dtype)
+        return sum_rows(keep_rows(_sorted_rows(x, mask), chosen)) / number.astype(x.dtype)
 
     return jax.tree.map(leaf, update)
 
@@ -172,7 +172,7 @@ class KrumFactory(BufferedFactory):
         chosen = mask & (rank < self.num_selected)
         selected = jnp.sum(chosen, dtype=jnp.int32)
         kept = keep_rows(update, chosen)
-        mean = jax.tree.map(lambda x: jnp.sum(x, axis=0) / jnp.maximum(selected, 1).astype(x.dtype), kept)
+        mean = jax.tree.map(lambda x: sum_rows(x) / jnp.maximum(selected, 1).astype(x.dtype), kept)
         return mean, {"num_selected": selected}
 
 
@@ -206,7 +206,7 @@ class GeometricMedianFactory(BufferedFactory):
 
         def mean(by: Any) -> Any:
             by = by / jnp.maximum(jnp.sum(by), jnp.finfo(jnp.float32).tiny)
-            return jax.tree.map(lambda x: jnp.sum(x * rows(by, x).astype(x.dtype), axis=0), update)
+            return jax.tree.map(lambda x: sum_rows(x * rows(by, x).astype(x.dtype)), update)
 
         def distances(point: Any) -> Any:
             squares = jax.tree.map(lambda x, p: jnp.sum(jnp.square(x - p), axis=tuple(range(1, x.ndim))), update, point)
