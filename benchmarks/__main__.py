@@ -27,7 +27,12 @@ SUITES = (
     "programs",
 )
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
-OTHERS = {"federated": "federated", "stablehlo": "stablehlo", "tf1": "convert_tf1_scaling"}
+OTHERS = {
+    "operations": "operations",
+    "federated": "federated",
+    "stablehlo": "stablehlo",
+    "tf1": "convert_tf1_scaling",
+}
 
 
 def _machine() -> str:

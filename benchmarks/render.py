@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import conversion, render_gpu
+from . import conversion, render_gpu, render_operations
 
 Record = dict[str, Any]
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
 INTRODUCTION = """# Performance
 
-Generated: `python -m benchmarks --suite run,train,compile,convert,artefact,memory,spelling,products,stages
+Generated: `python -m benchmarks --suite run,train,compile,convert,artefact,memory,spelling,operations,products,stages
 --json out.jsonl`, then `python -m benchmarks.render out.jsonl [--before older.jsonl]`. What this page was made of is
 [performance.jsonl](performance.jsonl), and for what changed [performance-before.jsonl](performance-before.jsonl).
 
@@ -51,8 +51,8 @@ as the image), large images without padding (all windows are written down first)
 (most products are by zero), volumes, and the gradient of a maximum (`select_and_scatter`). JAX written by hand has
 these times too.
 
-**What changed.** `ops/spelling.py` makes twins of five primitives (`conv_general_dilated`, `reduce_window_max`,
-`reduce_window_sum`, `select_and_gather_add`, `select_and_scatter_add`). A twin has its primitive's name, parameters and
+**What changed.** `ops/spelling.py` makes twins of primitives (`conv_general_dilated`, `reduce_window_max`,
+`reduce_window_sum`, `select_and_gather_add`, `select_and_scatter_add`, and of reductions, below). A twin has its primitive's name, parameters and
 derivatives, so jaxprs and exported source look as JAX's do; only its lowering on CPU asks a rule, by shape. Gradients
 are written with twins again, so the rule sees them too. GPU, TPU and what is exported for them keep the primitives.
 
@@ -553,6 +553,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
     if "train" in suites:
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
     parts.append(_spelling(suites.get("spelling", [])))
+    parts.append(render_operations.section(suites.get("operations", []), _table))
     if before and "run" in suites:
         parts.append(_changed(suites["run"], before))
     for name, render in (

@@ -29,6 +29,19 @@ def test_run_and_spelling(tmp_path, monkeypatch):
     assert {r["what"] for r in found[1:]} == {"forward", "gradient"}
 
 
+def test_operations():
+    """What has a gradient has its times, too; the page has a row for each operation."""
+    found = main(["--suite", "operations", "--size", "small"])
+    assert [(r["name"], r["what"]) for r in found] == [
+        ("sum over the last axis", "call"),
+        ("sum over the last axis", "gradient"),
+        ("one_hot", "call"),
+    ]
+    assert all(r["ratios"]["tensorflow"] > 0 for r in found)
+    text = render.page(found)
+    assert text.count("| sum over the last axis |") == text.count("| one_hot |") == 1
+
+
 @pytest.mark.slow
 def test_stages():
     """XLA's own account: each different kernel is written once, and compiled."""

@@ -1,0 +1,53 @@
+"""The section of docs/performance.md on single operations: `benchmarks.operations`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Record = dict[str, Any]
+_SLOW = 1.2  # to TensorFlow: what the text names
+
+TEXT = """## Single operations
+
+Converted, jitted, beside `tf.function`; gradients are those of the sum of the results' squares. The median of {count}
+calls takes {call} of TensorFlow's time, of {gradients} gradients {gradient}.
+
+What was slow on CPU, in JAX written by hand, too, and is no longer: reductions over leading axes whose rows are long
+(`ops/spelling_reduce.py`: row by row, 16 at a time, instead of column by column), the places of maxima (the largest
+value first, then its first place), images resized (`ops/resampling.py`: the few pixels that have a weight are gathered,
+backwards as well, instead of a product with a matrix of zeros).{slow}
+"""
+
+
+def section(records: Sequence[Record], table: Callable[..., str]) -> str:
+    """Returns the section, empty without records.
+
+    Args:
+      records: of the suite operations.
+      table: makes a table of a header and rows.
+    """
+    if not records:
+        return ""
+    ratio = {(r["name"], r["what"]): r["ratios"]["tensorflow"] for r in records}
+    each = {what: [value for (_, other), value in ratio.items() if other == what] for what in ("call", "gradient")}
+    slow = sorted(((value, *key) for key, value in ratio.items() if value > _SLOW), reverse=True)
+    named = ", ".join(f"{name}{' (gradient)' if what == 'gradient' else ''} {value:.1f}" for value, name, what in slow)
+    text = TEXT.format(
+        count=len(each["call"]),
+        call=f"{statistics.median(each['call']):.2f}" if each["call"] else "",
+        gradients=len(each["gradient"]),
+        gradient=f"{statistics.median(each['gradient']):.2f}" if each["gradient"] else "",
+        slow=f" More than {_SLOW} times TensorFlow's:\n{named}." if named else "",
+    )
+    names = list(dict.fromkeys(r["name"] for r in records))
+    found = {(r["name"], r["what"]): r for r in records}
+    rows = [(name, *_cells(found.get((name, "call"))), *_cells(found.get((name, "gradient")))) for name in names]
+    return text + "\n" + table(("operation", "ours, ms", "to TensorFlow", "gradient, ms", "to TensorFlow"), rows)
+
+
+def _cells(record: Record | None) -> tuple[str, str]:
+    if record is None:
+        return "", ""
+    return f"{1e3 * record['times']['tf2jax_lite']['median']:.2f}", f"{record['ratios']['tensorflow']:.2f}"
