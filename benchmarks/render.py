@@ -52,9 +52,10 @@ as the image), large images without padding (all windows are written down first)
 these times too.
 
 **What changed.** `ops/spelling.py` makes twins of primitives (`conv_general_dilated`, `reduce_window_max`,
-`reduce_window_sum`, `select_and_gather_add`, `select_and_scatter_add`, and of reductions, below). A twin has its primitive's name, parameters and
-derivatives, so jaxprs and exported source look as JAX's do; only its lowering on CPU asks a rule, by shape. Gradients
-are written with twins again, so the rule sees them too. GPU, TPU and what is exported for them keep the primitives.
+`reduce_window_sum`, `select_and_gather_add`, `select_and_scatter_add`, and of reductions, below). A twin has its
+primitive's name, parameters and derivatives, so jaxprs and exported source look as JAX's do; only its lowering on CPU
+asks a rule, by shape. Gradients are written with twins again, so the rule sees them too. GPU, TPU and what is exported
+for them keep the primitives.
 
 The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 
