@@ -31,6 +31,7 @@ SHAPES = {
 def short(monkeypatch):
     """Rows are long from two values on; programs that were traced for others are forgotten."""
     monkeypatch.setattr(spelling_reduce, "_LONGEST", 1)
+    monkeypatch.setattr(spelling_reduce, "_FEWEST_PLACES", 1)
     spelling_reduce.call.__globals__["_trace_once"].cache_clear()
 
 
@@ -68,6 +69,14 @@ def test_place(short, fn, axis, dtype):
         batches = jnp.stack([x, x[::-1]], 1)
         actual = jax.jit(jax.vmap(lambda x: place(fn, x, axis), in_axes=1))(batches)
         np.testing.assert_array_equal(actual, jnp.stack([expected, fn(x[::-1], axis, np.int32)]))
+
+
+@pytest.mark.parametrize("exact", [1, 1 << 24])
+def test_place_of_many(short, monkeypatch, exact):
+    """Where float32 would not tell places apart they are counted as integers."""
+    monkeypatch.setattr(spelling_reduce, "_EXACT", exact)
+    x = jnp.asarray(normal(3, 40))
+    np.testing.assert_array_equal(jax.jit(lambda x: place(lax.argmax, x, 1))(x), lax.argmax(x, 1, np.int32))
 
 
 @pytest.mark.parametrize(
