@@ -19,6 +19,7 @@ from tf2jax_lite.errors import OpError
 from .operands import number
 from .registry import Static, op
 from .spelling_reduce import place, reduced
+from .spelling_scan import running
 from .values import canonical, is_symbolic, known, normalize_axis
 
 _HALF = (jnp.bfloat16, jnp.float16)
@@ -289,7 +290,7 @@ def _scan(fn: Any, x: Any, axis: Any, exclusive: bool, reverse: bool, identity: 
     axis = _scan_axis(axis, x.ndim)
     if exclusive:
         x = _shifted(x, axis, reverse, identity)
-    return _in_float32(lambda v: fn(v, axis=axis, reverse=reverse), x)
+    return _in_float32(lambda v: running(fn, v, axis, reverse), x)
 
 
 def _host_scan(name: str) -> Callable[..., np.ndarray]:

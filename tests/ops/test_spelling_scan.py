@@ -1,0 +1,53 @@
+"""CPU spellings of running sums and products against JAX's own; test_reduce compares with TensorFlow."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from tests.ops.test_spelling import compare, everything, first_order, normal
+from tf2jax_lite.ops.spelling_scan import running
+
+FUNCTIONS = [lax.cumsum, lax.cumprod, lax.cumlogsumexp]
+SHAPES = {"written out": ((2, 5, 4, 4), 1), "a loop": ((19, 16), 0), "last": ((3, 20), 1), "short rows": ((20, 3), 0)}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("fn", FUNCTIONS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_running(name, fn, reverse):
+    shape, axis = SHAPES[name]
+    compare(
+        lambda x: fn(x, axis=axis, reverse=reverse),
+        lambda x: running(fn, x, axis, reverse),
+        normal(*shape) / 2 + 1,
+        everything=everything if fn is lax.cumsum else first_order,
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int64, np.float64, np.complex64])
+@pytest.mark.parametrize("name", SHAPES)
+def test_dtypes(name, dtype):
+    """Integers wrap around; in 64-bit mode loops' counters are of another type."""
+    shape, axis = SHAPES[name]
+    with jax.enable_x64(True):
+        x = jnp.asarray((normal(*shape) * 50).clip(0).astype(dtype))
+        found = jax.jit(lambda x: running(lax.cumsum, x, axis, True))(x)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, lax.cumsum(x, axis=axis, reverse=True), rtol=1e-6)
+
+
+def test_infinities():
+    """A running log-sum-exp of minus infinities is one; NaN makes all that follows NaN."""
+    x = normal(20, 16)
+    x[:3, 0], x[5, 1], x[7, 2] = -np.inf, np.nan, np.inf
+    found = jax.jit(lambda x: running(lax.cumlogsumexp, x, 0, False))(x)
+    np.testing.assert_allclose(found, lax.cumlogsumexp(x, axis=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "axis", "loops"), [((40, 64), 0, True), ((64, 40), 1, False), ((40, 15), 0, False)])
+def test_rule(shape, axis, loops):
+    traced = jax.jit(lambda x: running(lax.cumsum, x, axis, False)).trace(jax.ShapeDtypeStruct(shape, np.float32))
+    found = {p: "stablehlo.while" in traced.lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "cuda")}
+    assert found == {"cpu": loops, "cuda": False}
