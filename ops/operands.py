@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .spelling_reduce import is_spread, spread
+
 __all__ = ["array", "matched", "number", "pair", "widened"]
 
 
@@ -61,7 +63,9 @@ def matched(x: Any, y: Any) -> tuple[Any, Any]:
     x, y = array(x), array(y)
     if x.ndim == y.ndim or not x.ndim or not y.ndim:
         if x.shape != y.shape:
-            jnp.broadcast_shapes(x.shape, y.shape)
+            shape = jnp.broadcast_shapes(x.shape, y.shape)
+            if x.ndim == y.ndim and (is_spread(x.shape, shape) or is_spread(y.shape, shape)):
+                return widened(x, shape), widened(y, shape)
         return x, y
     return pair(x, y)
 
@@ -75,6 +79,8 @@ def widened(x: Any, shape: tuple[Any, ...]) -> Any:
     """
     if x.shape == shape:
         return x
+    if is_spread(x.shape, shape):
+        return spread(x, shape)
     first = len(shape) - x.ndim
     if x.shape == shape[first:]:
         return lax.broadcast_in_dim(x, shape, tuple(range(first, len(shape))))

@@ -22,7 +22,7 @@ from jax import lax
 from .once import once
 from .spelling import call, twin
 
-__all__ = ["is_long", "place", "reduced"]
+__all__ = ["is_long", "is_spread", "place", "reduced", "spread"]
 
 _LONGEST = 1 << 14  # values of a row that XLA takes as fast
 _TOGETHER = 16
@@ -52,6 +52,24 @@ def reduced(fn: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
     return fn(x, axes)
 
 
+def is_spread(shape: Sequence[Any], wide: Sequence[Any]) -> bool:
+    """Returns whether broadcasting from one shape to another repeats rows that are long."""
+    first = len(wide) - len(shape)
+    repeated = [i for i, n in enumerate(wide) if i < first or (shape[i - first] == 1 and n != 1)]
+    return is_long(wide, repeated)
+
+
+def spread(x: Any, shape: tuple[int, ...]) -> Any:
+    """Returns ``jnp.broadcast_to(x, shape)``, whose derivative is a sum as `reduced` makes it.
+
+    Args:
+      x: an array of at most as many axes.
+      shape: of the result.
+    """
+    axes = tuple(range(len(shape) - x.ndim, len(shape)))
+    return call(lax.broadcast_in_dim, x, shape=tuple(shape), broadcast_dimensions=axes)
+
+
 def place(fn: Callable[..., Any], x: Any, axis: int) -> Any:
     """Returns ``fn(x, axis, int32)``, on CPU from the largest or smallest values.
 
@@ -70,33 +88,35 @@ def _by_rows(x: Any, *, axes: tuple[int, ...], fn: Callable[..., Any], **params:
     if not is_long(x.shape, axes) or not jnp.issubdtype(x.dtype, jnp.floating):
         return None
     first, last = min(axes), max(axes)
-    before, after = x.shape[:first], x.shape[last + 1 :]
-    rows = lax.reshape(x, (math.prod(before), math.prod(x.shape[first : last + 1]), math.prod(after)))
-    return lax.reshape(_rows(rows, fn), before + after)
+    if last > first:
+        x = lax.reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+    return _rows(x, first, fn)  # not reshaped otherwise: what gives x may be wanted as it lies, too
 
 
-def _rows(x: Any, fn: Callable[..., Any]) -> Any:
-    """Reduces the middle one of three axes, all of which have sizes."""
-    count = x.shape[1]
+def _rows(x: Any, axis: int, fn: Callable[..., Any]) -> Any:
+    """Reduces one axis of an array whose sizes are known."""
+    count = x.shape[axis]
     whole, rest = divmod(count, _TOGETHER)
     if whole == 0:
-        return _tree(x, fn)
-    total = _tree(lax.slice_in_dim(x, 0, _TOGETHER, axis=1), fn)
+        return _tree(x, axis, fn)
+    total = _tree(lax.slice_in_dim(x, 0, _TOGETHER, axis=axis), axis, fn)
     if whole > 1:
 
         def step(index: Any, total: Any) -> Any:
-            start = lax.convert_element_type(index, np.int32) * np.int32(_TOGETHER)  # JAX's own is wider in 64-bit mode
-            starts = (np.int32(0), start, np.int32(0))
-            sizes = (x.shape[0], _TOGETHER, x.shape[2])
-            return fn(total, _tree(lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False), fn))
+            starts = [np.int32(0)] * x.ndim
+            # JAX's own index is wider in 64-bit mode.
+            starts[axis] = lax.convert_element_type(index, np.int32) * np.int32(_TOGETHER)
+            sizes = [_TOGETHER if d == axis else n for d, n in enumerate(x.shape)]
+            part = lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
+            return fn(total, _tree(part, axis, fn))
 
         total = lax.fori_loop(np.int32(1), np.int32(whole), step, total)
-    return fn(total, _tree(lax.slice_in_dim(x, count - rest, count, axis=1), fn)) if rest else total
+    return fn(total, _tree(lax.slice_in_dim(x, count - rest, count, axis=axis), axis, fn)) if rest else total
 
 
-def _tree(x: Any, fn: Callable[..., Any]) -> Any:
+def _tree(x: Any, axis: int, fn: Callable[..., Any]) -> Any:
     """Reduces a few rows, pair by pair."""
-    parts = [lax.index_in_dim(x, i, 1, keepdims=False) for i in range(x.shape[1])]
+    parts = [lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])]
     while len(parts) > 1:
         pairs = [fn(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = pairs + parts[2 * len(pairs) :]
@@ -124,5 +144,6 @@ def _place(x: Any, *, axes: tuple[int, ...], index_dtype: Any, fn: Callable[...,
 
 for _primitive, _fn in ((lax.reduce_sum_p, lax.add), (lax.reduce_max_p, lax.max), (lax.reduce_min_p, lax.min)):
     twin(_primitive, functools.partial(_by_rows, fn=_fn))
+twin(lax.broadcast_in_dim_p)
 twin(lax.argmax_p, functools.partial(_place, fn=lax.reduce_max, among=lax.max))
 twin(lax.argmin_p, functools.partial(_place, fn=lax.reduce_min, among=lax.min))

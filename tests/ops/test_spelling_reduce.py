@@ -10,7 +10,8 @@ from jax import lax
 
 from tests.ops.test_spelling import compare, everything, normal
 from tf2jax_lite.ops import spelling_reduce
-from tf2jax_lite.ops.spelling_reduce import place, reduced
+from tf2jax_lite.ops.operands import matched
+from tf2jax_lite.ops.spelling_reduce import is_spread, place, reduced, spread
 
 FUNCTIONS = [lax.reduce_sum, lax.reduce_max, lax.reduce_min]
 SHAPES = {
@@ -69,6 +70,24 @@ def test_place(short, fn, axis, dtype):
         batches = jnp.stack([x, x[::-1]], 1)
         actual = jax.jit(jax.vmap(lambda x: place(fn, x, axis), in_axes=1))(batches)
         np.testing.assert_array_equal(actual, jnp.stack([expected, fn(x[::-1], axis, np.int32)]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "wide", "long"),
+    [((3, 4), (5, 3, 4), True), ((1, 3, 1), (5, 3, 4), False), ((2, 1, 4), (2, 5, 4), True), ((4,), (4,), False)],
+)
+def test_spread(short, shape, wide, long):
+    assert is_spread(shape, wide) == long
+    compare(partial(jnp.broadcast_to, shape=wide), lambda x: spread(x, wide), normal(*shape))
+
+
+def test_gradient_of_what_is_spread():
+    """A position's embedding, added to a batch: its gradient is added up row by row on CPU."""
+    x, row = np.zeros((4, 200, 128), np.float32), np.zeros((1, 200, 128), np.float32)
+    fn = jax.jit(jax.grad(lambda row: jnp.sum(jnp.sin(lax.mul(*matched(x, lax.add(*matched(x, row)))))), 0))
+    traced = fn.trace(row)
+    texts = {p: traced.lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "cuda")}
+    assert {p: "stablehlo.reduce" in text for p, text in texts.items()} == {"cpu": False, "cuda": True}
 
 
 @pytest.mark.parametrize("exact", [1, 1 << 24])
