@@ -14,6 +14,7 @@ from tf2jax_lite.errors import OpError
 
 from .gather import take
 from .once import once
+from .ranked import ranked
 from .registry import Static, op
 from .values import as_array, canonical, dims, known, normalize_axis
 
@@ -29,7 +30,7 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
             raise OpError(f"k must not be negative, got {k}")
         if isinstance(x.shape[-1], int) and k > x.shape[-1]:
             raise OpError(f"k is {k}, but the last dimension has only {x.shape[-1]} elements")
-    values, indices = lax.top_k(x, k)
+    values, indices = ranked(x, k)
     # XLA's CPU backend knows a selection by the slice that ends it: one more slice, of the k-th say, and it sorts all.
     return once(values), lax.convert_element_type(once(indices), canonical(index_type))
 
