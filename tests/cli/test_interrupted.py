@@ -25,6 +25,14 @@ def _interrupted(error):
     return run
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Tests that run as a job in the background start with interruptions ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def _failing():
     raise InvalidModelError("no model")
 
