@@ -65,7 +65,8 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | its gradient by the input, strided | the same for each phase of the image, interleaved | as above |
 | its gradient by the filter | one reduction with a result for each place | as above |
 | convolution 1x1, and both gradients | matrix products | always |
-| gradient by the filter | a loop of matrix products | windows of up to 25 places, 8 and 16 channels and more |
+| gradient by the filter | a loop of matrix products | windows of up to 25 places (volumes 125), 8 and 16 channels up |
+| gradient by the filter | operands exchanged | up to 15 channels out, twice as many in |
 | windows side by side (patches), gradient by the filter | one matrix product | no padding |
 | maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |

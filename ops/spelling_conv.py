@@ -15,6 +15,7 @@ output sums many channels over a small window, and poor elsewhere. So
   one matrix product;
 - several images, or strips of one, are put side by side where rows are too short for XLA to share among threads
   (`spelling_rows`);
+- a gradient by the filter that gives few channels has its operands exchanged;
 - an odd number of channels is made even: XLA reads fours at once;
 - without any padding XLA lays all windows side by side in memory: where that is much, it is given a line of padding,
   whose results are dropped;
@@ -54,7 +55,8 @@ __all__ = ["call", "convolution_on_cpu"]
 
 _FEWEST_KEPT = 36  # taps of a call of its own: computing so many twice costs more than their result's way to memory
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
-_FEW_PRODUCTS, _MOST_PRODUCTS = 9, 25
+_FEW_PRODUCTS, _MOST_PRODUCTS = 9, (25, 25, 125)  # the second for each number of spatial dimensions
+_FEWEST_COLUMNS = 16  # of a product
 _FEWEST_GROUPED = 1 << 20  # products
 _FEW_PLACES = 64
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
@@ -100,6 +102,8 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         found = _whole(lhs, rhs, conv, wide)
     elif is_patches(conv):
         found = patches(lhs, rhs, conv, wide)
+    elif _is_turned(conv, lhs.shape[conv.lhs[0]], outputs):
+        return _turned(lhs, rhs, conv, params)
     elif is_volume(conv):
         found = by_plane(
             lhs.astype(wide), rhs.astype(wide), conv, {**params, "preferred_element_type": wide}, _convolved
@@ -266,9 +270,9 @@ def _is_whole(conv: Conv, others: tuple[Any, int]) -> bool:
     if any(g != 1 for g in conv.gaps) or window == 1:
         return False
     summed, columns = others
-    wide = (not isinstance(summed, int) or summed >= 8) and columns >= 16
+    wide = (not isinstance(summed, int) or summed >= 8) and columns >= _FEWEST_COLUMNS
     few = results <= _FEW_PRODUCTS and window >= 4 * results
-    many = results <= _MOST_PRODUCTS and window >= 100 * results
+    many = results <= _MOST_PRODUCTS[len(conv.window) - 1] and window >= 100 * results
     return results == 1 or ((few or many) and wide)
 
 
@@ -304,6 +308,35 @@ def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     out = lax.fori_loop(np.int32(0), np.int32(results), add, zeros)
     out = lax.reshape(out, (*conv.result, *out.shape[1:]))
     return respec(out, (rank + 1, rank, *range(rank)), conv.out)
+
+
+def _is_turned(conv: Conv, batch: Any, outputs: Any) -> bool:
+    """Whether a gradient by the filter is better made with its operands exchanged: few channels come out.
+
+    XLA takes a window as large as the image for each of them, and is fast where many come out.
+    """
+    if len(conv.window) > 2 or any(n != 1 for n in (*conv.strides, *conv.gaps, *conv.rates)):
+        return False
+    if not isinstance(batch, int) or not isinstance(outputs, int):
+        return False
+    few = outputs < _FEWEST_COLUMNS and 2 * outputs <= batch
+    return few and math.prod(conv.window) > math.prod(conv.result)
+
+
+def _turned(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
+    """Moves the image over the window: the same sums, the last place first."""
+    pads = [(n - 1 - lo, n - 1 - hi) for n, (lo, hi) in zip(conv.result, conv.pads, strict=True)]
+    # XLA is slow where a window is larger than the image, and without any padding.
+    left = tuple((min(max(lo, 0), 1), min(max(hi, 0), 1)) for lo, hi in pads)
+    before = [(lo - a, hi - b) for (lo, hi), (a, b) in zip(pads, left, strict=True)]
+    turned = {
+        **params,
+        "dimension_numbers": lax.ConvDimensionNumbers(conv.rhs, conv.lhs, (conv.out[1], conv.out[0], *conv.out[2:])),
+        "padding": left,
+        "precision": conv.precision[::-1] if isinstance(conv.precision, tuple) else conv.precision,
+    }
+    found = lax.conv_general_dilated_p.bind(pad(rhs, conv.rhs[2:], before), lhs, **turned)
+    return lax.rev(found, conv.out[2:])
 
 
 def _place(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:

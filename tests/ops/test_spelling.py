@@ -49,6 +49,13 @@ CONVOLUTIONS = {
     "point NCHW, padded": conv((2, 4, 7, 8), (1, 1, 4, 5), (2, 3), BORDER, FIRST),
     "filter gradient": conv((2, 9, 9, 8), (2, 2, 8, 17), (2, 1), "SAME"),
     "filter gradient NCW": conv((3, 8, 16), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW"), rhs_dilation=(2,)),
+    "filter gradient, few": conv((8, 9, 9, 2), (8, 7, 2, 3), (1, 1), ((0, 1), (1, 0))),
+    "filter gradient, few, wide padding": conv((6, 7, 8, 2), (7, 7, 2, 3), (1, 1), ((4, 1), (0, 5))),
+    "filter gradient, few, cut": conv((4, 2, 9, 9), (5, 6, 2, 2), (1, 1), ((-1, 0), (1, -2)), FIRST),
+    "filter gradient, few NCW": conv((6, 8, 9), (3, 8, 8), (1,), ((1, 1),), ("NCW", "OIW", "NCW")),
+    "filter gradient of a volume, many products": conv(
+        (8, 11, 12, 13, 1), (10, 11, 12, 1, 16), (1, 1, 1), ((1, 0), (0, 1), (1, 1)), VOLUMES
+    ),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
     "patches, their filter's gradient": conv((2, 9, 9, 4), (3, 3, 4, 5), (1, 1), "VALID", rhs_dilation=(3, 3)),
     "far apart NCHW": conv((2, 3, 5, 7), (2, 3, 3, 4), (1, 1), ((1, 2), (0, 1)), FIRST, rhs_dilation=(5, 3)),
