@@ -178,6 +178,8 @@ def _gradient_in_tf(fn: Callable[..., Any], places: tuple[int, ...]) -> Callable
         with tf.GradientTape() as tape:
             tape.watch([args[i] for i in places])
             loss: Any = sum(tf.reduce_sum(v * v) for v in tf.nest.flatten(fn(*args)) if v.dtype == tf.float32)
+        if isinstance(loss, int):  # none of the results is of floats
+            return []
         found = tape.gradient(loss, [args[i] for i in places])
         return [tf.convert_to_tensor(g) for g in found if g is not None]
 

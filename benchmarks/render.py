@@ -536,7 +536,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
     """
     latest: dict[tuple[Any, ...], Record] = {}
     for r in records:
-        named = tuple(r.get(k) for k in ("suite", "model", "size", "batch", "form", "what", "program"))
+        named = tuple(r.get(k) for k in ("suite", "model", "size", "batch", "form", "name", "what", "program"))
         latest[(*named, *(k for k in ("start", "growth") if k in r))] = r
     suites: dict[str, list[Record]] = {}
     for r in latest.values():
