@@ -9,6 +9,7 @@ which it is lowered elsewhere.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +36,14 @@ def ranked(x: Any, k: Any) -> tuple[Any, Any]:
     Returns:
       Values of ``x``'s dtype and int32 places, the last axis of both ``k`` long.
     """
-    return tuple(_ranked.bind(x, k=k, axis=x.ndim - 1))
+    return tuple(_ranked.bind(x, k=k, axis=x.ndim - 1, **_other_params()))
+
+
+@functools.cache
+def _other_params() -> dict[str, Any]:
+    """Returns what else the primitive has for a parameter: from JAX 0.11 on whether it is stable."""
+    (equation,) = jax.make_jaxpr(lambda x: lax.top_k(x, 1))(jax.ShapeDtypeStruct((2,), np.float32)).eqns
+    return {name: value for name, value in equation.params.items() if name not in ("k", "axis")}
 
 
 def _plain(x: Any, **params: Any) -> Any:
@@ -72,9 +80,9 @@ def _value(key: Any, dtype: Any) -> Any:
     return lax.convert_element_type(key, dtype)
 
 
-def _packed(x: Any, *, k: int, axis: int) -> Any:
+def _packed(x: Any, *, k: int, axis: int, **other: Any) -> Any:
     if not _packs(x, k, axis):
-        return _plain(x, k=k, axis=axis)
+        return _plain(x, k=k, axis=axis, **other)
     place = lax.broadcasted_iota(np.int32, x.shape, axis)
     pairs = _pairs.bind(jnp.stack([place, _key(x)], axis=-1), axis=axis)
     place, key = (lax.slice_in_dim(pairs[..., i], 0, k, axis=axis) for i in range(2))
@@ -108,8 +116,8 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
     return (values, places), (moved, none)
 
 
-def _batched(args: Sequence[Any], dims: Sequence[Any], *, k: Any, axis: int) -> tuple[Any, tuple[int, int]]:
-    return _ranked.bind(jnp.moveaxis(args[0], dims[0], 0), k=k, axis=axis + 1), (0, 0)
+def _batched(args: Sequence[Any], dims: Sequence[Any], *, axis: int, **other: Any) -> tuple[Any, tuple[int, int]]:
+    return _ranked.bind(jnp.moveaxis(args[0], dims[0], 0), axis=axis + 1, **other), (0, 0)
 
 
 _pairs = jex.Primitive("sort_pairs")  # only ever in what is lowered for CPU
