@@ -71,7 +71,9 @@ def _row_by_row(x: Any, *, axis: int, reverse: bool, fn: Callable[..., Any], wri
 def _log_sums(x: Any, *, axis: int, reverse: bool) -> Any:
     # Written out, XLA computes each row anew for all that follow.
     found = _row_by_row(x, axis=axis, reverse=reverse, fn=jnp.logaddexp, written=0)
-    return lax.associative_scan(jnp.logaddexp, x, reverse, axis) if found is None else found
+    if found is not None or not isinstance(x.shape[axis], int):
+        return found
+    return lax.associative_scan(jnp.logaddexp, x, reverse, axis)
 
 
 twin(lax.cumsum_p, functools.partial(_row_by_row, fn=lax.add))

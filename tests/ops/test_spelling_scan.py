@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
+from jax import export, lax
 
 from tests.ops.test_spelling import compare, everything, first_order, normal
 from tf2jax_lite.ops.spelling_scan import running
@@ -44,6 +44,16 @@ def test_infinities():
     x[:3, 0], x[5, 1], x[7, 2] = -np.inf, np.nan, np.inf
     found = jax.jit(lambda x: running(lax.cumlogsumexp, x, 0, False))(x)
     np.testing.assert_allclose(found, lax.cumlogsumexp(x, axis=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS)
+@pytest.mark.parametrize("sizes", ["n, 16", "3, n"])
+def test_size_that_is_unknown(fn, sizes):
+    x = normal(3, 16)
+    spec = export.symbolic_args_specs([x], sizes)
+    for axis in range(2):
+        found = export.export(jax.jit(lambda x, axis=axis: running(fn, x, axis, False)))(*spec).call(x)
+        np.testing.assert_allclose(found, fn(x, axis=axis), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("shape", "axis", "loops"), [((40, 64), 0, True), ((64, 40), 1, False), ((40, 15), 0, False)])
