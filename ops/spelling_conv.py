@@ -45,7 +45,7 @@ from .kept import kept
 from .once import once
 from .spelling import call, twin
 from .spelling_layout import Conv, cut, interleave, pad, product, read, respec, taps, transposed
-from .spelling_patches import every, is_every, is_patches, patches
+from .spelling_patches import is_patches, is_patches_filter, patches, patches_filter
 from .spelling_phases import by_phase, has_phases, is_apart, met, set_apart
 from .spelling_rows import placing, side_by_side
 from .spelling_tiles import is_tiled, tiled
@@ -96,8 +96,8 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
         found = set_apart(lhs, rhs, conv, wide)
     elif has_phases(conv, channels, outputs):
         return by_phase(lhs, rhs, conv, params, _convolved)
-    elif is_every(conv):
-        found = every(lhs, rhs, conv, wide)
+    elif is_patches_filter(conv):
+        found = patches_filter(lhs, rhs, conv, wide)
     elif _is_whole(conv, (lhs.shape[conv.lhs[0]], outputs)):
         found = _whole(lhs, rhs, conv, wide)
     elif is_patches(conv):

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jax import lax
 
 from .spelling_layout import Conv, cut, pad, product, respec
 
-__all__ = ["every", "is_every", "is_patches", "patches"]
+__all__ = ["is_patches", "is_patches_filter", "patches", "patches_filter"]
+
+
+def _regrouped(x: Any, sizes: Mapping[int, tuple[int, int]]) -> tuple[Any, dict[int, int]]:
+    """Splits dimensions into an outer and an inner one.
+
+    Args:
+      x: an array.
+      sizes: of the two, for each dimension that is split.
+
+    Returns:
+      The array; for each dimension before, where it (or its outer part, just before the inner one) is now.
+    """
+    shape: list[Any] = []
+    where: dict[int, int] = {}
+    for d, size in enumerate(x.shape):
+        where[d] = len(shape)
+        shape += sizes.get(d, (size,))
+    return lax.reshape(x, shape), where
 
 
 def is_patches(conv: Conv) -> bool:
@@ -26,16 +45,7 @@ def patches(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     places = conv.lhs[2:]
     counts = [n * k for n, k in zip(conv.result, conv.window, strict=True)]
     lhs = cut(lhs, places, [0] * len(places), counts, [1] * len(places))
-    shape: list[Any] = []
-    where: dict[int, int] = {}  # dimension before: where it (or its outer part) is after
-    for d, size in enumerate(lhs.shape):
-        where[d] = len(shape)
-        if d in places:
-            i = places.index(d)
-            shape += [conv.result[i], conv.window[i]]
-        else:
-            shape.append(size)
-    lhs = lax.reshape(lhs, shape)
+    lhs, where = _regrouped(lhs, dict(zip(places, zip(conv.result, conv.window, strict=True), strict=True)))
     inner = [where[d] + 1 for d in places]
     # In the order in which the (larger) input has them.
     pairs = sorted(zip((where[conv.lhs[1]], *inner), (conv.rhs[1], *conv.rhs[2:]), strict=True))
@@ -45,7 +55,7 @@ def patches(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     return respec(out, have, conv.out)
 
 
-def is_every(conv: Conv) -> bool:
+def is_patches_filter(conv: Conv) -> bool:
     """Whether a window's places stand so far apart that all results lie before the second: patches' filter gradient."""
     return (
         all(s == 1 for s in conv.strides)
@@ -54,22 +64,13 @@ def is_every(conv: Conv) -> bool:
     )
 
 
-def every(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    """Returns the convolution where `is_every` is true: each value of the input meets one place of the window."""
+def patches_filter(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
+    """Returns the convolution where `is_patches_filter` is true: each value meets one place of the window."""
     places = conv.lhs[2:]
     rates = [r if k > 1 else n for n, r, k in zip(conv.result, conv.rates, conv.window, strict=True)]
     after = [(lo, hi + r - n) for (lo, hi), r, n in zip(conv.pads, rates, conv.result, strict=True)]
     lhs = pad(lhs, places, after)
-    shape: list[Any] = []
-    where: dict[int, int] = {}  # dimension before: where it (or the window's part of it) is after
-    for d, size in enumerate(lhs.shape):
-        where[d] = len(shape)
-        if d in places:
-            i = places.index(d)
-            shape += [conv.window[i], rates[i]]
-        else:
-            shape.append(size)
-    lhs = lax.reshape(lhs, shape)
+    lhs, where = _regrouped(lhs, dict(zip(places, zip(conv.window, rates, strict=True), strict=True)))
     inner = [where[d] + 1 for d in places]
     lhs = cut(lhs, inner, [0] * len(inner), conv.result, [1] * len(inner))
     # In the order in which the (larger) input has them.
