@@ -38,6 +38,16 @@ def whole(bound: int, *shape: int) -> Make:
     return lambda rng: rng.integers(0, bound, size=shape).astype(np.int32)
 
 
+def corners(*shape: int) -> Make:
+    """Makes boxes with sides of up to a fifth."""
+
+    def make(rng: np.random.Generator) -> np.ndarray:
+        low = rng.uniform(size=(*shape, 2))
+        return np.concatenate([low, low + rng.uniform(high=0.2, size=(*shape, 2))], -1).astype(np.float32)
+
+    return make
+
+
 def positive_definite(count: int, side: int) -> Make:
     """Makes symmetric matrices with positive eigenvalues."""
 
@@ -63,7 +73,7 @@ class Operation:
     inputs: tuple[Make, ...]
 
 
-IMAGES, SEQUENCES, ROWS = normal(4, 128, 128, 32), normal(16, 256, 256), normal(64, 1024)
+IMAGES, SEQUENCES, ROWS, LONG = normal(4, 128, 128, 32), normal(16, 256, 256), normal(64, 1024), normal(1, 100, 768)
 MATRICES = positive_definite(16, 64)
 OPERATIONS = tuple(
     Operation(*entry)
@@ -112,6 +122,8 @@ OPERATIONS = tuple(
             lambda tf, x, b, i: tf.image.crop_and_resize(x, b, i, [14, 14]),
             (normal(2, 64, 64, 64), lambda rng: np.sort(between(100, 4)(rng), 1), whole(2, 100)),
         ),
+        ("non-maximum suppression", lambda tf, b, s: _suppressed(tf, b, s), (corners(1917), between(1917))),
+        ("the same of 90 classes", lambda tf, b, s: _by_class(tf, b, s), (corners(1, 1917, 1), between(1, 1917, 90))),
         ("extract_patches", lambda tf, x: _patches(tf, x), (normal(4, 128, 128, 3),)),
         ("depth_to_space", lambda tf, x: tf.nn.depth_to_space(x, 2), (normal(4, 64, 64, 64),)),
         ("max_pool3d", lambda tf, x: tf.nn.max_pool3d(x, 2, 2, "SAME"), (normal(2, 32, 32, 32, 16),)),
@@ -122,6 +134,8 @@ OPERATIONS = tuple(
         ("conv2d_transpose", lambda tf, x, w: _transposed(tf, x, w), (normal(4, 32, 32, 64), normal(3, 3, 32, 64))),
         ("conv3d", lambda tf, x, w: _volume(tf, x, w), (normal(1, 24, 24, 24, 16), normal(3, 3, 3, 16, 32))),
         ("depthwise, two for one", lambda tf, x, w: _depthwise(tf, x, w), (normal(4, 64, 64, 32), normal(3, 3, 32, 2))),
+        ("conv2d, 32 groups", lambda tf, x, w: _convolved(tf, x, w), (normal(1, 56, 56, 128), normal(3, 3, 4, 128))),
+        ("conv1d, 16 groups", lambda tf, x, w: tf.nn.conv1d(x, w, 1, "SAME"), (LONG, normal(128, 48, 768))),
         ("matmul", lambda tf, x, y: x @ y, (normal(512, 512), normal(512, 512))),
         ("attention", lambda tf, q, k, v: _attention(tf, q, k, v), (normal(4, 8, 256, 64),) * 3),
         ("cholesky", lambda tf, x: tf.linalg.cholesky(x), (MATRICES,)),
@@ -141,6 +155,14 @@ SMALL = ("sum over the last axis", "one_hot")
 
 def _batch_norm(tf: Any, x: Any, gain: Any) -> Any:
     return tf.nn.batch_normalization(x, *tf.nn.moments(x, [0, 1, 2]), gain, gain, 1e-3)
+
+
+def _suppressed(tf: Any, boxes: Any, scores: Any) -> Any:
+    return tf.image.non_max_suppression_padded(boxes, scores, 100, 0.6, 0.3, pad_to_max_output_size=True)
+
+
+def _by_class(tf: Any, boxes: Any, scores: Any) -> Any:
+    return tf.image.combined_non_max_suppression(boxes, scores, 100, 100, 0.6, 0.3)[:2]
 
 
 def _patches(tf: Any, x: Any) -> Any:

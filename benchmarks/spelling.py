@@ -61,8 +61,8 @@ class Form:
             return lambda x, w: spelling_conv.call(lax.conv_general_dilated, x, w, **keywords)
         return lambda x, w: lax.conv_general_dilated(x, w, **keywords)
 
-    def tensorflow(self) -> Callable[..., Any] | None:
-        """Returns the operation in TensorFlow, which has no groups of channels on CPU."""
+    def tensorflow(self) -> Callable[..., Any]:
+        """Returns the operation in TensorFlow."""
         import tensorflow as tf
 
         strides = (1, *(self.stride,) * self.rank, 1)
@@ -72,8 +72,6 @@ class Form:
             return lambda x: pool(x, self.window, self.stride, "SAME")
         if self.kind == "depthwise":
             return lambda x, w: tf.nn.depthwise_conv2d(x, tf.transpose(w, (0, 1, 3, 2)), strides, padding)
-        if self.groups > 1:
-            return None
         return lambda x, w: (tf.nn.conv3d if self.rank == 3 else tf.nn.conv2d)(x, w, strides, padding)
 
     def arguments(self) -> tuple[Any, ...]:
@@ -114,6 +112,9 @@ FORMS = (
     Form("convolution", 1, 28, 512, 512, 3),
     Form("convolution", 1, 14, 256, 256, 3),
     Form("convolution", 2, 28, 64, 64, 3, 1, 8),
+    Form("convolution", 1, 56, 128, 128, 3, 1, 32),
+    Form("convolution", 8, 28, 256, 256, 3, 1, 32),
+    Form("convolution", 8, 27, 96, 256, 5, 1, 2),
     Form("convolution", 4, 112, 3, 32, 3, 2),
     Form("convolution", 8, 128, 64, 32, 3),
     Form("convolution", 8, 147, 32, 64, 3),
@@ -170,7 +171,7 @@ def records(size: str) -> Iterator[dict[str, Any]]:
                 compiled = jax.jit(change(form.plain(respelled))).lower(*args).compile()
                 compiling[name] = time.process_time() - start
                 contestants[name] = _once(compiled, args)
-            if what == "forward" and (graph := form.tensorflow()) is not None:
-                contestants["tensorflow"] = _tf_once(graph, args)
+            if what == "forward":
+                contestants["tensorflow"] = _tf_once(form.tensorflow(), args)
             times = in_turns(contestants, rounds=7, budget=1)
             yield {"form": str(form), "what": what, "times": times, "ratios": ratios(times), "compile": compiling}

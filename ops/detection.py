@@ -13,58 +13,10 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .registry import Static, op
+from .suppression import intersection_over_union, suppress, suppress_by_class
 from .values import canonical, known
 
 _F32 = np.float32
-
-
-def _iou(boxes: Any, box: Any) -> Any:
-    """Returns by how much boxes overlap with one, as intersection over union; 0 for boxes without area."""
-    boxes, box = boxes.astype(_F32), box.astype(_F32)
-    low, high = jnp.minimum(boxes[:, :2], boxes[:, 2:]), jnp.maximum(boxes[:, :2], boxes[:, 2:])
-    box_low, box_high = jnp.minimum(box[:2], box[2:]), jnp.maximum(box[:2], box[2:])
-    sides = jnp.maximum(jnp.minimum(high, box_high) - jnp.maximum(low, box_low), 0)
-    shared = sides[:, 0] * sides[:, 1]
-    area = (high[:, 0] - low[:, 0]) * (high[:, 1] - low[:, 1])
-    box_area = (box_high[0] - box_low[0]) * (box_high[1] - box_low[1])
-    full = (area > 0) & (box_area > 0)
-    return jnp.where(full, shared / jnp.where(full, area + box_area - shared, 1), 0)
-
-
-def _suppress(
-    scores: Any, similarity: Callable[[Any], Any], count: int, threshold: Any, least: Any, sigma: Any = None
-) -> tuple[Any, Any, Any]:
-    """Selects ``count`` times the best score, and lowers those of similar boxes.
-
-    Equal scores go by index. Returns indices and scores, 0 beyond the valid ones, and the number of valid ones.
-    """
-    dtype = scores.dtype
-    size = scores.shape[0]
-    if count == 0 or size == 0:
-        return jnp.zeros((count,), np.int32), jnp.zeros((count,), dtype), jnp.zeros((), np.int32)
-    nothing = jnp.asarray(-np.inf, dtype)
-    usable = scores > least  # not so for NaN
-    soft = jnp.asarray(False) if sigma is None else sigma > 0
-    scale = jnp.asarray(-0.5, dtype) / jnp.where(soft, 1 if sigma is None else sigma, 1)
-
-    def select(step: Any, carry: Any) -> Any:
-        left, live, indices, chosen, valid = carry
-        best = jnp.argmax(jnp.where(live, left, nothing))
-        found = live[best]
-        indices = indices.at[step].set(jnp.where(found, best, 0).astype(np.int32))
-        chosen = chosen.at[step].set(jnp.where(found, left[best], 0))
-        near = similarity(best).astype(dtype)
-        if sigma is None:
-            stays = ~(near > threshold)
-        else:
-            weight = jnp.where(soft, jnp.exp(scale * near * near), 1)
-            left = jnp.where(found, left * weight, left)
-            stays = (soft | ~(near > threshold)) & (left > least)
-        live = live & (stays | ~found) & (lax.iota(np.int32, size) != best)
-        return left, live, indices, chosen, valid + found.astype(np.int32)
-
-    start = (scores, usable, jnp.zeros((count,), np.int32), jnp.zeros((count,), dtype), jnp.zeros((), np.int32))
-    return lax.fori_loop(0, count, select, start)[2:]
 
 
 def _checked(boxes: Any, scores: Any, limit: Any, threshold: Any) -> int:
@@ -84,11 +36,14 @@ def _run(
     boxes: Any, scores: Any, limit: Any, threshold: Any, least: Any, sigma: Any, bound: int | None, padded: bool
 ) -> tuple[Any, Any, Any]:
     count = _checked(boxes, scores, limit, threshold)
+    given = None if sigma is None else known(sigma)
+    if given is not None and not float(given) > 0:
+        sigma = None
 
     def best(boxes: Any, scores: Any, threshold: Any, least: Any, sigma: Any, count: int) -> Any:
         boxes, scores = jnp.asarray(boxes), jnp.asarray(scores)
         threshold, least = jnp.asarray(threshold).astype(scores.dtype), jnp.asarray(least).astype(scores.dtype)
-        return _suppress(scores, lambda i: _iou(boxes, boxes[i]), count, threshold, least, sigma)
+        return suppress(scores, intersection_over_union(boxes), count, threshold, least, sigma)
 
     if padded:
         return best(boxes, scores, threshold, least, sigma, count)
@@ -201,7 +156,7 @@ def non_max_suppression_with_overlaps(
 
     def best(overlaps: Any, scores: Any, threshold: Any, least: Any, count: int) -> Any:
         overlaps, scores = jnp.asarray(overlaps), jnp.asarray(scores)
-        return _suppress(scores, lambda i: overlaps[:, i], count, threshold, least)
+        return suppress(scores, lambda i: overlaps[:, i], count, threshold, least)
 
     inputs = (overlaps, scores, overlap_threshold, score_threshold)
     return _dynamic(best, inputs, int(max_output_size), bound)[0]
@@ -236,28 +191,18 @@ def combined_non_max_suppression(
     wanted = min(total, per_class * classes) if pad_per_class else total
     threshold, least = jnp.asarray(iou_threshold), jnp.asarray(score_threshold)
 
-    def one_class(boxes: Any, scores: Any) -> tuple[Any, Any, Any]:
-        indices, chosen, valid = _suppress(scores, lambda i: _iou(boxes, boxes[i]), count, threshold, least)
-        live = lax.iota(np.int32, count) < valid
-        return boxes[indices], jnp.where(live, chosen, -np.inf), live
-
     def one_image(boxes: Any, scores: Any) -> tuple[Any, Any, Any, Any]:
-        by_class = jnp.moveaxis(jnp.broadcast_to(boxes, (number, classes, 4)), 1, 0)
-        found, best, live = (v.reshape(classes * count, *v.shape[2:]) for v in jax.vmap(one_class)(by_class, scores.T))
-        order = jnp.argsort(-best, stable=True)[:wanted]
-        short = wanted - min(wanted, classes * count)
-        keep = jnp.pad(live[order], (0, short))
-        found, best = jnp.pad(found[order], ((0, short), (0, 0))), jnp.pad(best[order], (0, short))
-        label = jnp.pad((order // max(count, 1)).astype(_F32), (0, short))
-        found = jnp.clip(found, 0, 1) if clip_boxes else found
-        return (
-            jnp.where(keep[:, None], found, 0),
-            jnp.where(keep, best, 0),
-            jnp.where(keep, label, 0),
-            jnp.sum(keep, dtype=np.int32),
-        )
+        boxes, scores = jnp.moveaxis(boxes, 1, 0), scores.T
+        which, box, valid = suppress_by_class(boxes, scores, count, wanted, threshold, least)
+        live = lax.iota(np.int32, wanted) < valid
+        corners = boxes[which if groups > 1 else 0, box]
+        corners = jnp.clip(corners, 0, 1) if clip_boxes else corners
+        best, label = scores[which, box], which.astype(_F32)
+        return jnp.where(live[:, None], corners, 0), jnp.where(live, best, 0), jnp.where(live, label, 0), valid
 
-    return jax.vmap(one_image)(boxes, scores)
+    if boxes.shape[0] == 1:
+        return tuple(v[None] for v in one_image(boxes[0], scores[0]))
+    return lax.map(lambda image: one_image(*image), (boxes, scores))
 
 
 @op("NearestNeighbors")

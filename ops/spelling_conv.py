@@ -23,7 +23,8 @@ output sums many channels over a small window, and poor elsewhere. So
   matrix product, whose results are laid out side by side; with smaller gaps each phase of the results is a convolution
   of its own (`spelling_phases`);
 - a volume is a sum of convolutions of images (`spelling_volumes`);
-- groups of channels are taken one by one, in a loop.
+- groups of channels are the batch of matrix products of their windows (`spelling_groups`), a few large ones
+  convolutions of their own.
 
 What takes many operations stays a call of its own (`kept`). Everything else stays JAX's convolution. Half precision is
 accumulated in float32.
@@ -34,7 +35,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -44,7 +44,8 @@ from jax import lax
 from .kept import kept
 from .once import once
 from .spelling import call, twin
-from .spelling_layout import Conv, cut, interleave, pad, product, read, respec, taps, transposed
+from .spelling_groups import grouped, grouped_filter
+from .spelling_layout import Conv, cut, interleave, pad, place_of, product, read, respec, taps, transposed
 from .spelling_patches import is_patches, is_patches_filter, patches, patches_filter
 from .spelling_phases import by_phase, has_phases, is_apart, met, set_apart
 from .spelling_rows import placing, side_by_side
@@ -57,8 +58,8 @@ _FEWEST_KEPT = 36  # taps of a call of its own: computing so many twice costs mo
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
 _FEW_PRODUCTS, _MOST_PRODUCTS = 9, (25, 25, 125)  # the second for each number of spatial dimensions
 _FEWEST_COLUMNS = 16  # of a product
-_FEWEST_GROUPED = 1 << 20  # products
-_FEW_PLACES = 64
+_FEWEST_GROUPED, _MOST_SUMMED = 1 << 20, 1 << 12  # products of all groups, and of each result
+_FEW_GROUPS, _FEWEST_ALONE = 4, 32  # groups, and their channels
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
 _MANY_WEIGHTS = ((64, 1 << 19), (512, 1 << 20))  # for so many windows at most, so many weights at least
 _MOST_UNPADDED, _FEWEST_UNPADDED = 3 << 20, 3  # values of all windows, and channels
@@ -89,7 +90,9 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
             return None
         found = _depthwise_filter(lhs.astype(wide), rhs.astype(wide), conv)
     elif conv.batch_groups > 1 or conv.groups > 1:
-        return _by_group(lhs, rhs, conv, params) if _is_grouped(lhs, conv, channels, outputs) else None
+        if not _is_grouped(lhs, conv, channels, outputs):
+            return None
+        found = _by_group(lhs, rhs, conv, params, wide)
     elif _is_point(conv):
         found = _point(lhs, rhs, conv, wide)
     elif is_apart(conv):
@@ -138,30 +141,42 @@ def _wider(dtype: Any) -> Any:
 
 
 def _is_grouped(lhs: Any, conv: Conv, channels: Any, outputs: int) -> bool:
-    """Whether groups are worth a loop: XLA takes long for them, and far longer for gradients by their filters."""
-    if len(conv.result) == 1:  # where XLA is as fast
-        return False
+    """Whether groups are spelled: XLA takes long for them, and far longer for gradients by their filters."""
     if conv.batch_groups > 1:
         return isinstance(lhs.shape[conv.lhs[0]], int)
     sizes = (lhs.shape[conv.lhs[0]], *conv.result, *conv.window, channels, outputs)
-    return all(isinstance(n, int) for n in sizes) and math.prod(sizes) // conv.groups >= _FEWEST_GROUPED
+    if not all(isinstance(n, int) for n in sizes) or math.prod(sizes) // conv.groups < _FEWEST_GROUPED:
+        return False
+    return math.prod(conv.window) * (channels // conv.groups) <= _MOST_SUMMED
 
 
-def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """Convolves group by group, each as the rule says."""
+def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], wide: Any) -> Any:
+    """Convolves groups: a few large ones each as the rule says, else all of them in matrix products."""
     groups = conv.groups * conv.batch_groups
-    alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
+    split = conv.lhs[1 if conv.groups > 1 else 0]
+    each = lhs.shape[split] // groups
+    if groups <= _FEW_GROUPS and each >= _FEWEST_ALONE:
+        alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
+        parts = (lax.split(x, (x.shape[d] // groups,) * groups, d) for x, d in ((lhs, split), (rhs, conv.rhs[0])))
+        return lax.concatenate([_convolved(*each, **alone) for each in zip(*parts, strict=True)], conv.out[1])
+    if not isinstance(lhs.shape[conv.lhs[1]], int):
+        return _one_by_one(lhs, rhs, conv, params)
+    return (grouped if conv.groups > 1 else grouped_filter)(lhs, rhs, conv, wide)
 
-    parts = _grouped(lhs, conv.lhs[1 if conv.groups > 1 else 0], groups), _grouped(rhs, conv.rhs[0], groups)
-    found = jnp.moveaxis(lax.map(lambda operands: _convolved(*operands, **alone), parts), 0, conv.out[1])
+
+def _one_by_one(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
+    """The gradient by the filter for a number of examples that is not known: a loop over the groups."""
+    alone = {**params, "batch_group_count": 1}
+    parts = []
+    for x, dim in ((lhs, conv.lhs[0]), (rhs, conv.rhs[0])):
+        split = lax.reshape(
+            x, (*x.shape[:dim], conv.batch_groups, x.shape[dim] // conv.batch_groups, *x.shape[dim + 1 :])
+        )
+        parts.append(jnp.moveaxis(split, dim, 0))
+    found = jnp.moveaxis(lax.map(lambda operands: _convolved(*operands, **alone), tuple(parts)), 0, conv.out[1])
     shape = list(found.shape)
     shape[conv.out[1] : conv.out[1] + 2] = [math.prod(shape[conv.out[1] : conv.out[1] + 2])]
     return lax.reshape(found, shape)
-
-
-def _grouped(x: Any, dim: int, groups: int) -> Any:
-    """Returns ``x`` with the groups of a dimension in front."""
-    return jnp.moveaxis(lax.reshape(x, (*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])), dim, 0)
 
 
 # Each channel by itself.
@@ -300,7 +315,7 @@ def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     columns = transposed(rhs, (conv.rhs[0], *theirs))
 
     def add(index: Any, sums: Any) -> Any:
-        starts = _place(lax.convert_element_type(index, np.int32), conv.result, conv.strides)
+        starts = place_of(lax.convert_element_type(index, np.int32), conv.result, conv.strides)
         found = product(columns, part(starts), (tuple(range(1, rank + 2)), tuple(ours)), conv, wide)
         return lax.dynamic_update_index_in_dim(sums, found, index, 0)
 
@@ -339,22 +354,6 @@ def _turned(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
     return lax.rev(found, conv.out[2:])
 
 
-def _place(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:
-    """Returns where a loop stands that counts places row by row: each coordinate times its step, as int32."""
-    starts: list[Any] = []
-    few = (
-        math.prod(counts) <= _FEW_PLACES
-    )  # then (index * ceil(2**12 / n)) >> 12 is exact: XLA fuses it, not a division
-    for count, step in reversed(list(zip(counts, steps, strict=True))):
-        if few:
-            outer = lax.shift_right_logical(index * np.int32(-(-4096 // count)), np.int32(12))
-        else:
-            outer = lax.div(index, np.int32(count))
-        starts.insert(0, (index - outer * np.int32(count)) * np.int32(step))
-        index = outer
-    return starts
-
-
 def _is_gathered(conv: Conv, batch: Any, channels: int, outputs: int) -> bool:
     """Whether there are few windows, and weights that are many beside them.
 
@@ -382,7 +381,7 @@ def _gathered(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
 
     def put(index: Any, windows: Any) -> Any:
         index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
-        starts = (zero, *_place(index, conv.window, conv.rates), zero)
+        starts = (zero, *place_of(index, conv.window, conv.rates), zero)
         part = lax.dynamic_slice(padded, starts, (padded.shape[0], *sizes, channels), allow_negative_indices=False)
         part = cut(part, places, [0] * rank, conv.result, conv.strides)
         part = lax.reshape(part, (rows, 1, channels))

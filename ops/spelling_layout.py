@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["Conv", "cut", "interleave", "pad", "product", "read", "respec", "taps", "transposed"]
+__all__ = ["Conv", "cut", "interleave", "pad", "place_of", "product", "read", "respec", "taps", "transposed"]
+
+_FEW_PLACES = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,3 +137,18 @@ def interleave(parts: Sequence[Any], places: Sequence[int], gaps: Sequence[int],
 def product(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: Conv, wide: Any) -> Any:
     """Returns a matrix product over the dimensions of ``contract``, summed in ``wide``."""
     return lax.dot_general(a, b, (contract, ((), ())), precision=conv.precision, preferred_element_type=wide)
+
+
+def place_of(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:
+    """Returns where a loop stands that counts places row by row: each coordinate times its step, as int32."""
+    starts: list[Any] = []
+    # For few places (index * ceil(2**12 / n)) >> 12 is exact: XLA fuses it, not a division.
+    few = math.prod(counts) <= _FEW_PLACES
+    for count, step in reversed(list(zip(counts, steps, strict=True))):
+        if few:
+            outer = lax.shift_right_logical(index * np.int32(-(-4096 // count)), np.int32(12))
+        else:
+            outer = lax.div(index, np.int32(count))
+        starts.insert(0, (index - outer * np.int32(count)) * np.int32(step))
+        index = outer
+    return starts

@@ -15,7 +15,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from tests.compiling import fast_options
-from tf2jax_lite.ops import spelling_conv, spelling_rows, spelling_tiles, spelling_window
+from tf2jax_lite.ops import spelling_conv, spelling_groups, spelling_rows, spelling_tiles, spelling_window
 
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
 VOLUMES, VOLUMES_FIRST = ("NDHWC", "DHWIO", "NDHWC"), ("NCDHW", "DHWIO", "NCDHW")
@@ -101,6 +101,19 @@ CONVOLUTIONS = {
     "rows of strips, windows apart": conv((1, 29, 11, 16), (2, 2, 16, 16), (3, 3), ((-1, 1), (1, 0))),
     "odd": conv((2, 7, 8, 5), (3, 3, 5, 6), (1, 1), "SAME"),
     "odd NCHW, unpadded": conv((2, 7, 9, 8), (3, 2, 7, 6), (2, 1), "VALID", FIRST),
+    "grouped": conv((2, 5, 6, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
+    "grouped NCHW, rates": conv(
+        (3, 6, 7, 8), (2, 3, 3, 4), (2, 1), BORDER, FIRST, rhs_dilation=(2, 1), feature_group_count=2
+    ),
+    "grouped, gaps": conv(
+        (1, 4, 3, 4), (3, 3, 2, 4), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 3), feature_group_count=2
+    ),
+    "grouped 1d": conv((2, 9, 4), (4, 2, 6), (2,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=2),
+    "grouped volume": conv((1, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2),
+    "grouped, a few large": conv((2, 4, 5, 64), (3, 3, 32, 66), (1, 1), "SAME", feature_group_count=2),
+    "strips of groups": conv((5, 7, 4, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
+    "strips of groups, some": conv((5, 7, 4, 6), (3, 2, 2, 9), (2, 1), BORDER, feature_group_count=3),
+    "long windows of groups": conv((2, 7, 6, 4), (5, 4, 2, 6), (1, 1), "SAME", feature_group_count=2),
 }
 # What must be large to pay for it is taken for small arrays here.
 SMALL = {
@@ -108,6 +121,11 @@ SMALL = {
     "rows": ((spelling_rows, "_WORTH_IMAGES", 0), (spelling_rows, "_WORTH_STRIPS", ((0, 4),))),
     "odd": ((spelling_conv, "_FEWEST_EVENED", 0),),
     "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
+    "grouped": ((spelling_conv, "_FEWEST_GROUPED", 0),),
+    # An image's windows have up to 1008 values: a strip is a part of one, or some of them.
+    "strips of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_groups, "_MOST_LAID_OUT", 400)),
+    "strips of groups, some": ((spelling_groups, "_MOST_LAID_OUT", 2100),),
+    "long windows of groups": ((spelling_groups, "_MOST_COLUMNS", 8),),
 }
 POOLS = {
     "apart": ((2, 6, 8, 3), (1, 2, 2, 1), (1, 2, 2, 1), (0, 0, 0, 0)),
@@ -220,7 +238,9 @@ def test_pool(name, fn):
     compare(plain, respelled, normal(*shape))
 
 
-@pytest.mark.parametrize("name", ["filter gradient", "groups, many products", "gathered", "one by one", "large"])
+@pytest.mark.parametrize(
+    "name", ["filter gradient", "groups, many products", "strips of groups", "gathered", "one by one", "large"]
+)
 def test_in_64_bit_mode(name):
     """Loops' counters are of another type there."""
     with jax.enable_x64(True):
@@ -248,7 +268,7 @@ def test_border_never_wins(side):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
-@pytest.mark.parametrize("name", ["depthwise", "point", "patches"])
+@pytest.mark.parametrize("name", ["depthwise", "point", "patches", "grouped"])
 def test_half_precision_is_summed_in_float32(name, dtype):
     """The result is the float64 sum rounded once; sums in half precision would be off by several units."""
     shape, kernel, params = CONVOLUTIONS[name]
