@@ -17,7 +17,17 @@ from .loading import concrete as concrete_loading
 from .loading import fallback, frozen, host, saved_model, tf1, tracing
 from .loading.host import HostFunction
 from .lowering import Program
-from .passes import constants, control_flow_v1, implementations, jax2tf, loop_limits, stacked_arrays, stacks, unread
+from .passes import (
+    clamps,
+    constants,
+    control_flow_v1,
+    implementations,
+    jax2tf,
+    loop_limits,
+    stacked_arrays,
+    stacks,
+    unread,
+)
 from .passes.call_tree import check_calls
 
 __all__ = [
@@ -191,7 +201,7 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     check_calls(loaded.graph)
     graph = implementations.prefer_cpu(loaded.graph)
     graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(control_flow_v1.functionalize(graph)))
-    graph = loop_limits.split_limits(graph)
+    graph = clamps.settle_clamps(loop_limits.split_limits(graph))
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
     graph = unread.drop_unread(graph)
     program = Program(graph, config, fallback.BridgeCompiler() if config.xla_fallback else None)
