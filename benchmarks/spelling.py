@@ -139,6 +139,13 @@ FORMS = (
     Form("sum", 4, 28, 192, 0, 3),
     Form("sum", 4, 28, 192, 0, 2, 2),
 )
+# Also inside a loop, as in training steps that `lax.scan` takes.
+LOOPED = (
+    Form("convolution", 4, 28, 128, 128, 3),
+    Form("convolution", 4, 28, 128, 256, 3, 2),
+    Form("convolution", 8, 28, 16, 32, 5),
+    Form("volume", 1, 28, 32, 64, 3),
+)
 SMALL = (Form("depthwise", 2, 8, 16, 0, 3), Form("max", 2, 8, 8, 0, 2, 2))
 
 
@@ -148,6 +155,18 @@ def _gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
         return pull(jnp.ones_like(out) + args[0].ravel()[0])
 
     return gradient
+
+
+def _looped(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns four gradients, each at what the one before has changed."""
+    step = _gradient(fn)
+
+    def steps(*args: Any) -> Any:
+        return jax.lax.scan(
+            lambda at, _: ([a + 1e-6 * d for a, d in zip(at, step(*at), strict=True)], None), [*args], None, length=4
+        )[0]
+
+    return steps
 
 
 def _once(compiled: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], float]:
@@ -163,8 +182,10 @@ def _tf_once(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], floa
 
 def records(size: str) -> Iterator[dict[str, Any]]:
     """Yields times of each operation and of its gradient by all operands."""
-    for form in FORMS if size == "full" else SMALL:
-        for what, change in (("forward", lambda fn: fn), ("gradient", _gradient)):
+    looped = LOOPED if size == "full" else SMALL[:1]
+    for form in (*(f for f in FORMS if f not in LOOPED), *LOOPED) if size == "full" else SMALL:
+        kinds: list[tuple[str, Any]] = [("forward", lambda fn: fn), ("gradient", _gradient)]
+        for what, change in [*kinds, ("4 gradients in a loop", _looped)] if form in looped else kinds:
             args, contestants, compiling = form.arguments(), {}, {}
             for name, respelled in (("jax", False), ("tf2jax_lite", True)):
                 start = time.process_time()  # compiling uses all cores, beside whatever else runs

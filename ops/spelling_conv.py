@@ -45,7 +45,20 @@ from .kept import kept
 from .once import once
 from .spelling import call, twin
 from .spelling_groups import grouped, grouped_filter
-from .spelling_layout import Conv, cut, interleave, pad, place_of, product, read, respec, taps, transposed
+from .spelling_layout import (
+    Conv,
+    cut,
+    interleave,
+    is_plain,
+    pad,
+    place_of,
+    plain,
+    product,
+    read,
+    respec,
+    taps,
+    transposed,
+)
 from .spelling_patches import is_patches, is_patches_filter, patches, patches_filter
 from .spelling_phases import by_phase, has_phases, is_apart, met, set_apart
 from .spelling_rows import placing, side_by_side
@@ -69,6 +82,14 @@ _SLOW_OUTPUTS = range(17, 33)  # outputs of a few channels
 
 def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
     """Returns the result of ``conv_general_dilated`` with these operands and parameters, or None to leave it alone."""
+    found = _spelled(lhs, rhs, params)
+    if found is None and not is_plain(params["dimension_numbers"]):
+        return plain(lhs, rhs, **params)
+    return found
+
+
+def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
+    """Returns the result in one of the forms above, or None."""
     if lhs.dtype != rhs.dtype or not jnp.issubdtype(lhs.dtype, jnp.floating):
         return None
     conv = read(lhs, rhs, params)
@@ -128,8 +149,8 @@ def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
 
 def _convolved(lhs: Any, rhs: Any, **params: Any) -> Any:
     """Returns the result of ``conv_general_dilated``, spelled as the rule says."""
-    found = convolution_on_cpu(lhs, rhs, **params)
-    return lax.conv_general_dilated_p.bind(lhs, rhs, **params) if found is None else found
+    found = _spelled(lhs, rhs, params)
+    return plain(lhs, rhs, **params) if found is None else found
 
 
 def _wider(dtype: Any) -> Any:
@@ -350,7 +371,7 @@ def _turned(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
         "padding": left,
         "precision": conv.precision[::-1] if isinstance(conv.precision, tuple) else conv.precision,
     }
-    found = lax.conv_general_dilated_p.bind(pad(rhs, conv.rhs[2:], before), lhs, **turned)
+    found = plain(pad(rhs, conv.rhs[2:], before), lhs, **turned)
     return lax.rev(found, conv.out[2:])
 
 
@@ -444,7 +465,7 @@ def _with_padding(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any
     """
     side = int(conv.result[1] > conv.result[0] or math.prod(conv.window) > math.prod(conv.result))
     padding = tuple((0, int(i == side)) for i in range(2))
-    out = lax.conv_general_dilated_p.bind(lhs, rhs, **{**params, "padding": padding})
+    out = plain(lhs, rhs, **{**params, "padding": padding})
     return lax.slice_in_dim(out, 0, conv.result[side], axis=conv.out[2 + side])
 
 

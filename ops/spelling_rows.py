@@ -16,7 +16,7 @@ from typing import Any
 
 from jax import lax
 
-from .spelling_layout import Conv, pad, respec
+from .spelling_layout import Conv, pad, plain, respec
 
 __all__ = ["placing", "side_by_side"]
 
@@ -108,7 +108,7 @@ def side_by_side(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], images:
         "dimension_numbers": lax.ConvDimensionNumbers((0, 3, 1, 2), conv.rhs, (0, 3, 1, 2)),
         "padding": (outer, (0, over)),
     }
-    found = lax.conv_general_dilated_p.bind(values, rhs, **alone)
+    found = plain(values, rhs, **alone)
     outputs = found.shape[3]
     found = lax.reshape(lax.slice_in_dim(found, 0, rows, axis=1), (groups, rows, images, length // across, outputs))
     found = lax.transpose(lax.slice_in_dim(found, 0, width, axis=3), (0, 2, 1, 3, 4))

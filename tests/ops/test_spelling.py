@@ -255,6 +255,28 @@ def test_in_64_bit_mode(name):
         compare(partial(fn, **more), partial(call, fn, **more), *args, everything=first_order)
 
 
+@pytest.mark.parametrize("layout", [LAST, FIRST], ids=["NHWC", "NCHW"])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
+def test_loops_have_no_convolution_in_another_order_of_dimensions(layout, strides):
+    """XLA brings dimensions into the order of its fast code, but not in loops: gradients took ten times as long."""
+    shape = (2, 9, 9, 16) if layout is LAST else (2, 16, 9, 9)
+    run = partial(
+        spelling_conv.call, lax.conv_general_dilated, window_strides=strides, padding="SAME", dimension_numbers=layout
+    )
+
+    def steps(x, w):
+        def step(at, _):
+            gradients = jax.grad(lambda x, w: jnp.sum(jnp.sin(run(x, w))), (0, 1))(*at)
+            return tuple(a - 0.1 * g for a, g in zip(at, gradients, strict=True)), None
+
+        return lax.scan(step, (x, w), None, length=3)[0]
+
+    x, w = normal(*shape), normal(3, 3, 16, 8)
+    text = jax.jit(steps).lower(x, w).compile().as_text()
+    found = set(re.findall(r"dim_labels=([^,\s]+)", text))
+    assert found == {"b01f_01io->b01f"}
+
+
 @pytest.mark.parametrize("side", [2, 9])
 def test_border_never_wins(side):
     """In a window of nothing but minus infinity and border, the gradient goes to the array, not to the border."""
