@@ -83,6 +83,11 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | up to 4 groups of 32 channels and more | convolutions of their own | as above |
 | everything else | JAX's primitive | |
 
+XLA brings a convolution's dimensions into the order that its fast code is written for (images and channels last, a
+kernel's outputs after its inputs), but not inside loops: there a gradient by the input, whose kernel has its channels
+exchanged, takes ten times as long and more. Ours have that order everywhere, which is what lets training steps run in
+`lax.scan` (*gradients in a loop* below).
+
 What is written with tiles, with 36 taps and more or gathered stays a call of its own (`ops/kept.py`): else XLA fuses it
 into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions twice).
 
