@@ -148,6 +148,11 @@ OPERATIONS = tuple(
         ("random normal", lambda tf, s: tf.random.stateless_normal([512, 1024], s), (whole(9, 2),)),
         ("random truncated", lambda tf, s: tf.random.stateless_truncated_normal([512, 1024], s), (whole(9, 2),)),
         ("shuffle", lambda tf, x, s: tf.random.experimental.stateless_shuffle(x, s), (normal(10000, 8), whole(9, 2))),
+        (
+            "shuffle, 60000",
+            lambda tf, x, s: tf.random.experimental.stateless_shuffle(x, s),
+            (normal(60000), whole(9, 2)),
+        ),
     )
 )
 SMALL = ("sum over the last axis", "one_hot")

@@ -22,6 +22,7 @@ import numpy as np
 from jax import lax
 
 from .philox import at, bits, block, skip
+from .ranked import ranked
 from .values import canonical
 
 __all__ = [
@@ -370,18 +371,33 @@ def bounded_normal(
 
 @functools.partial(jax.jit, static_argnames="size")
 def permutation(key: Any, counter: Any, size: int) -> Any:
-    """Returns a permutation of ``size`` indices by Fisher and Yates's swaps, one word each."""
+    """Returns a permutation of ``size`` indices by Fisher and Yates's swaps, one word each.
+
+    Step i swaps places i and j_i >= i. The swaps are not done one by one: place i ends with what lay at j_i before,
+    which is what lay at place q before step q, for the last step q < i that chose the same place (else j_i itself).
+    What lies at a place before its own step comes in turn from the last earlier step that chose it, and so on: these
+    chains, which are short, are followed from all places at once.
+    """
     order = lax.iota(np.int32, size)
     if size < 2:
         return order
-    words = bits(key, counter, size - 1).reshape(-1)
+    words = bits(key, counter, size - 1).reshape(-1)[: size - 1]
+    left = np.uint32(size) - lax.iota(np.uint32, size - 1)
+    # Steps in the order of the places that they choose, then their own; the last place chooses itself.
+    falling, step = ranked(~order.at[:-1].add(lax.rem(words, left).astype(np.int32)), size)
+    place = ~falling
+    same = place[1:] == place[:-1]
+    before = jnp.where(jnp.pad(same, (1, 0)), jnp.roll(step, 1), -1)
+    source = jnp.where(step == place, before, step)
+    last = jnp.where(jnp.pad(same, (0, 1)), size, place)
+    chain = order.at[last].set(jnp.where(source < 0, place, source), mode="drop")
 
-    def swap(i: Any, order: Any) -> Any:
-        j = i + lax.rem(words[i], np.uint32(size) - i.astype(np.uint32)).astype(np.int32)
-        first, second = order[i], order[j]
-        return order.at[i].set(second).at[j].set(first)
+    def follow(state: Any) -> tuple[Any, Any]:
+        further = state[0][state[0]]
+        return further, jnp.any(further != state[0])
 
-    return lax.fori_loop(0, size - 1, lambda i, order: swap(jnp.asarray(i, np.int32), order), order)
+    content = lax.while_loop(lambda state: state[1], follow, (chain, jnp.asarray(True)))[0]
+    return order.at[step].set(jnp.where(before < 0, place, content[before]))
 
 
 @jax.custom_jvp

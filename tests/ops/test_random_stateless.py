@@ -10,6 +10,7 @@ from jax import lax
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import known_ops
 from tf2jax_lite.ops.philox import bits
+from tf2jax_lite.ops.random_samplers import permutation
 
 from .harness import case, check
 
@@ -74,6 +75,7 @@ CASES = [
     case("StatelessTruncatedNormalV2", np.array([2]), KEY, COUNTER, np.int32(2)).using(error="algorithm 2"),
     case("StatelessShuffle", np.arange(40, dtype=np.int32), KEY, COUNTER, PHILOX),
     case("StatelessShuffle", np.arange(26, dtype=np.float32).reshape(13, 2), KEY, COUNTER, np.int32(3)),
+    case("StatelessShuffle", np.arange(70000), KEY, COUNTER, PHILOX).using(vmap=False, name="more-than-16-bits"),
     case("StatelessShuffle", np.float64(3), KEY, COUNTER, PHILOX).using(name="scalar"),
     case("StatelessShuffle", np.zeros([1, 2], bool), KEY, COUNTER, PHILOX).using(name="one"),
     case("StatelessShuffle", np.zeros([0, 2]), KEY, COUNTER, PHILOX).using(name="empty"),
@@ -149,6 +151,21 @@ def test_numbers_of_one_step_are_not_stacked(name):
     closed = jax.make_jaxpr(lambda seed: fn(np.array([5, 7]), seed, dtype=dtype))(np.array([1, 2], np.int32))
     large = [e for e in closed.eqns if e.primitive.name in ("concatenate", "stack") and e.outvars[0].aval.size > 8]
     assert not large
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 9, 16, 100, 1000])
+def test_shuffles_of_many_keys(size):
+    """Small sizes meet what is rare in large ones: places chosen often, and swaps of a place with itself."""
+    keys = np.random.default_rng(size).integers(0, 2**32, (50, 6), np.uint32)
+    expected = [
+        tf.raw_ops.StatelessShuffle(
+            value=np.arange(size, dtype=np.int32), key=k[:2].view(np.uint64), counter=k[2:].view(np.uint64), alg=PHILOX
+        )
+        for k in keys
+    ]
+    found = jax.vmap(lambda k: permutation(k[:2], k[2:], size))(jnp.asarray(keys))
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_words_are_the_same_where_jax_has_no_products_of_two_words(monkeypatch):
