@@ -92,6 +92,7 @@ OPERATIONS = tuple(
         ("argsort", lambda tf, x: tf.argsort(x), (ROWS,)),
         ("top_k, 8 of 32000", lambda tf, x: tf.math.top_k(x, 8), (normal(64, 32000),)),
         ("top_k, half", lambda tf, x: tf.math.top_k(x, 512), (ROWS,)),
+        ("nth_element", lambda tf, x: tf.raw_ops.NthElement(input=x, n=300), (ROWS,)),
         ("searchsorted", lambda tf, x, y: tf.searchsorted(tf.sort(x), y), (normal(32, 1000), normal(32, 2000))),
         ("gather", lambda tf, x, i: tf.gather(x, i), (normal(30000, 256), whole(30000, 8, 512))),
         ("gather_nd", lambda tf, x, i: tf.gather_nd(x, i), (normal(128, 128, 64), whole(128, 4096, 2))),

@@ -16,6 +16,7 @@ from .gather import take
 from .once import once
 from .ranked import ranked
 from .registry import Static, op
+from .selected import selected
 from .values import as_array, canonical, dims, known, normalize_axis
 
 # ---- the largest ----
@@ -108,7 +109,7 @@ def in_top_k(predictions: Any, targets: Any, *, k: int) -> Any:
 
 @jax.custom_jvp
 def _nth(x: Any, n: Any) -> Any:
-    return jnp.take(lax.sort(x, dimension=x.ndim - 1), n, axis=-1, mode="clip")
+    return selected(x, n)
 
 
 @_nth.defjvp
@@ -127,14 +128,14 @@ def nth_element(x: Any, n: Any, *, reverse: bool = False) -> Any:
         raise OpError("the input must have at least one dimension")
     size = x.shape[-1]
     found = known(n)
-    if found is not None and isinstance(size, int) and not 0 <= int(found) < size:
-        raise OpError(f"n is {found}, but the last dimension has {size} elements")
+    if isinstance(size, int) and (size == 0 or (found is not None and not 0 <= int(found) < size)):
+        raise OpError(f"n is {'unknown' if found is None else found}, but the last dimension has {size} elements")
     place = jnp.asarray(n)
     place = size - 1 - place if reverse else place
     x = jnp.asarray(x)
     if jnp.issubdtype(x.dtype, jnp.floating):
         return _nth(x, place)
-    return jnp.take(lax.sort(x, dimension=x.ndim - 1), place, axis=-1, mode="clip")
+    return selected(x, place)
 
 
 # ---- searching ----

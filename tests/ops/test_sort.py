@@ -65,7 +65,13 @@ CASES = [
     case("NthElement", X * 1.0, np.int32(2)).using(symbolic=("b, 6", ""), name="sym"),
     case("NthElement", X * 1.0, np.int32(2), reverse=True).using(symbolic=("b, n", ""), name="sym2"),
     case("NthElement", np.float32([1, 2, 2, 0]), np.int32(2)).using(name="vector"),
+    *(
+        case("NthElement", np.float32([[2, 0, 2, 1], [1, 1, 1, 1]])[:, :s], np.int32(s // 2)).using(name=f"{s}")
+        for s in (1, 2, 4)
+    ),
+    case("NthElement", np.zeros((0, 3), np.float32), np.int32(1)).using(name="no-rows"),
     case("NthElement", X, np.int32(6)).using(error="n is 6", name="n"),
+    case("NthElement", np.zeros((2, 0)), np.int32(0)).using(error="has 0 elements", name="no-columns"),
     case("NthElement", np.float32(1), np.int32(0)).using(error="at least one dimension", name="rank0"),
     *(case(op, cast(SORTED, t), cast(VALUES, t)) for op in ("LowerBound", "UpperBound") for t in (*FLOATS, *INTS)),
     *(
