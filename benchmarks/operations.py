@@ -58,6 +58,15 @@ def positive_definite(count: int, side: int) -> Make:
     return make
 
 
+def banded(*shape: int) -> Make:
+    """Makes lower triangular matrices of few bands."""
+
+    def make(rng: np.random.Generator) -> np.ndarray:
+        return rng.normal(size=shape).astype(np.float32) + 4 * (np.arange(shape[-2])[:, None] == 0).astype(np.float32)
+
+    return make
+
+
 @dataclasses.dataclass(frozen=True)
 class Operation:
     """One operation.
@@ -141,6 +150,7 @@ OPERATIONS = tuple(
         ("attention", lambda tf, q, k, v: _attention(tf, q, k, v), (normal(4, 8, 256, 64),) * 3),
         ("cholesky", lambda tf, x: tf.linalg.cholesky(x), (MATRICES,)),
         ("solve", lambda tf, x, y: tf.linalg.solve(x, y), (MATRICES, normal(16, 64, 8))),
+        ("banded solve", lambda tf, x, y: _banded(tf, x, y), (banded(16, 3, 256), normal(16, 256, 4))),
         ("inverses of 3x3", lambda tf, x: tf.linalg.inv(x), (positive_definite(5000, 3),)),
         ("singular values", lambda tf, x: tf.linalg.svd(x, compute_uv=False), (normal(8, 48, 32),)),
         ("rfft", lambda tf, x: tf.abs(tf.signal.rfft(x)), (ROWS,)),
@@ -197,6 +207,10 @@ def _depthwise(tf: Any, x: Any, w: Any) -> Any:
 
 def _attention(tf: Any, q: Any, k: Any, v: Any) -> Any:
     return tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / 8.0) @ v
+
+
+def _banded(tf: Any, x: Any, y: Any) -> Any:
+    return tf.linalg.banded_triangular_solve(x, y)
 
 
 def _gradient_in_tf(fn: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:

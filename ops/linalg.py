@@ -16,10 +16,12 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .banded import solved_by_rows
 from .crossed import crossed, is_crossed
 from .registry import op
 from .values import canonical
 
+_FEW_BANDS = 16
 _HALF = (np.dtype(np.float16), np.dtype(jnp.bfloat16))
 
 
@@ -361,12 +363,14 @@ def banded_triangular_solve(bands: Any, rhs: Any, *, lower: bool = True, adjoint
     """Solves equations with triangular matrices given by their bands. See tf.raw_ops.BandedTriangularSolve.
 
     Each row is a band, its element r the one in row r of the matrix: the diagonal first if ``lower``, else last.
-    Solved as a dense matrix.
+    Few bands are solved row by row, many as a dense matrix.
     """
     bands, rhs = as_matrix(bands), as_matrix(rhs)
     count, size = bands.shape[-2:]
     if count < 1 or count > size:
         raise OpError(f"a matrix of {size} rows has between 1 and {size} bands, not {count}")
+    if count <= min(size // 8, _FEW_BANDS):
+        return solved_by_rows(widened(bands), widened(rhs), lower, adjoint).astype(rhs.dtype)
     row, column = np.arange(size)[:, None], np.arange(size)[None, :]
     offset = row - column if lower else column - row
     band = offset if lower else count - 1 - offset

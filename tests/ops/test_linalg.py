@@ -29,6 +29,19 @@ def swap(x, yes):
     return np.swapaxes(x, -1, -2) if yes else x
 
 
+def normal(*shape):
+    return RNG.normal(size=shape)
+
+
+def few_bands(count, size, lower, dtype=np.float64):
+    """Bands of a batch of two, NaN in the places that are outside of the matrix."""
+    bands = RNG.normal(size=(2, count, size)) / count
+    bands[:, 0 if lower else -1] += 3
+    for k in range(1, count):
+        bands[(slice(None), k, slice(0, k)) if lower else (slice(None), -1 - k, slice(size - k, None))] = np.nan
+    return bands.astype(dtype) * (1 + 1j if np.dtype(dtype).kind == "c" else 1)
+
+
 CASES = [
     *(
         case("MatMul", swap(A, ta).astype(d), swap(B, tb).astype(d), transpose_a=ta, transpose_b=tb).using(
@@ -142,6 +155,27 @@ CASES += [
     case("BandedTriangularSolve", BANDS[0, :1], RNG.normal(size=(2, 4, 2))).using(name="diagonal"),
     case("BandedTriangularSolve", RNG.normal(size=(4, 4)) + 4, RNG.normal(size=(4, 1)), lower=False).using(name="full"),
     case("BandedTriangularSolve", RNG.normal(size=(5, 4)), np.ones((4, 1))).using(error="between 1 and 4 bands"),
+    # Few bands of many rows; what lies outside of the matrix is not read.
+    *(
+        case("BandedTriangularSolve", few_bands(3, 24, lo, d), normal(2, 24, 2).astype(d), lower=lo, adjoint=ad).using(
+            name=f"few-{lo}-{ad}-{np.dtype(d).name}"
+        )
+        for lo in (True, False)
+        for ad in (True, False)
+        for d in (np.float64, np.float32, np.complex128)
+    ),
+    *(
+        case("BandedTriangularSolve", few_bands(count, size, lo), normal(2, size, columns), lower=lo).using(
+            name=f"{count}-of-{size}-{lo}-{columns}"
+        )
+        for count, size, columns in ((1, 8, 1), (2, 16, 3), (2, 15, 3), (16, 128, 2), (17, 136, 2))
+        for lo in (True, False)
+    ),
+    case("BandedTriangularSolve", few_bands(2, 16, True)[:1], normal(3, 16, 2)).using(name="few-broadcast"),
+    case("BandedTriangularSolve", few_bands(2, 16, True), normal(16, 2)).using(name="few-broadcast-rhs"),
+    case("BandedTriangularSolve", few_bands(2, 16, True), normal(2, 16, 2)).using(
+        symbolic=("b, 2, 16", "b, 16, c"), name="few-symbolic"
+    ),
     *(
         case("TridiagonalSolve", DIAGONALS.astype(d), RNG.normal(size=(2, 4, 3)).astype(d), partial_pivoting=p).using(
             name=f"{np.dtype(d).name}-{p}"
