@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -149,19 +150,35 @@ def _draw(images: Any, boxes: Any, colors: Any) -> Any:
         return images
     scale = jnp.stack([jnp.asarray(d).astype(np.float32) for d in (height - 1, width - 1) * 2])
     corners = (boxes * scale).astype(np.int32)
-    rows, columns = lax.iota(np.int32, height)[None, :, None], lax.iota(np.int32, width)[None, None, :]
+    top, left, bottom, right = (corners[..., i] for i in range(4))
+    # A box that is upside down is not drawn, and one beside the image does not show.
+    number = jnp.where((top <= bottom) & (left <= right), lax.iota(np.int32, boxes.shape[1]), -1)
+    across = _lines(number, (top, bottom), (left, right), height, width)
+    down = _lines(number, (left, right), (top, bottom), width, height)
+    last = jnp.maximum(across, jnp.swapaxes(down, 1, 2))
+    return jnp.where((last >= 0)[..., None], colors[last % len(colors)], images)
 
-    def draw(index: Any, canvas: Any) -> Any:
-        at = lax.dynamic_index_in_dim(corners, index, 1, keepdims=False)[:, :, None, None]
-        top, left, bottom, right = (at[:, i] for i in range(4))
-        inside = (rows >= top) & (rows <= bottom) & (columns >= left) & (columns <= right)
-        # A box that is upside down has no inside, and one beside the image none that shows.
-        border = inside & ((rows == top) | (rows == bottom) | (columns == left) | (columns == right))
-        border = border & (top <= bottom) & (left <= right)
-        color = lax.dynamic_index_in_dim(colors, index % len(colors), 0, keepdims=False)
-        return jnp.where(border[..., None], color, canvas)
 
-    return lax.fori_loop(0, boxes.shape[1], draw, images)
+def _lines(number: Any, places: tuple[Any, Any], ends: tuple[Any, Any], size: Any, length: Any) -> Any:
+    """Returns the highest number of the lines through each pixel, -1 where there is none.
+
+    Args:
+      number: of each line, ``[batch, lines]``.
+      places: two rows in which lines of this number are.
+      ends: the first and the last pixel of both.
+      size: how many rows there are.
+      length: how long they are.
+
+    Returns:
+      int32 ``[batch, size, length]``.
+    """
+    pixel, (first, last) = lax.iota(np.int32, length), (e[..., None] for e in ends)
+    lines = jnp.where((pixel >= first) & (pixel <= last), number[..., None], -1)
+    drawn = jnp.full((number.shape[0], size, length), -1, np.int32)
+    for place in places:
+        inside = jnp.where(place < 0, size, place)  # a negative place would count from the end
+        drawn = jax.vmap(lambda d, at, line: d.at[at].max(line, mode="drop"))(drawn, inside, lines)
+    return drawn
 
 
 @op("DrawBoundingBoxes")

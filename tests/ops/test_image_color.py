@@ -33,6 +33,13 @@ def f32(value):
     return np.array(value, np.float32)
 
 
+def many_boxes(batch, count):
+    """Boxes that cross one another and the image's edges; some are one pixel thin, some upside down, some alike."""
+    low = RNG.uniform(-0.3, 0.9, size=(batch, count, 2))
+    boxes = np.concatenate([low, low + RNG.uniform(-0.1, 0.6, size=low.shape) * RNG.integers(0, 2, low.shape)], -1)
+    return np.where(np.arange(count)[:, None] % 5 == 4, boxes[:, :1], boxes).astype(np.float32)
+
+
 CASES = [
     *(
         case(op, x.astype(d)).using(
@@ -69,6 +76,16 @@ CASES = [
         for colors in (COLORS, COLORS[:0])
     ),
     case("DrawBoundingBoxes", PIXELS, np.tile(BOXES, (1, 4, 1))).using(name="more-boxes-than-colors"),
+    *(
+        case("DrawBoundingBoxesV2", f32(RNG.uniform(size=(b, h, w, 3))), many_boxes(b, n), COLORS[:m]).using(
+            name=f"{b}-{h}-{w}-{n}-{m}"
+        )
+        for b, h, w, n, m in (
+            (1, 1, 1, 3, 2), (2, 2, 1, 4, 2), (2, 1, 2, 4, 1), (1, 2, 2, 6, 2), (3, 33, 17, 40, 2), (1, 64, 90, 200, 2)
+        )
+    ),
+    case("DrawBoundingBoxes", np.zeros((0, 4, 5, 3), np.float32), BOXES[:0]).using(name="no-images"),
+    case("DrawBoundingBoxes", PIXELS, BOXES).using(symbolic=("b, h, w, 3", "b, n, 4"), name="symbolic-sizes"),
     case("DrawBoundingBoxes", PIXELS, BOXES[:, :0]).using(name="no-boxes"),
     case("DrawBoundingBoxes", PIXELS, BOXES).using(symbolic=("b, 4, 5, 3", "b, n, 4"), name="symbolic"),
 ]  # fmt: skip
