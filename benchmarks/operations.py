@@ -67,11 +67,6 @@ def banded(*shape: int) -> Make:
     return make
 
 
-def boxes(count: int, each: int) -> Make:
-    """Makes corners of boxes, the lower ones first."""
-    return lambda rng: np.sort(rng.uniform(size=(count, each, 2, 2)), 2).reshape(count, each, 4).astype(np.float32)
-
-
 @dataclasses.dataclass(frozen=True)
 class Operation:
     """One operation.
@@ -139,7 +134,8 @@ OPERATIONS = tuple(
         ),
         ("non-maximum suppression", lambda tf, b, s: _suppressed(tf, b, s), (corners(1917), between(1917))),
         ("the same of 90 classes", lambda tf, b, s: _by_class(tf, b, s), (corners(1, 1917, 1), between(1, 1917, 90))),
-        ("draw boxes", lambda tf, x, b: _boxes(tf, x, b), (between(4, 256, 256, 3), boxes(4, 50))),
+        ("isotonic", lambda tf, x: tf.nn.isotonic_regression(x, axis=-1)[0], (normal(64, 500),)),
+        ("draw boxes", lambda tf, x, b: _boxes(tf, x, b), (between(4, 256, 256, 3), corners(4, 50))),
         ("extract_patches", lambda tf, x: _patches(tf, x), (normal(4, 128, 128, 3),)),
         ("depth_to_space", lambda tf, x: tf.nn.depth_to_space(x, 2), (normal(4, 64, 64, 64),)),
         ("max_pool3d", lambda tf, x: tf.nn.max_pool3d(x, 2, 2, "SAME"), (normal(2, 32, 32, 32, 16),)),

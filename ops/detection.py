@@ -219,29 +219,38 @@ def nearest_neighbors(points: Any, centers: Any, k: Static) -> tuple[Any, Any]:
     return index.astype(canonical(np.int64)), jnp.maximum(-nearest, 0)
 
 
-def _pool(row: Any) -> Any:
-    """Returns the segment of each element after pooling adjacent violators (a later mean above an earlier one)."""
-    size = row.shape[0]
+def _pooled(rows: Any) -> Any:
+    """Returns the segment of each element after pooling adjacent violators (a later mean above an earlier one).
 
-    def violated(state: Any) -> Any:
-        sums, counts, top = state
-        here, before = sums[top] / counts[top], sums[top - 1] / counts[top - 1]
-        return (top > 0) & (here > before)
+    Every row has a stack of segments. A step puts a row's last segment, the only one that changes, on its stack, and
+    either merges it with the one before or begins the next, so that twice as many steps as there are columns do.
+    """
+    count, size = rows.shape
+    row = lax.iota(np.int32, count)
 
-    def merge(state: Any) -> Any:
-        sums, counts, top = state
-        return sums.at[top - 1].add(sums[top]), counts.at[top - 1].add(counts[top]), top - 1
+    def step(_: Any, state: Any) -> Any:
+        sums, lengths, top, column, total, length = state
+        sums, lengths = (
+            stack.at[row, top].set(own, mode="promise_in_bounds", unique_indices=True)
+            for stack, own in ((sums, total), (lengths, length))
+        )
+        before = (row, jnp.maximum(top - 1, 0))
+        sum_before, length_before = (stack.at[before].get(mode="promise_in_bounds") for stack in (sums, lengths))
+        merge = (top > 0) & (total / length > sum_before / length_before)
+        begin = ~merge & (column < size)
+        value = rows.at[row, jnp.minimum(column, size - 1)].get(mode="promise_in_bounds")
+        total = jnp.where(merge, sum_before + total, jnp.where(begin, value, total))
+        length = jnp.where(merge, length_before + length, jnp.where(begin, 1, length))
+        move = begin.astype(np.int32)
+        return sums, lengths, top + move - merge.astype(np.int32), column + move, total, length
 
-    def push(column: Any, state: Any) -> Any:
-        sums, counts, top = state
-        top = top + 1
-        return lax.while_loop(violated, merge, (sums.at[top].set(row[column]), counts.at[top].set(1), top))
-
-    start = (jnp.zeros_like(row), jnp.ones_like(row), jnp.asarray(-1, np.int32))
-    _, counts, top = lax.fori_loop(0, size, push, start)
-    sizes = jnp.where(lax.iota(np.int32, size) <= top, counts, 0).astype(np.int32)
-    ends = jnp.cumsum(sizes, dtype=np.int32)
-    return jnp.sum(lax.iota(np.int32, size)[:, None] >= ends[None, :], 1, dtype=np.int32)
+    zeros, ones = jnp.zeros((count,), np.int32), jnp.ones((count,), np.int32)
+    start = (jnp.zeros_like(rows), jnp.ones_like(rows), zeros, ones, rows[:, 0], ones.astype(rows.dtype))
+    _, lengths, top, *_ = lax.fori_loop(0, 2 * size - 1, step, start)
+    lengths = jnp.where(lax.iota(np.int32, size) <= top[:, None], lengths, 0).astype(np.int32)
+    ends = jnp.cumsum(lengths, 1, dtype=np.int32)
+    after = jnp.zeros(rows.shape, np.int32).at[row[:, None], ends].add(1, mode="drop")
+    return jnp.cumsum(after, 1, dtype=np.int32)
 
 
 @op("IsotonicRegression")
@@ -255,7 +264,7 @@ def isotonic_regression(input: Any, *, output_dtype: Any = np.float32) -> tuple[
     rows = wide.reshape(-1, wide.shape[-1]) if wide.size else wide
     if not wide.size:
         return values.astype(dtype), jnp.zeros(values.shape, np.int32)
-    segments = jax.vmap(_pool)(lax.stop_gradient(rows))
+    segments = _pooled(lax.stop_gradient(rows))
 
     def means(row: Any, segment: Any) -> Any:
         zeros = jnp.zeros_like(row)

@@ -125,6 +125,13 @@ CASES = [
         for d, o in ((np.float16, tf.float16), (BF16, tf.bfloat16))
     ),
     case("IsotonicRegression", f32([[3, 4, 1, 2]])).using(symbolic=("b, 4",), name="symbolic"),
+    case("IsotonicRegression", f32([[3, 4, 1, 2]])).using(symbolic=("b, n",), name="symbolic-sizes"),
+    *(
+        case("IsotonicRegression", f32(RNG.integers(-4, 4, shape))).using(name=f"many-ties-{shape}")
+        for shape in ((7, 1), (7, 2), (9, 3), (30, 40), (2, 2, 2))
+    ),
+    # Rows that are done early, late, and that merge all at the end.
+    case("IsotonicRegression", f32([range(9, 0, -1), range(9), [*range(9, 1, -1), 99]])).using(name="steps"),
 ]  # fmt: skip
 
 
