@@ -100,13 +100,13 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
     channels, outputs = lhs.shape[conv.lhs[1]], rhs.shape[conv.rhs[0]]
     wide = _wider(lhs.dtype)
     if conv.batch_groups == 1 and 1 < conv.groups == channels:
-        if math.prod(conv.window) > _MOST_TAPS or (max(conv.gaps) > 1 and max(conv.strides) > 1):
+        if not _is_tapped(conv, 1):
             return None
         spelled = functools.partial(_depthwise, conv=conv)
         if math.prod(conv.window) >= _FEWEST_KEPT:
             spelled = functools.partial(kept, spelled)
         found = spelled(lhs.astype(wide), rhs.astype(wide))
-    elif 1 < conv.batch_groups == lhs.shape[conv.lhs[0]] == outputs and conv.groups == 1:
+    elif 1 < conv.batch_groups == lhs.shape[conv.lhs[0]] and conv.groups == 1:
         if math.prod(conv.result) > _MOST_TAPS or any(g > 1 for g in conv.gaps):
             return None
         found = _depthwise_filter(lhs.astype(wide), rhs.astype(wide), conv)
@@ -182,7 +182,25 @@ def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], wide: Any)
         return lax.concatenate([_convolved(*each, **alone) for each in zip(*parts, strict=True)], conv.out[1])
     if not isinstance(lhs.shape[conv.lhs[1]], int):
         return _one_by_one(lhs, rhs, conv, params)
+    if groups == conv.groups == rhs.shape[conv.rhs[0]] and _is_tapped(conv, each):
+        return kept(functools.partial(_to_one, conv=conv, wide=wide), lhs, rhs)
     return (grouped if conv.groups > 1 else grouped_filter)(lhs, rhs, conv, wide)
+
+
+def _is_tapped(conv: Conv, each: int) -> bool:
+    """Whether a sum over a window's places, of so many channels each, is short enough to be written out."""
+    return math.prod(conv.window) * each <= _MOST_TAPS and (max(conv.gaps) == 1 or max(conv.strides) == 1)
+
+
+def _to_one(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
+    """Groups of which each gives one channel (gradients by the input of depthwise ones that give several)."""
+    each, total = rhs.shape[conv.rhs[1]], None
+    for member in range(each):
+        values = once(cut(lhs, conv.lhs[1:2], (member,), (conv.groups,), (each,)))
+        weights = lax.slice_in_dim(rhs, member, member + 1, axis=conv.rhs[1])
+        found = _depthwise(values.astype(wide), weights.astype(wide), conv)
+        total = found if total is None else lax.add(total, found)
+    return total
 
 
 def _one_by_one(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:

@@ -109,6 +109,9 @@ CONVOLUTIONS = {
         (1, 4, 3, 4), (3, 3, 2, 4), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 3), feature_group_count=2
     ),
     "grouped 1d": conv((2, 9, 4), (4, 2, 6), (2,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=2),
+    "grouped, several from one": conv((2, 6, 7, 4), (3, 2, 1, 12), (1, 1), "SAME", feature_group_count=4),
+    "grouped, several from one, strides": conv((2, 7, 8, 3), (3, 3, 1, 6), (2, 1), BORDER, feature_group_count=3),
+    "grouped, one from several": conv((2, 12, 6, 7), (3, 2, 4, 3), (1, 2), "SAME", FIRST, feature_group_count=3),
     "grouped volume": conv((1, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2),
     "grouped, a few large": conv((2, 4, 5, 64), (3, 3, 32, 66), (1, 1), "SAME", feature_group_count=2),
     "strips of groups": conv((5, 7, 4, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
