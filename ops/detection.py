@@ -190,6 +190,9 @@ def combined_non_max_suppression(
     count = min(per_class, number)
     wanted = min(total, per_class * classes) if pad_per_class else total
     threshold, least = jnp.asarray(iou_threshold), jnp.asarray(score_threshold)
+    if number == 0 or classes == 0:
+        nothing = jnp.zeros((boxes.shape[0], wanted), scores.dtype)
+        return jnp.zeros((*nothing.shape, 4), boxes.dtype), nothing, nothing, jnp.zeros(boxes.shape[:1], np.int32)
 
     def one_image(boxes: Any, scores: Any) -> tuple[Any, Any, Any, Any]:
         boxes, scores = jnp.moveaxis(boxes, 1, 0), scores.T

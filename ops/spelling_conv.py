@@ -106,10 +106,12 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
         if math.prod(conv.window) >= _FEWEST_KEPT:
             spelled = functools.partial(kept, spelled)
         found = spelled(lhs.astype(wide), rhs.astype(wide))
-    elif 1 < conv.batch_groups == lhs.shape[conv.lhs[0]] and conv.groups == 1:
-        if math.prod(conv.result) > _MOST_TAPS or any(g > 1 for g in conv.gaps):
-            return None
+    elif (
+        1 < conv.batch_groups == lhs.shape[conv.lhs[0]] and math.prod(conv.result) <= _MOST_TAPS and max(conv.gaps) == 1
+    ):
         found = _depthwise_filter(lhs.astype(wide), rhs.astype(wide), conv)
+    elif 1 < conv.batch_groups == lhs.shape[conv.lhs[0]] == outputs:
+        return None
     elif conv.batch_groups > 1 or conv.groups > 1:
         if not _is_grouped(lhs, conv, channels, outputs):
             return None
@@ -179,7 +181,7 @@ def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], wide: Any)
     if groups <= _FEW_GROUPS and each >= _FEWEST_ALONE:
         alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
         parts = (lax.split(x, (x.shape[d] // groups,) * groups, d) for x, d in ((lhs, split), (rhs, conv.rhs[0])))
-        return lax.concatenate([_convolved(*each, **alone) for each in zip(*parts, strict=True)], conv.out[1])
+        return lax.concatenate([_convolved(*part, **alone) for part in zip(*parts, strict=True)], conv.out[1])
     if not isinstance(lhs.shape[conv.lhs[1]], int):
         return _one_by_one(lhs, rhs, conv, params)
     if groups == conv.groups == rhs.shape[conv.rhs[0]] and _is_tapped(conv, each):

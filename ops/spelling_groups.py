@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -133,7 +134,7 @@ def _each(count: int, step: Callable[[Any], Any]) -> Any:
         index = lax.convert_element_type(index, np.int32)
         return lax.dynamic_update_index_in_dim(results, step(index), index, 0)
 
-    one = jnp.zeros_like(step(_ZERO))  # its values are not computed
+    one = jax.eval_shape(step, _ZERO)
     return lax.fori_loop(_ZERO, np.int32(count), put, jnp.zeros((count, *one.shape), one.dtype))
 
 

@@ -135,15 +135,15 @@ def suppress_by_class(
       int32 classes ``[total]`` and boxes ``[total]``, 0 beyond the valid ones, and the int32 number of these.
     """
     classes, size = scores.shape
-    found = jnp.zeros((total,), np.int32)
+    none = jnp.zeros((total,), np.int32)
     if classes == 0 or size == 0:
-        return found, found, jnp.zeros((), np.int32)
+        return none, none, jnp.zeros((), np.int32)
     planes = _planes(lax.stop_gradient(boxes))
     nothing = jnp.asarray(-np.inf, scores.dtype)
     left = lax.stop_gradient(jnp.where(scores > least, scores, nothing))
     numbers = lax.iota(np.int32, size)
 
-    def drop(step: Any, best: Any, where: Any, left: Any, taken: Any, found: Any, which: Any) -> tuple[Any, ...]:
+    def drop(step: Any, best: Any, where: Any, left: Any, taken: Any, owners: Any, chosen: Any) -> tuple[Any, ...]:
         owner = _best(best)
         box = once(_looked_up(where, owner))
         own = planes[:, 0] if planes.shape[1] == 1 else lax.dynamic_index_in_dim(planes, owner, 1, keepdims=False)
@@ -153,11 +153,11 @@ def suppress_by_class(
         row = once(jnp.where(away, nothing, lax.dynamic_index_in_dim(left, owner, 0, keepdims=False)))
         left = lax.dynamic_update_index_in_dim(left, row, owner, 0)
         best, where = best.at[owner].set(jnp.max(row)), where.at[owner].set(_best(row))
-        return best, where, left, taken.at[owner].set(count), found.at[step].set(owner), which.at[step].set(box)
+        return best, where, left, taken.at[owner].set(count), owners.at[step].set(owner), chosen.at[step].set(box)
 
-    start = (jnp.max(left, 1), _best(left), left, jnp.zeros((classes,), np.int32), found, found)
-    *_, which, box, valid = _while(lambda best, *_: jnp.any(best > nothing), drop, total, *start)
-    return which, box, valid
+    start = (jnp.max(left, 1), _best(left), left, jnp.zeros((classes,), np.int32), none, none)
+    *_, owners, chosen, valid = _while(lambda best, *_: jnp.any(best > nothing), drop, total, *start)
+    return owners, chosen, valid
 
 
 def _looked_up(values: Any, place: Any) -> Any:

@@ -102,6 +102,11 @@ CASES = [
         for n, total, t in [(2, 9, 0.5), (20, 40, 0.3), (5, 4, 0.4)]
         for p, c in [(False, True), (True, False)]
     ),
+    *(
+        case("CombinedNonMaxSuppression", BATCH[:, :n], CLASSES[:, :n, :c], i32(3), i32(5), f32(0.5), f32(0.2),
+             pad_per_class=p).using(name=f"{n} boxes, {c} classes, {p}", vmap=False)
+        for n, c in [(0, 3), (12, 0)] for p in (False, True)
+    ),
     case("CombinedNonMaxSuppression", BATCH, CLASSES, i32(3), i32(5), f32(0.5), f32(0.2)).using(
         symbolic=("b, 12, 1, 4", "b, 12, 3", "", ""), name="symbolic"),
     *(

@@ -111,6 +111,7 @@ CONVOLUTIONS = {
     "grouped 1d": conv((2, 9, 4), (4, 2, 6), (2,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=2),
     "grouped, several from one": conv((2, 6, 7, 4), (3, 2, 1, 12), (1, 1), "SAME", feature_group_count=4),
     "grouped, several from one, strides": conv((2, 7, 8, 3), (3, 3, 1, 6), (2, 1), BORDER, feature_group_count=3),
+    "grouped, several from one, many taps": conv((1, 1, 150, 3), (1, 131, 1, 6), (1, 1), "SAME", feature_group_count=3),
     "grouped, one from several": conv((2, 12, 6, 7), (3, 2, 4, 3), (1, 2), "SAME", FIRST, feature_group_count=3),
     "grouped volume": conv((1, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2),
     "grouped, a few large": conv((2, 4, 5, 64), (3, 3, 32, 66), (1, 1), "SAME", feature_group_count=2),
@@ -278,6 +279,16 @@ def test_loops_have_no_convolution_in_another_order_of_dimensions(layout, stride
     text = jax.jit(steps).lower(x, w).compile().as_text()
     found = set(re.findall(r"dim_labels=([^,\s]+)", text))
     assert found == {"b01f_01io->b01f"}
+
+
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name.startswith("grouped, several")])
+def test_gradients_by_the_filter_of_depthwise_convolutions_are_no_batch_groups(name):
+    """XLA takes hundreds of times as long for them where channels give several."""
+    shape, kernel, params = CONVOLUTIONS[name]
+    run = partial(spelling_conv.call, lax.conv_general_dilated, **params)
+    gradient = jax.jit(jax.grad(lambda w, x: jnp.sum(jnp.sin(run(x, w)))))
+    text = gradient.lower(scaled(*kernel), normal(*shape)).as_text()
+    assert set(re.findall(r"batch_group_count = (\d+)", text)) <= {"1"}
 
 
 @pytest.mark.parametrize("side", [2, 9])
