@@ -170,7 +170,13 @@ def _is_grouped(lhs: Any, conv: Conv, channels: Any, outputs: int) -> bool:
     sizes = (lhs.shape[conv.lhs[0]], *conv.result, *conv.window, channels, outputs)
     if not all(isinstance(n, int) for n in sizes) or math.prod(sizes) // conv.groups < _FEWEST_GROUPED:
         return False
-    return math.prod(conv.window) * (channels // conv.groups) <= _MOST_SUMMED
+    # XLA is faster where sums are long along one dimension alone.
+    return not _is_long(conv, channels // conv.groups) or max(conv.window) < math.prod(conv.window)
+
+
+def _is_long(conv: Conv, each: int) -> bool:
+    """Whether each result of groups of features sums so much that their windows are not laid side by side."""
+    return conv.groups > 1 and math.prod(conv.window) * each > _MOST_SUMMED
 
 
 def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], wide: Any) -> Any:
@@ -182,7 +188,7 @@ def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], wide: Any)
         alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
         parts = (lax.split(x, (x.shape[d] // groups,) * groups, d) for x, d in ((lhs, split), (rhs, conv.rhs[0])))
         return lax.concatenate([_convolved(*part, **alone) for part in zip(*parts, strict=True)], conv.out[1])
-    if not isinstance(lhs.shape[conv.lhs[1]], int):
+    if not isinstance(lhs.shape[conv.lhs[1]], int) or _is_long(conv, each):
         return _one_by_one(lhs, rhs, conv, params)
     if groups == conv.groups == rhs.shape[conv.rhs[0]] and _is_tapped(conv, each):
         return kept(functools.partial(_to_one, conv=conv, wide=wide), lhs, rhs)
@@ -206,13 +212,12 @@ def _to_one(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
 
 
 def _one_by_one(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """The gradient by the filter for a number of examples that is not known: a loop over the groups."""
-    alone = {**params, "batch_group_count": 1}
+    """A loop over the groups: for long sums, and for filters where the number of examples is not known."""
+    groups = conv.groups * conv.batch_groups
+    alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
     parts = []
-    for x, dim in ((lhs, conv.lhs[0]), (rhs, conv.rhs[0])):
-        split = lax.reshape(
-            x, (*x.shape[:dim], conv.batch_groups, x.shape[dim] // conv.batch_groups, *x.shape[dim + 1 :])
-        )
+    for x, dim in ((lhs, conv.lhs[1 if conv.groups > 1 else 0]), (rhs, conv.rhs[0])):
+        split = lax.reshape(x, (*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]))
         parts.append(jnp.moveaxis(split, dim, 0))
     found = jnp.moveaxis(lax.map(lambda operands: _convolved(*operands, **alone), tuple(parts)), 0, conv.out[1])
     shape = list(found.shape)

@@ -115,6 +115,7 @@ CONVOLUTIONS = {
     "grouped, one from several": conv((2, 12, 6, 7), (3, 2, 4, 3), (1, 2), "SAME", FIRST, feature_group_count=3),
     "grouped volume": conv((1, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2),
     "grouped, a few large": conv((2, 4, 5, 64), (3, 3, 32, 66), (1, 1), "SAME", feature_group_count=2),
+    "long sums of groups": conv((2, 5, 6, 6), (3, 2, 2, 9), (1, 2), BORDER, feature_group_count=3),
     "strips of groups": conv((5, 7, 4, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
     "strips of groups, some": conv((5, 7, 4, 6), (3, 2, 2, 9), (2, 1), BORDER, feature_group_count=3),
     "long windows of groups": conv((2, 7, 6, 4), (5, 4, 2, 6), (1, 1), "SAME", feature_group_count=2),
@@ -126,6 +127,7 @@ SMALL = {
     "odd": ((spelling_conv, "_FEWEST_EVENED", 0),),
     "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
     "grouped": ((spelling_conv, "_FEWEST_GROUPED", 0),),
+    "long sums of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_conv, "_MOST_SUMMED", 4)),
     # An image's windows have up to 1008 values: a strip is a part of one, or some of them.
     "strips of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_groups, "_MOST_LAID_OUT", 400)),
     "strips of groups, some": ((spelling_groups, "_MOST_LAID_OUT", 2100),),
