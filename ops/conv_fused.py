@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
 from . import nn, registry
-from .conv import convolve
+from .conv import convolve, depthwise_conv2d
 from .image import resize_bilinear
+from .linalg import mat_mul
 from .norm import fused_batch_norm_v3
 from .pad import mirror_pad, pairs
 from .registry import Static, op
@@ -134,6 +135,46 @@ def fused_conv2d(
         dilations=dilations,
     )
     return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+
+
+@op("_FusedDepthwiseConv2dNative", heavy=True)
+def fused_depthwise_conv2d(
+    input: Any,
+    filter: Any,
+    args: list[Any],
+    *,
+    num_args: int,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+    fused_ops: Sequence[str] = (),
+    epsilon: float = 0.0001,
+    leakyrelu_alpha: float = 0.2,
+) -> Any:
+    """Convolves each channel by itself and applies ``fused_ops``. See the OpDef _FusedDepthwiseConv2dNative."""
+    product = depthwise_conv2d(
+        input, filter, strides=strides, padding=padding, data_format=data_format, dilations=dilations
+    )
+    return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+
+
+@op("_FusedMatMul", heavy=True)
+def fused_mat_mul(
+    a: Any,
+    b: Any,
+    args: list[Any],
+    *,
+    num_args: int,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    fused_ops: Sequence[str] = (),
+    epsilon: float = 0.0001,
+    leakyrelu_alpha: float = 0.2,
+) -> Any:
+    """Multiplies matrices and applies ``fused_ops`` to the result. See the OpDef _FusedMatMul."""
+    product = mat_mul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+    return _epilogue(product, args, fused_ops, "NHWC", epsilon, leakyrelu_alpha)
 
 
 @op("_FusedBatchNormEx")

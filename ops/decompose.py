@@ -43,26 +43,26 @@ _symmetric_cholesky.defvjp(
 )
 
 
-@op("Cholesky")
+@op("Cholesky", "BatchCholesky")
 def cholesky(input: Any) -> Any:
     """Returns the lower Cholesky factor. See tf.raw_ops.Cholesky."""
     return _symmetric_cholesky(jnp.asarray(input))
 
 
-@op("CholeskyGrad")
+@op("CholeskyGrad", "BatchCholeskyGrad")
 def cholesky_grad(factor: Any, grad: Any) -> Any:
     """Returns the gradient of Cholesky, symmetric as TensorFlow's. See tf.raw_ops.CholeskyGrad."""
     return _cholesky_pull(jnp.asarray(factor), jnp.asarray(grad))
 
 
-@op("MatrixInverse")
+@op("MatrixInverse", "BatchMatrixInverse")
 def matrix_inverse(input: Any, *, adjoint: bool = False) -> Any:
     """Inverts. See tf.raw_ops.MatrixInverse."""
     input = jnp.asarray(input)
     return jnp.linalg.inv(_adjoint(input) if adjoint else input)
 
 
-@op("MatrixDeterminant")
+@op("MatrixDeterminant", "BatchMatrixDeterminant")
 def matrix_determinant(input: Any) -> Any:
     """Returns the determinant. See tf.raw_ops.MatrixDeterminant."""
     return jnp.linalg.det(jnp.asarray(input))
@@ -75,14 +75,14 @@ def log_matrix_determinant(input: Any) -> Any:
     return sign, log.astype(sign.dtype)
 
 
-@op("MatrixSolve")
+@op("MatrixSolve", "BatchMatrixSolve")
 def matrix_solve(matrix: Any, rhs: Any, *, adjoint: bool = False) -> Any:
     """Solves linear systems. See tf.raw_ops.MatrixSolve."""
     matrix, rhs = _batched(jnp.asarray(matrix), jnp.asarray(rhs))
     return jnp.linalg.solve(_adjoint(matrix) if adjoint else matrix, rhs)
 
 
-@op("MatrixTriangularSolve")
+@op("MatrixTriangularSolve", "BatchMatrixTriangularSolve")
 def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoint: bool = False) -> Any:
     """Solves triangular systems. See tf.raw_ops.MatrixTriangularSolve."""
     matrix, rhs = _batched(jnp.asarray(matrix), jnp.asarray(rhs))
@@ -91,7 +91,7 @@ def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoin
     )
 
 
-@op("MatrixSolveLs")
+@op("MatrixSolveLs", "BatchMatrixSolveLs")
 def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = True) -> Any:
     """Solves least squares by the normal equations. See tf.raw_ops.MatrixSolveLs."""
     matrix, rhs = jnp.asarray(matrix), jnp.asarray(rhs)
@@ -112,7 +112,7 @@ def qr(input: Any, *, full_matrices: bool = False) -> Any:
     return q, r
 
 
-@op("Svd")
+@op("Svd", "BatchSvd")
 def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> Any:
     """Returns singular values and vectors; the vectors' signs are open. See tf.raw_ops.Svd."""
     input = jnp.asarray(input)
@@ -123,7 +123,7 @@ def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> 
     return s, u, _adjoint(vh)
 
 
-@op("SelfAdjointEigV2")
+@op("SelfAdjointEigV2", "BatchSelfAdjointEigV2")
 def self_adjoint_eig(input: Any, *, compute_v: bool = True) -> Any:
     """Returns eigenvalues and vectors, read from the lower triangle. See tf.raw_ops.SelfAdjointEigV2."""
     input = jnp.asarray(input)

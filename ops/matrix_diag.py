@@ -54,7 +54,7 @@ def diag_part(input: Any) -> Any:
     return lax.reshape(jnp.diagonal(lax.reshape(x, (size, size))), x.shape[:half])
 
 
-@op("MatrixBandPart")
+@op("MatrixBandPart", "BatchMatrixBandPart")
 def matrix_band_part(input: Any, num_lower: Any, num_upper: Any) -> Any:
     """Keeps a band around the diagonal; negative widths keep everything. See tf.raw_ops.MatrixBandPart."""
     x = jnp.asarray(input)
@@ -81,7 +81,7 @@ def matrix_band_part(input: Any, num_lower: Any, num_upper: Any) -> Any:
     return x if keep is None else _select(keep, x, np.zeros((), x.dtype))
 
 
-@op("MatrixDiag")
+@op("MatrixDiag", "BatchMatrixDiag")
 def matrix_diag(diagonal: Any) -> Any:
     """Returns matrices with the given diagonals. See tf.raw_ops.MatrixDiag."""
     x = jnp.asarray(diagonal)
@@ -93,13 +93,13 @@ def matrix_diag(diagonal: Any) -> Any:
     return _select(lax.eq(row, column), wide, np.zeros((), x.dtype))
 
 
-@op("MatrixDiagPart")
+@op("MatrixDiagPart", "BatchMatrixDiagPart")
 def matrix_diag_part(input: Any) -> Any:
     """Returns the main diagonals of matrices. See tf.raw_ops.MatrixDiagPart."""
     return matrix_diag_part_v3(input, np.int32(0), np.zeros((), input.dtype))
 
 
-@op("MatrixSetDiag")
+@op("MatrixSetDiag", "BatchMatrixSetDiag")
 def matrix_set_diag(input: Any, diagonal: Any) -> Any:
     """Replaces the main diagonals of matrices. See tf.raw_ops.MatrixSetDiag."""
     return matrix_set_diag_v3(input, diagonal, np.int32(0))

@@ -105,6 +105,38 @@ def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64
     return splits, jnp.where(row < rows, values, jnp.zeros((), values.dtype))
 
 
+# ---- repeating ----
+
+
+@op("_Repeat", dynamic_shape=True)
+def repeat(
+    data: Any, repeats: Any, likes: list[Any], pairs: list[Any], *, Tparams: Any = None, bound: int | None
+) -> Any:
+    """Repeats each entry of ``data`` as often as ``repeats`` says: `tf.repeat`, all axes up to the last of counts flat.
+
+    Traced, the result is as long as what it meets (``likes``; the first of each of ``pairs`` whose ranks are equal), or
+    as the bound. Past the end, whole numbers are -1, which is in no segment and gathers as zeros; others 0.
+    """
+    rank = repeats.ndim
+    if data.shape[:rank] != repeats.shape:
+        raise OpError(f"counts of shape {repeats.shape} do not fit data of shape {data.shape}")
+    rest = data.shape[rank:]
+    if _xp(data, repeats) is np:
+        return np.repeat(np.reshape(data, (repeats.size, *rest)), np.maximum(repeats, 0).reshape(-1), axis=0)
+    lengths = [like.shape[0] for like in likes if like.ndim]
+    lengths += [a.shape[0] for a, b in _pairs(pairs) if rank == 1 and a.ndim == b.ndim > 0 and a.shape[0] != 1]
+    size = lengths[0] if lengths else need_bound(bound, "how many values come out depends on traced counts")
+    counts = jnp.maximum(jnp.reshape(jnp.asarray(repeats), (-1,)), 0)
+    data = jnp.reshape(jnp.asarray(data), (counts.shape[0], *rest))
+    fill = -1 if jnp.issubdtype(data.dtype, jnp.signedinteger) else 0
+    data = jnp.concatenate([data, jnp.full((1, *rest), fill, data.dtype)])
+    return take(data, _search(jnp.cumsum(counts), lax.iota(counts.dtype, size), "right"), 0)
+
+
+def _pairs(flat: list[Any]) -> Any:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
 # ---- gathering ----
 
 

@@ -238,3 +238,44 @@ def all_candidate_sampler(
     true_classes = _checked_classes(true_classes, num_true, num_sampled)
     sampled = lax.iota(true_classes.dtype, num_sampled)
     return sampled, jnp.ones(true_classes.shape, np.float32), jnp.ones((num_sampled,), np.float32)
+
+
+@op("ComputeAccidentalHits", dynamic_shape=True)
+def compute_accidental_hits(
+    true_classes: Any, sampled_candidates: Any, *, num_true: int, seed: int = 0, seed2: int = 0, bound: int | None
+) -> tuple[Any, Any, Any]:
+    """Returns where sampled candidates are true classes: rows, places, and weights that no score outlives.
+
+    Each true class meets one candidate at most (the last, if they repeat). So with traced values the results are as
+    long as there are true classes; past the last hit, rows and places are -1, which scatters nowhere, and weights 0.
+    See tf.raw_ops.ComputeAccidentalHits.
+    """
+    if true_classes.ndim != 2 or true_classes.shape[1] != num_true:
+        raise OpError(f"true_classes must be a matrix of {num_true} columns, got shape {true_classes.shape}")
+    if sampled_candidates.ndim != 1:
+        raise OpError(f"sampled_candidates must be a vector, got shape {sampled_candidates.shape}")
+    weight = np.float32(np.finfo(np.float32).min)
+    if isinstance(true_classes, np.ndarray) and isinstance(sampled_candidates, np.ndarray):
+        position = {int(c): i for i, c in enumerate(sampled_candidates)}
+        hits = [
+            (row, position[int(c)]) for row, of_row in enumerate(true_classes) for c in of_row if int(c) in position
+        ]
+        rows, places = np.array(hits, np.int64).reshape(-1, 2).T
+        return rows.astype(np.int32), places, np.full(len(hits), weight)
+    wanted = lax.reshape(jnp.asarray(true_classes), (true_classes.shape[0] * num_true, 1))
+    sampled = jnp.asarray(sampled_candidates)[None]
+    position = lax.broadcasted_iota(np.int32, (1, sampled.shape[1]), 1)
+    place = jnp.max(jnp.where(wanted == sampled, position, -1), axis=1, initial=-1)
+    order = jnp.argsort(place < 0, stable=True)  # hits come first, in their order
+    place = place[order]
+    row = jnp.where(place < 0, -1, (order // max(num_true, 1)).astype(np.int32))
+    weights = jnp.where(place < 0, np.float32(0), weight)
+    results = row, place.astype(canonical(np.int64)), weights
+    if bound is None:
+        return results
+    fills = (-1, -1, 0)
+    return tuple(_of_length(result, bound, fill) for result, fill in zip(results, fills, strict=True))  # type: ignore[return-value]
+
+
+def _of_length(vector: Any, length: int, fill: int) -> Any:
+    return jnp.concatenate([vector, jnp.full((length,), fill, vector.dtype)])[:length]

@@ -24,6 +24,7 @@ from .passes import (
     implementations,
     jax2tf,
     loop_limits,
+    repeats,
     stacked_arrays,
     stacks,
     unread,
@@ -201,7 +202,7 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     check_calls(loaded.graph)
     graph = implementations.prefer_cpu(loaded.graph)
     graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(control_flow_v1.functionalize(graph)))
-    graph = clamps.settle_clamps(loop_limits.split_limits(graph))
+    graph = repeats.join_repeats(clamps.settle_clamps(loop_limits.split_limits(graph)))
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
     graph = unread.drop_unread(graph)
     program = Program(graph, config, fallback.BridgeCompiler() if config.xla_fallback else None)

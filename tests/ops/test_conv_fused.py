@@ -36,6 +36,15 @@ def fused(args, fused_ops, image=IMAGE, filter=FILTER, **attrs):
     )
 
 
+def fused_product(op, left, right, args, fused_ops, **attrs):
+    settings = "-".join(f"{k}={v}" for k, v in attrs.items())
+    attrs = {"fused_ops": fused_ops, "name": "fused", **attrs}
+    return case(op, left, right, args, **attrs).using(name="-".join([*fused_ops, settings]))
+
+
+ROWS, COLUMNS = RNG.normal(size=(3, 5)).astype(np.float32), RNG.normal(size=(5, 4)).astype(np.float32)
+PAIRED, SAME = RNG.normal(size=6).astype(np.float32), {"strides": [1, 2, 2, 1], "padding": "SAME"}
+ALL = ([], ["Relu"], ["Relu6"], ["Elu"], ["LeakyRelu"], ["Tanh"], ["Sigmoid"], ["GeluApproximate"], ["GeluExact"])
 CHANNELS = np.concatenate([IMAGE, IMAGE[..., :1] * 2], -1)
 EMPTY = np.zeros(0, np.float32)
 
@@ -77,6 +86,10 @@ CASES = [
     fused([BIAS], ["BiasAdd", "Sign"]).using(error="'Sign' is none of"),
     fused([BIAS, BIAS], ["BiasAdd"]).using(error="2 arguments do not fit"),
     fused([BIAS], ["BiasAdd"], filter_format="OIHW").using(error="filter_format"),
+    *(fused_product("_FusedMatMul", ROWS, COLUMNS, [BIAS], ["BiasAdd", *a]) for a in ALL),
+    fused_product("_FusedMatMul", ROWS.T, COLUMNS.T, [BIAS], ["BiasAdd"], transpose_a=True, transpose_b=True),
+    fused_product("_FusedMatMul", ROWS, COLUMNS, [BIAS], ["BiasAdd", "LeakyRelu"], leakyrelu_alpha=0.5),
+    fused_product("_FusedMatMul", ROWS, COLUMNS, [BIAS], ["BiasAdd", "Sign"]).using(error="'Sign' is none of"),
     *(
         case("_UnaryOpsComposition", np.array([0.1, 0.5, 0.9], d), op_names=n, name="composed").using(
             name="-".join([np.dtype(d).name, *n])
@@ -97,7 +110,7 @@ CASES = [
 ]
 
 
-TESTED_OTHERWISE = {"_FusedBatchNormEx"}
+TESTED_OTHERWISE = {"_FusedBatchNormEx", "_FusedDepthwiseConv2dNative"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -139,6 +152,25 @@ def test_what_only_a_gpu_fuses(activation):
 
     jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec(IMAGE.shape, tf.float32))
     np.testing.assert_allclose(jax.jit(jax_fn)(IMAGE), expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("activation", "settings"), [("Relu", PLAIN), ("Elu", SAME), (None, SAME)])
+def test_channels_by_themselves(activation, settings):
+    """TensorFlow's CPU kernel of _FusedDepthwiseConv2dNative may give no result: compared with what it joins."""
+    filter, steps = FILTER[..., :2], {"Relu": tf.nn.relu, "Elu": tf.nn.elu, None: tf.identity}
+    product = tf.nn.depthwise_conv2d(IMAGE, filter, **settings) + PAIRED
+    names = ["BiasAdd", activation] if activation else ["BiasAdd"]
+    more = {"data_format": "NHWC", "dilations": [1, 1, 1, 1], "epsilon": 1e-4, "leakyrelu_alpha": 0.2, "name": "fused"}
+
+    @tf.function
+    def fn(x, filter, bias):
+        return op_def_library.apply_op(
+            "_FusedDepthwiseConv2dNative", input=x, filter=filter, args=[bias], fused_ops=names, **more, **settings
+        )
+
+    jax_fn = tf2jax.convert_functional(fn, *(tf.TensorSpec(a.shape, tf.float32) for a in (IMAGE, filter, PAIRED)))
+    expected = steps[activation](product).numpy()
+    np.testing.assert_allclose(jax.jit(jax_fn)(IMAGE, filter, PAIRED), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

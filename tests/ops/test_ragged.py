@@ -34,6 +34,7 @@ def i64(*values):
     return np.array(values, np.int64)
 
 
+TESTED_OTHERWISE = {"_Repeat"}  # in tests/passes/test_repeats.py
 CASES = [
     # ranges
     *(

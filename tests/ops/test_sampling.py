@@ -26,6 +26,20 @@ CASES = [
     case("StatelessMultinomial", LOGITS, np.int32(0), SEED).using(name="no samples", vmap=False),
     case("AllCandidateSampler", TRUE, num_true=2, num_sampled=9, unique=True),
     case("AllCandidateSampler", TRUE, num_true=2, num_sampled=5, unique=True).using(error="must be in [0, 5)"),
+    # Under jit the results are padded: see test_accidental_hits.
+    *(
+        case("ComputeAccidentalHits", true, sampled, num_true=2).using(name=name, jit=False, vmap=False)
+        for name, true, sampled in (
+            ("some", TRUE, np.array([4, 1, 9], np.int64)),
+            ("candidates repeat", TRUE, np.array([4, 7, 4, 0, 7], np.int64)),
+            ("classes repeat", TRUE // 7, np.array([1, 0], np.int64)),
+            ("none", TRUE, np.array([8, -1], np.int64)),
+            ("no candidates", TRUE, np.zeros(0, np.int64)),
+            ("no rows", TRUE[:0], np.array([4, 1], np.int64)),
+        )
+    ),
+    case("ComputeAccidentalHits", TRUE, TRUE[0], num_true=1).using(error="a matrix of 1 columns"),
+    case("ComputeAccidentalHits", TRUE, TRUE, num_true=2).using(error="must be a vector"),
 ]
 TESTED_OTHERWISE = {
     "Multinomial",
@@ -137,3 +151,47 @@ def test_fixed_unigrams_without_repetition():
         )
 
     assert sorted(np.asarray(draw(fn, args=(TRUE % 4,))[0]).tolist()) == [0, 1, 3]
+
+
+@pytest.mark.parametrize("bound", [0, 3, 9])
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("sampled", [[4, 7, 4, 0], [9], []], ids=["hits", "none", "no candidates"])
+def test_accidental_hits(sampled, x64, bound):
+    """With traced values as many as there are true classes come out, or as many as the bound says."""
+    candidates = np.array(sampled, np.int64)
+    function = tf.function(lambda t, c: tuple(tf.nn.compute_accidental_hits(t, c, 2)), autograph=False)
+    expected = function(TRUE, candidates)
+    with jax.enable_x64(x64), tf2jax.override_config("dynamic_shape_bound", bound):
+        actual = jax.jit(
+            tf2jax.convert_functional(function, *(tf.TensorSpec(a.shape, a.dtype) for a in (TRUE, candidates)))
+        )(TRUE, candidates)
+    for found, wanted, fill in zip(actual, expected, (-1, -1, 0), strict=True):
+        wanted = np.concatenate([wanted, np.full(9, fill)])[: bound or TRUE.size]
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_sampled_softmax(removed):
+    """A true class that was sampled counts once. Draws are given: those of a sampler have other bits."""
+    rng = np.random.default_rng(0)
+    weights, biases = (tf.Variable(rng.normal(size=s).astype(np.float32)) for s in ((12, 4), (12,)))
+    x, y, sampled = rng.normal(size=(6, 4)).astype(np.float32), rng.integers(0, 12, (6, 2)), np.array([3, 1, 7, 0])
+
+    @tf.function(autograph=False)
+    def loss(x, y, sampled):
+        expected = tf.fill([6, 2], 0.1), tf.fill([4], 0.2)
+        return tf.reduce_sum(
+            tf.nn.sampled_softmax_loss(
+                weights, biases, y, x, 4, 12, 2, sampled_values=(sampled, *expected), remove_accidental_hits=removed
+            )
+        )
+
+    assert np.isin(y, sampled).any()
+    converted, params = tf2jax.convert(loss, x, y, sampled)
+    value, grads = jax.jit(jax.value_and_grad(lambda p: converted(p, x, y, sampled)[0]))(params)
+    traced = jax.jit(lambda p, *a: converted(p, *a)[0])(params, x, y, sampled)
+    with tf.GradientTape() as tape:
+        expected = loss(x, y, sampled)
+    np.testing.assert_allclose([value, traced], [expected] * 2, rtol=1e-5)
+    for ours, theirs in zip(grads.values(), tape.gradient(expected, [weights, biases]), strict=True):
+        np.testing.assert_allclose(ours, tf.convert_to_tensor(theirs), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,198 @@
+"""`tf.repeat` with counts that data decides, as one node whose length is taken from what the result meets.
+
+TensorFlow writes it as a mask over everything tiled to the largest count, whose size no trace can know. Ragged tensors
+number the rows of their values so: a sum over each row is a sum by segments, of values whose number is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tf2jax_lite import ir
+
+__all__ = ["join_repeats"]
+
+_IDIOM = frozenset({"GatherV2", "Where", "Less", "Range", "Tile"})
+_TRANSPARENT = ("Identity", "Cast")
+# Results are as long along the first axis as the longer operand, and as the other unless that has length 1 there.
+_ELEMENTWISE = frozenset(
+    """
+    Add AddV2 Sub Mul MulNoNan Div DivNoNan RealDiv FloorDiv FloorMod TruncateDiv Maximum Minimum Pow SquaredDifference
+    Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr
+    """.split()  # noqa: SIM905
+)
+_SEGMENTED = ("UnsortedSegment", "Segment")
+_ENOUGH = 4  # of what gives a length
+
+
+def join_repeats(graph: ir.Graph) -> ir.Graph:
+    """Returns the graph with a ``_Repeat`` node for each such idiom."""
+    if not graph.ops.issuperset(_IDIOM):
+        return graph
+    functions = {name: _function(function) for name, function in graph.functions.items()}
+    return dataclasses.replace(graph, main=_function(graph.main), functions=functions)
+
+
+def _function(function: ir.Function) -> ir.Function:
+    if not function.ops.issuperset(_IDIOM):
+        return function
+    idioms = _Idioms(function)
+    found = {node.name: parts for node in function.nodes if (parts := idioms.parts(node)) is not None}
+    if not found:
+        return function
+    consumers = _Consumers(function)
+    before: dict[int, list[ir.Node]] = {}
+    for name, (data, counts) in found.items():
+        # As late as can be: then more of what gives the length has been computed.
+        position = consumers.first(name)
+        node = idioms.nodes[name]
+        likes, pairs = consumers.lengths(name, data, position)
+        dtypes = {key: node.attrs[key] for key in ("Tparams",) if key in node.attrs}
+        repeat = ir.Node(
+            name,
+            "_Repeat",
+            (data, counts, *likes, *pairs),
+            (None, None, len(likes), len(pairs)),
+            node.control,
+            dtypes,
+            output_dtypes=node.output_dtypes,
+            location=node.location,
+        )
+        before.setdefault(position, []).append(repeat)
+    out: list[ir.Node] = []
+    for position, node in enumerate((*function.nodes, None)):
+        out += before.get(position, [])
+        if node is not None and node.name not in found:
+            out.append(node)
+    return dataclasses.replace(function, nodes=tuple(out))
+
+
+class _Idioms:
+    """Finds the idiom in a function."""
+
+    def __init__(self, function: ir.Function):
+        self.nodes: Mapping[str, ir.Node] = {node.name: node for node in function.nodes}
+
+    def _made(self, ref: ir.TensorRef, *ops: str) -> ir.Node | None:
+        """Returns the node behind a tensor if it is one of these ops."""
+        node = self.nodes.get(ref.node)
+        while node is not None and node.op == "Identity":
+            node = self.nodes.get(node.inputs[0].node)
+        return node if node is not None and node.op in ops else None
+
+    def _number(self, ref: ir.TensorRef) -> int | None:
+        node = self._made(ref, "Const")
+        value = None if node is None else node.attrs.get("value")
+        whole = isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu"
+        return int(value.reshape(())) if whole else None  # type: ignore[union-attr]
+
+    def _through(self, ref: ir.TensorRef, op: str, operands: int = 1) -> tuple[ir.TensorRef, ...] | None:
+        node = self._made(ref, op)
+        return node.inputs if node is not None and len(node.inputs) >= operands else None
+
+    def parts(self, node: ir.Node) -> tuple[ir.TensorRef, ir.TensorRef] | None:
+        """Returns what a gather repeats, and how often, if it is the end of the idiom."""
+        if node.op != "GatherV2" or self._number(node.inputs[2]) != 0 or node.attrs.get("batch_dims", 0) != 0:
+            return None
+        limited = self._mask(node.inputs[1])
+        flat = self._through(node.inputs[0], "Reshape", 2)
+        tiled = self._through(flat[0], "Tile", 2) if flat else None
+        wide = self._through(tiled[0], "ExpandDims", 2) if tiled else None
+        if limited is None or wide is None or tiled is None:
+            return None
+        counts, most = limited
+        axis = self._number(wide[1])
+        multiples = self._made(tiled[1], "Pack")
+        if multiples is None or axis is None or not 0 <= axis < len(multiples.inputs):
+            return None
+        others = [self._number(ref) for i, ref in enumerate(multiples.inputs) if i != axis]
+        if multiples.inputs[axis] != most or any(number != 1 for number in others):
+            return None
+        return wide[0], counts
+
+    def _mask(self, ref: ir.TensorRef) -> tuple[ir.TensorRef, ir.TensorRef] | None:
+        """Returns counts and their largest if a tensor is where places are below the count."""
+        squeezed = self._made(ref, "Squeeze")
+        if squeezed is None or list(squeezed.attrs.get("squeeze_dims", ())) not in ([1], [-1]):
+            return None
+        where = self._through(squeezed.inputs[0], "Where")
+        flat = self._through(where[0], "Reshape", 2) if where else None
+        below = self._through(flat[0], "Less", 2) if flat and self._number(flat[1]) == -1 else None
+        if below is None:
+            return None
+        places = self._through(below[0], "Range", 3)
+        column = self._made(below[1], *_TRANSPARENT, "ExpandDims")
+        while column is not None and column.op == "Cast":
+            column = self._made(column.inputs[0], *_TRANSPARENT, "ExpandDims")
+        if places is None or column is None or self._number(column.inputs[1]) != -1:
+            return None
+        if self._number(places[0]) != 0 or self._number(places[2]) != 1:
+            return None
+        counts = column.inputs[0]
+        return (counts, places[1]) if self._is_largest(places[1], counts) else None
+
+    def _is_largest(self, most: ir.TensorRef, counts: ir.TensorRef) -> bool:
+        """Whether a number is the largest of the counts, or 0."""
+        clamped = self._through(most, "Maximum", 2)
+        if clamped is None or 0 not in map(self._number, clamped):
+            return False
+        largest = clamped[1] if self._number(clamped[0]) == 0 else clamped[0]
+        reduced = self._through(largest, "Max", 2)
+        return reduced is not None and reduced[0] == counts
+
+
+class _Consumers:
+    """Who reads what in a function."""
+
+    def __init__(self, function: ir.Function):
+        self._nodes = function.nodes
+        self._positions = {node.name: i for i, node in enumerate(function.nodes)}
+        self._readers: dict[str, list[int]] = {}
+        for i, node in enumerate(function.nodes):
+            for name in {*(ref.node for ref in node.inputs), *node.control}:
+                self._readers.setdefault(name, []).append(i)
+
+    def first(self, name: str) -> int:
+        """Returns the position of the first node that waits for this one."""
+        return min(self._readers.get(name, ()), default=len(self._nodes))
+
+    def _read(self, ref: ir.TensorRef) -> Iterator[tuple[ir.Node, int]]:
+        """Yields who reads a tensor, and as which input, also behind ops that leave shapes as they are."""
+        pending = [ref]
+        while pending:
+            ref = pending.pop()
+            for i in self._readers.get(ref.node, ()):
+                node = self._nodes[i]
+                if node.op in _TRANSPARENT:
+                    pending.append(ir.TensorRef(node.name))
+                else:
+                    yield from ((node, k) for k, own in enumerate(node.inputs) if own == ref)
+
+    def lengths(self, name: str, data: ir.TensorRef, position: int) -> tuple[list[ir.TensorRef], list[ir.TensorRef]]:
+        """Returns what is as long as this node's result.
+
+        First tensors that are so, then pairs: the first of a pair is so if both have the same rank and it is not of
+        length 1, as it meets what the result selects from the second. All of them are computed before ``position``.
+        """
+        likes: list[ir.TensorRef] = []
+        pairs: list[ir.TensorRef] = []
+        result = ir.TensorRef(name)
+        for node, own in self._read(result):
+            if node.op.startswith(_SEGMENTED) and own == 1:
+                likes.append(node.inputs[0])
+            elif node.op in _ELEMENTWISE:
+                pairs += (node.inputs[1 - own], data)
+            elif node.op == "GatherV2" and own == 1 and not node.attrs.get("batch_dims", 0):
+                for user, place in self._read(ir.TensorRef(node.name)):
+                    if user.op in _ELEMENTWISE:
+                        pairs += (user.inputs[1 - place], node.inputs[0])
+        known = [self._is_before(ref, position) for ref in pairs]
+        chosen = [i for i in range(0, len(pairs), 2) if known[i] and known[i + 1]][:_ENOUGH]
+        likes = [ref for ref in likes if self._is_before(ref, position)][:_ENOUGH]
+        return likes, [ref for i in chosen for ref in pairs[i : i + 2]]
+
+    def _is_before(self, ref: ir.TensorRef, position: int) -> bool:
+        return self._positions.get(ref.node, -1) < position
