@@ -30,25 +30,18 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.equations import bind, size
-from tf2jax_lite.ops.manual_axes import axes_of
 
-from . import weights
+from . import elements, weights
+from .all_steps import for_all_steps
 from .pieces import read_once, state_without_unit_axes, without_unit_axes
 
 __all__ = ["scan"]
 
 _MOST_ROWS = 128  # of a step's product: with more, each step uses the weights as well as all steps together
 _MOST_ROWS_ON_CPU = 16
-# How numpy computes what jax.numpy makes of an index: counted from the end where it is negative.
-_ON_NUMBERS = {
-    lax.add_p: np.add,
-    lax.lt_p: np.less,
-    lax.select_n_p: lambda which, no, yes: np.where(which, yes, no),
-}
 _MOST_VALUES = 1 << 26  # of all steps together, of any value on the way: 256 MiB in float32
 
 
@@ -65,50 +58,43 @@ def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
       What is carried at the end. Where inputs are not known numbers the loop is run as it is, and where values differ
       between devices.
     """
-    (carried, carry_tree), (leaves, xs_tree) = jax.tree.flatten(start), jax.tree.flatten(xs)
-    if trips < 2 or not all(isinstance(x, np.ndarray) for x in leaves):
-        return lax.scan(step, start, xs)[0]
-    result: Any = None
+    body = elements.body_of(step, start, xs, trips)
+    return lax.scan(step, start, xs)[0] if body is None else body.end(_run(body))
 
-    def flat(*values: Any) -> Any:  # trees of shapes would not do: what a list looks like depends on what it holds
-        nonlocal result
-        carry, x = values[: len(carried)], values[len(carried) :]
-        after, _ = step(jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(xs_tree, x))
-        found, result = jax.tree.flatten(after)
-        return found
 
-    one = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in leaves]
-    closed = jax.make_jaxpr(flat)(*map(jax.typeof, carried), *one)
-    jaxpr = closed.jaxpr
-    if any(axes_of(v.aval) for e in jaxpr.eqns for v in e.outvars):  # `jax.shard_map` keeps account of all operands
-        return lax.scan(step, start, xs)[0]
-    inputs = jaxpr.invars[len(jaxpr.invars) - len(leaves) :]
-    products = [eqn.outvars[0] for eqn in _products(jaxpr, inputs, trips)]
+def _run(body: elements.Body) -> list[Any]:
+    """Runs a loop.
+
+    Returns:
+      What is carried at the end, and what else iterations return, of all of them.
+    """
+    jaxpr, trips, carried = body.jaxpr, body.trips, body.carried
+    inputs = jaxpr.invars[len(carried) :]
+    steps = {**dict(zip(inputs, body.leaves, strict=True)), **body.read}
+    products = [eqn.outvars[0] for eqn in _products(jaxpr, steps, trips)]
     rest = _needed([e for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in products], jaxpr.outvars)
-    read = {v for e in rest for v in e.invars if isinstance(v, jex.Var)}.union(_variables(jaxpr.outvars))
-    outputs = [v for v in products if v in read]
-    known = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    made = _for_all_steps(
-        _needed([e for e in jaxpr.eqns if not e.effects], outputs), known, dict(zip(inputs, leaves, strict=True))
-    )
+    used = {v for e in rest for v in e.invars if isinstance(v, jex.Var)}.union(_variables(jaxpr.outvars))
+    outputs = [v for v in (*body.read, *products) if v in used]
+    known = dict(zip(jaxpr.constvars, body.consts, strict=True))
+    made = for_all_steps(_needed([e for e in jaxpr.eqns if not e.effects], outputs), known, steps)
     kept, after = _overwritten(jaxpr, rest, len(carried))
-    results = [jaxpr.outvars[i] for i in kept]
+    results = [*(jaxpr.outvars[i] for i in kept), *jaxpr.outvars[len(carried) :]]
     rest, factors = _without_constant_factors(read_once(rest, outputs), known, results)
     state, ends, rest = state_without_unit_axes(rest, [jaxpr.invars[i] for i in kept], results)
     narrow, widening = without_unit_axes(outputs)
     invars, effects = [*jaxpr.constvars, *factors, *state, *inputs, *narrow], jaxpr.effects
-    body = jex.Jaxpr((), invars, ends, [*widening, *rest], effects, jaxpr.debug_info.with_unknown_names())
     found = weights.scan(
-        body,
-        [*closed.consts, *factors.values()],
+        jex.Jaxpr((), invars, ends, [*widening, *rest], effects, jaxpr.debug_info),
+        [*body.consts, *factors.values()],
         [_shaped(carried[i], v.aval.shape) for i, v in zip(kept, state, strict=True)],
-        [*leaves, *(_shaped(made[v], (trips, *n.aval.shape)) for v, n in zip(outputs, narrow, strict=True))],
+        [*body.leaves, *(_shaped(made[v], (trips, *n.aval.shape)) for v, n in zip(outputs, narrow, strict=True))],
         trips,
     )
-    given = zip(results, found, strict=True)  # what an iteration hands on may be a number, too
+    given = zip(results, found[: len(kept)], strict=False)  # what an iteration hands on may be a number, too
     end = {v: _shaped(value, v.aval.shape) for v, value in given if isinstance(v, jex.Var)}
     known = _evaluated(after, {**known, **end})
-    return jax.tree.unflatten(result, [v.val if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars])
+    last = [v.val if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars[: len(carried)]]
+    return [*last, *found[len(kept) :]]
 
 
 def _overwritten(jaxpr: Any, eqns: Sequence[Any], count: int) -> tuple[list[int], list[Any]]:
@@ -146,7 +132,7 @@ def _evaluated(eqns: Sequence[Any], known: dict[Any, Any]) -> dict[Any, Any]:
     return values
 
 
-def _products(jaxpr: Any, inputs: Sequence[Any], trips: int) -> list[Any]:
+def _products(jaxpr: Any, inputs: Iterable[Any], trips: int) -> list[Any]:
     """Returns the equations that multiply something made of an iteration's inputs by what is the same in all."""
     same, varying, found = set(jaxpr.constvars), set(inputs), []
     for eqn in jaxpr.eqns:
@@ -221,87 +207,3 @@ def _needed(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:
             kept.append(eqn)
             wanted.update(v for v in eqn.invars if isinstance(v, jex.Var))
     return kept[::-1]
-
-
-def _for_all_steps(eqns: Sequence[Any], known: dict[Any, Any], steps: dict[Any, Any]) -> dict[Any, Any]:
-    """Evaluates equations for all iterations at once.
-
-    Args:
-      eqns: of one iteration.
-      known: values that are the same in all.
-      steps: values with one entry for each iteration.
-
-    Returns:
-      ``steps`` with the equations' results added.
-    """
-    known, steps = dict(known), dict(steps)
-    for eqn in eqns:
-        args = [v.val if isinstance(v, jex.Literal) else steps[v] if v in steps else known[v] for v in eqn.invars]
-        axes = [0 if isinstance(v, jex.Var) and v in steps else None for v in eqn.invars]
-        if 0 not in axes:
-            results = bind(eqn, *args)
-            known.update(zip(eqn.outvars, results, strict=True))
-            continue
-        results = _cut(eqn, args, axes)
-        if results is None and eqn.primitive.name == "jit":  # what jax.numpy makes of indexing
-            results = _called(eqn.params["jaxpr"], args, axes)
-        if results is None:
-            results = _on_numbers(eqn, args)
-        if results is None:
-            results = _now(jax.vmap(lambda *a, eqn=eqn: bind(eqn, *a), in_axes=axes), args)
-        steps.update(zip(eqn.outvars, results, strict=True))
-    return steps
-
-
-def _called(closed: Any, args: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
-    """Evaluates what an equation calls; None where a result is the same in all iterations."""
-    given = list(zip(closed.jaxpr.invars, args, axes, strict=True))
-    known = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    known |= {v: value for v, value, axis in given if axis is None}
-    made = _for_all_steps(closed.jaxpr.eqns, known, {v: value for v, value, axis in given if axis == 0})
-    outputs = closed.jaxpr.outvars
-    return [made[v] for v in outputs] if all(isinstance(v, jex.Var) and v in made for v in outputs) else None
-
-
-def _on_numbers(eqn: Any, args: Sequence[Any]) -> list[Any] | None:
-    """Evaluates what indices are made with, of known numbers: JAX would compile a program for each; None for others."""
-    function = _ON_NUMBERS.get(eqn.primitive)
-    if function is None or any(v.aval.shape for v in eqn.invars) or not all(map(_is_number, args)):
-        return None
-    return [np.asarray(function(*args), eqn.outvars[0].aval.dtype)]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic, int, float))
-
-
-def _now(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Calls a function, at once where everything is known: indices are numbers then."""
-    if all(map(_is_number, args)):
-        with jax.ensure_compile_time_eval():
-            return [np.asarray(r) for r in fn(*args)]
-    return fn(*args)
-
-
-def _cut(eqn: Any, args: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
-    """Returns the entries of an array that iterations take one after the other; None where they do something else.
-
-    In general each takes a slice at its own place, and together they gather. One after the other they are a slice.
-    """
-    if eqn.primitive is not lax.dynamic_slice_p or axes[0] == 0:
-        return None
-    operand, *starts = args
-    sizes, moving = eqn.params["slice_sizes"], [d for d, axis in enumerate(axes[1:]) if axis == 0]
-    if len(moving) != 1 or not all(isinstance(s, (np.ndarray, np.generic, int)) for s in starts):
-        return None
-    (dim,), places = moving, np.asarray(starts[moving[0]])
-    first, count = int(places[0]), len(places)
-    inside = 0 <= first <= operand.shape[dim] - count
-    if sizes[dim] != 1 or not inside or not np.array_equal(places, np.arange(first, first + count)):
-        return None
-    for d, taken in enumerate(sizes):
-        start = first if d == dim else min(max(int(starts[d]), 0), operand.shape[d] - taken)
-        stop = start + (count if d == dim else taken)
-        if stop - start != operand.shape[d]:
-            operand = lax.slice_in_dim(operand, start, stop, axis=d)
-    return [jnp.expand_dims(jnp.moveaxis(operand, dim, 0), dim + 1)]

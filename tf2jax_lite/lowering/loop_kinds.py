@@ -16,7 +16,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError
 from tf2jax_lite.ops import values
 
-from . import hoisting
+from . import elements, hoisting
 from .carry import Carry, settle
 from .forward_only import forward_only
 from .joins import IMPOSSIBLE, is_carried
@@ -184,20 +184,32 @@ def _scan(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) 
     """Runs ``lax.scan`` and returns what it carries at the end; ``mode`` is the option ``loop_checkpoint``."""
     if mode == "none":
         return hoisting.scan(step, start, xs, trips)
+    body = elements.body_of(step, start, xs, trips)
+    if body is None:
+        return _checkpointed(step, start, xs, trips, mode)[0]
+    one, inputs = body.step()
+    end, rows = _checkpointed(one, list(body.carried), inputs, trips, mode)
+    return body.end([*end, *rows])
+
+
+def _checkpointed(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) -> tuple[Any, Any]:
+    """Runs ``lax.scan`` so that it keeps what (some) iterations start with, and computes the rest anew."""
     step = jax.checkpoint(step, prevent_cse=False)
     inner = math.isqrt(trips)
     if mode != "segments" or inner < 2:
-        return lax.scan(step, start, xs)[0]
+        return lax.scan(step, start, xs)
     whole = trips // inner * inner
     segments = jax.tree.map(lambda x: x[:whole].reshape(whole // inner, inner, *x.shape[1:]), xs)
 
-    def segment(state: Any, x: Any) -> tuple[Any, None]:
-        return lax.scan(step, state, x)[0], None
+    def segment(state: Any, x: Any) -> tuple[Any, Any]:
+        return lax.scan(step, state, x)
 
-    end, _ = lax.scan(jax.checkpoint(segment, prevent_cse=False), start, segments)
+    end, rows = lax.scan(jax.checkpoint(segment, prevent_cse=False), start, segments)
+    rows = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), rows)
     if whole < trips:
-        end, _ = lax.scan(step, end, jax.tree.map(lambda x: x[whole:], xs))
-    return end
+        end, last = lax.scan(step, end, jax.tree.map(lambda x: x[whole:], xs))
+        rows = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), rows, last)
+    return end, rows
 
 
 def _stacked(steps: list[np.ndarray]) -> Any:

@@ -32,14 +32,14 @@ def scan(body: jex.Jaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Seque
 
     Args:
       body: takes what is the same in all iterations, what is carried, and an iteration's inputs; returns what is
-        carried on.
+        carried on, and what else comes out.
       consts: what is the same in all iterations.
       carry: what the first iteration takes.
       xs: arrays with an entry for each iteration along the first axis.
       trips: how many iterations there are.
 
     Returns:
-      What the last iteration returns.
+      What the last iteration carries on, and what else came out of all of them.
     """
     counts = [len(consts), len(carry)]
     products = [] if body.effects else _products(body, len(consts), trips)
@@ -64,11 +64,14 @@ def scan(body: jex.Jaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Seque
                 args[i] = value
             consts, carry, xs = _parted(args, counts)
 
-            def step(carry: Any, x: Any) -> tuple[list[Any], list[Any]]:
+            def step(carry: Any, x: Any) -> tuple[list[Any], tuple[list[Any], list[Any]]]:
                 inputs, of_products = x
-                return _evaluated(body, [*consts, *carry, *inputs], taken, fixed, turned, of_products)
+                args = [*consts, *carry, *inputs]
+                results, factors = _evaluated(body, args, taken, fixed, turned, of_products)
+                return results[: len(carry)], (results[len(carry) :], factors)
 
-            end, factors = lax.scan(step, carry, (xs, slots), trips)
+            end, (rows, factors) = lax.scan(step, carry, (xs, slots), trips)
+            end = [*end, *rows]
             return [v for v in end if jnp.issubdtype(v.dtype, jnp.inexact)], (end, factors)
 
         shapes = [(trips, *eqn.outvars[0].aval.shape) for eqn, _ in taken]
@@ -90,7 +93,13 @@ def scan(body: jex.Jaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Seque
 
 def _run(body: jex.Jaxpr, trips: int, consts: Sequence[Any], carry: Any, xs: Any) -> list[Any]:
     fn = jex.jaxpr_as_fun(jex.ClosedJaxpr(body, ()))
-    return lax.scan(lambda carry, x: (fn(*consts, *carry, *x), None), list(carry), list(xs), trips)[0]
+
+    def step(now: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
+        results = fn(*consts, *now, *x)
+        return results[: len(now)], results[len(now) :]
+
+    end, rows = lax.scan(step, list(carry), list(xs), trips)
+    return [*end, *rows]
 
 
 def _parted(args: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
