@@ -48,11 +48,7 @@ _MOST_VALUES = 1 << 26  # of all steps together, of any value on the way: 256 Mi
 def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
     """Runs ``lax.scan``, with the products before it that need nothing of it.
 
-    Args:
-      step: the body as ``lax.scan`` takes it, from (carry, x) to (carry, None).
-      start: the initial carry.
-      xs: a tree of arrays, an entry for each iteration along the first axis.
-      trips: how many iterations there are.
+    Its arguments are those of `elements.body_of`.
 
     Returns:
       What is carried at the end. Where inputs are not known numbers the loop is run as it is, and where values differ
