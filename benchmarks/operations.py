@@ -96,6 +96,8 @@ OPERATIONS = tuple(
         ("argmax over the first axis", lambda tf, x: tf.argmax(x, 0), (normal(64, 32000),)),
         ("cumsum", lambda tf, x: tf.cumsum(x, -1), (normal(64, 8192),)),
         ("softmax", lambda tf, x: tf.nn.softmax(x), (normal(64, 32000),)),
+        ("softmax, not last", lambda tf, x: tf.nn.softmax(x, 1), (normal(32, 197, 768),)),
+        ("softmax over the first axis", lambda tf, x: tf.nn.softmax(x, 0), (normal(64, 32000),)),
         ("logsumexp", lambda tf, x: tf.reduce_logsumexp(x, -1), (normal(64, 32000),)),
         ("sort", lambda tf, x: tf.sort(x), (ROWS,)),
         ("argsort", lambda tf, x: tf.argsort(x), (ROWS,)),

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from . import softmaxes
 from .inlining import inlined
 from .operands import array
 from .registry import op
@@ -136,14 +137,14 @@ def softsign_grad(gradients: Any, features: Any) -> Any:
     return gradients / jnp.square(1 + jnp.abs(features))
 
 
-@op("Softmax")
+@op("Softmax", along=inlined(softmaxes.softmax))
 @inlined
 def softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.Softmax."""
     return jax.nn.softmax(jnp.asarray(logits), axis=-1)
 
 
-@op("LogSoftmax")
+@op("LogSoftmax", along=inlined(softmaxes.log_softmax))
 @inlined
 def log_softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.LogSoftmax."""

@@ -73,6 +73,8 @@ class Op:
         returns the number of elements of the largest result, before anything is made; None if it cannot tell.
       heavy: whether it reads its operands from memory, many times each: a convolution, a product of matrices. What such
         an op shares with others is computed once (`lowering.sharing`).
+      along: for ops that work along the last axis alone, what ``fn`` does along another: takes inputs and attributes as
+        ``fn`` does, and ``axis=``.
       source: where it was registered, as ``file:line``.
       plain: whether a node only gives results: it reads and writes no variable, draws nothing and has no effect.
     """
@@ -101,6 +103,7 @@ class Op:
     source: str
     plain: bool
     heavy: bool = False
+    along: Callable[..., Any] | None = None
 
     @property
     def effectful(self) -> bool:
@@ -140,6 +143,7 @@ def _describe(
     wide: tuple[str, ...],
     elements: Callable[..., int | None] | None,
     heavy: bool,
+    along: Callable[..., Any] | None,
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -201,6 +205,7 @@ def _describe(
         source=source,
         plain=not (needs_key or reads or writes or wide or effect),
         heavy=heavy,
+        along=along,
     )
 
 
@@ -221,6 +226,7 @@ def op(
     wide: tuple[str, ...] = (),
     elements: Callable[..., int | None] | None = None,
     heavy: bool = False,
+    along: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
@@ -241,6 +247,7 @@ def op(
       wide: see `Op.wide`.
       elements: see `Op.elements`.
       heavy: see `Op.heavy`.
+      along: see `Op.along`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -271,6 +278,7 @@ def op(
                 wide=wide,
                 elements=elements,
                 heavy=heavy,
+                along=along,
             )
             with _lock:
                 if name in _registry:
@@ -316,6 +324,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "wide": (),
         "elements": None,
         "heavy": False,
+        "along": None,
     }
     unknown = set(options) - set(defaults)
     if unknown:

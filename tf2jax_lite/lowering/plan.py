@@ -15,6 +15,7 @@ from tf2jax_lite.errors import InvalidModelError, UnsupportedAttributeError
 from tf2jax_lite.ops import registry
 
 from .sharing import shared_results
+from .turned import mark_turned
 
 __all__ = ["Plan", "Step", "make_plan"]
 
@@ -62,6 +63,7 @@ class Step:
     dtypes: tuple[np.dtype | None, ...]
     heavy: bool  # whether it reads its operands from memory, many times each
     shared: tuple[int, ...] = ()  # positions of results that are computed once; see `sharing`
+    turned: Callable[..., list[Any]] | None = None  # runs it in the place of its op; see `turned`
 
     @property
     def stable_id(self) -> int:
@@ -156,6 +158,7 @@ def make_plan(
     fed = [isinstance(arg.dtype, np.dtype) for arg in function.args]
     for index, positions in shared_results(steps, results, fed, size).items():
         steps[index].shared = positions
+    mark_turned(steps, results)
     return Plan(function, tuple(steps), size, results)
 
 

@@ -152,7 +152,8 @@ class Trace:
         env: list[Any] = [None] * plan.size
         env[: len(args)] = args
         for step in plan.steps:
-            results = self._apply(step, [env[i] for i in step.inputs], frame)
+            run = self._apply if step.turned is None else functools.partial(step.turned, self._apply)
+            results = run(step, [env[i] for i in step.inputs], frame)
             for slot, value in zip(step.outputs, results, strict=True):
                 env[slot] = value
             for slot in step.release:
