@@ -121,6 +121,7 @@ OPERATIONS = tuple(
         ("lgamma", lambda tf, x: tf.math.lgamma(x), (between(256, 1024),)),
         ("erfinv", lambda tf, x: tf.math.erfinv(x), (between(256, 1024),)),
         ("atan2", lambda tf, x: tf.atan2(x, 1 - x), (between(256, 1024),)),
+        ("acos", lambda tf, x: tf.acos(x), (between(256, 1024),)),
         ("batch norm", lambda tf, x, g: _batch_norm(tf, x, g), (IMAGES, normal(32))),
         ("resize, smaller", lambda tf, x: tf.image.resize(x, [224, 224]), (normal(8, 500, 375, 3),)),
         ("resize, larger", lambda tf, x: tf.image.resize(x, [256, 256]), (normal(4, 128, 128, 16),)),

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core, lax
 
+from . import spelling_angles
 from .inlining import inlined
 from .no_nan import product_or_zero, with_slope
 from .operands import array, matched, pair
@@ -226,11 +227,11 @@ _binary("LessEqual", lax.le, np.less_equal, operands=matched)
 _binary("Greater", lax.gt, np.greater, operands=matched)
 _binary("GreaterEqual", lax.ge, np.greater_equal, operands=matched)
 for _name, _fn in {
-    "Acos": lax.acos,
+    "Acos": spelling_angles.acos,
     "Acosh": lax.acosh,
-    "Asin": lax.asin,
+    "Asin": spelling_angles.asin,
     "Asinh": lax.asinh,
-    "Atan": lax.atan,
+    "Atan": spelling_angles.atan,
     "Atanh": lax.atanh,
     "Cosh": lax.cosh,
     "Sinh": lax.sinh,
@@ -428,7 +429,7 @@ _binary(
     "Xdivy",
     lambda x, y: jnp.where(x == 0, jnp.zeros((), x.dtype), lax.div(x, jnp.where(x == 0, jnp.ones((), y.dtype), y))),
 )
-_binary("Atan2", lax.atan2)
+_binary("Atan2", spelling_angles.atan2)
 _binary("TruncateDiv", lax.div)
 _binary("TruncateMod", lax.rem)
 _binary("Mod", lax.rem)
@@ -458,7 +459,7 @@ def imag(input: Any, *, Tout: Any = None) -> Any:
 @op("Angle")
 def angle(input: Any, *, Tout: Any = None) -> Any:
     """Returns the argument. See tf.raw_ops.Angle."""
-    return jnp.angle(input)
+    return spelling_angles.atan2(jnp.imag(input), jnp.real(input))
 
 
 @op("ComplexAbs")
