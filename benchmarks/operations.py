@@ -163,6 +163,7 @@ OPERATIONS = tuple(
         ("scan", lambda tf, x: tf.scan(lambda a, b: a * 0.9 + b, x), (normal(500, 64),)),
         ("random normal", lambda tf, s: tf.random.stateless_normal([512, 1024], s), (whole(9, 2),)),
         ("random truncated", lambda tf, s: tf.random.stateless_truncated_normal([512, 1024], s), (whole(9, 2),)),
+        ("random gamma", lambda tf, s: tf.random.stateless_gamma([20000], s, 2.5), (whole(9, 2),)),
         ("shuffle", lambda tf, x, s: tf.random.experimental.stateless_shuffle(x, s), (normal(10000, 8), whole(9, 2))),
         (
             "shuffle, 60000",

@@ -150,3 +150,23 @@ def test_without_64_bits():
     actual = jax.jit(tf2jax.convert_functional(fn, tf.TensorSpec([2], tf.int32)))(seed)
     for a, e in zip(actual, fn(seed), strict=True):
         assert np.mean(np.isclose(a, e, rtol=1e-4)) > 0.95
+
+
+@pytest.mark.parametrize("count", [1, 17, 3001])
+def test_few_that_are_left_go_on_by_themselves(count):
+    """Samples of a stream each, so that many are drawn as few are: those that many rounds refuse among them."""
+    alpha = np.resize(np.array([0.3, 2.5, 1.0, 40.0, 0.7]), count)
+    rate, probs = np.resize([4.0, 30.0, 0.5], count), np.resize([0.1, 0.7, 0.5], count)
+    graph = tf.function(
+        lambda seed: (
+            tf.random.stateless_gamma([count], seed, alpha, dtype=tf.float64),
+            tf.random.stateless_poisson([count], seed, rate, dtype=tf.float64),
+            tf.random.stateless_binomial([count], seed, np.resize([30.0, 50.0], count), probs, tf.float64),
+        ),
+        autograph=False,
+    )
+    seed = np.array([5, 6], np.int32)
+    with jax.enable_x64(True):
+        found = jax.jit(tf2jax.convert_functional(graph, seed))(seed)
+    for actual, expected in zip(found, graph(seed), strict=True):
+        np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-12)
