@@ -148,6 +148,7 @@ OPERATIONS = tuple(
         ("conv2d, 9x9 to 3", lambda tf, x, w: _convolved(tf, x, w), (normal(1, 128, 128, 32), normal(9, 9, 32, 3))),
         ("conv2d_transpose", lambda tf, x, w: _transposed(tf, x, w), (normal(4, 32, 32, 64), normal(3, 3, 32, 64))),
         ("conv3d", lambda tf, x, w: _volume(tf, x, w), (normal(1, 24, 24, 24, 16), normal(3, 3, 3, 16, 32))),
+        ("conv3d, 48", lambda tf, x, w: _volume(tf, x, w), (normal(1, 48, 48, 48, 16), normal(3, 3, 3, 16, 16))),
         ("depthwise, two for one", lambda tf, x, w: _depthwise(tf, x, w), (normal(4, 64, 64, 32), normal(3, 3, 32, 2))),
         ("conv2d, 32 groups", lambda tf, x, w: _convolved(tf, x, w), (normal(1, 56, 56, 128), normal(3, 3, 4, 128))),
         ("conv1d, 16 groups", lambda tf, x, w: tf.nn.conv1d(x, w, 1, "SAME"), (LONG, normal(128, 48, 768))),

@@ -131,6 +131,7 @@ FORMS = (
     Form("convolution", 2, 112, 256, 32, 3, 2),
     Form("volume", 1, 28, 32, 64, 3),
     Form("volume", 1, 32, 32, 32, 3, 2),
+    Form("volume", 4, 48, 48, 16, 3),
     Form("max", 4, 112, 64, 0, 3, 2),
     Form("max", 4, 28, 512, 0, 2, 2),
     Form("max", 4, 28, 192, 0, 3),

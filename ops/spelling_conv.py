@@ -22,7 +22,7 @@ output sums many channels over a small window, and poor elsewhere. So
 - with gaps between the inputs' values as long as the window (transposed convolutions that do not overlap) there is one
   matrix product, whose results are laid out side by side; with smaller gaps each phase of the results is a convolution
   of its own (`spelling_phases`);
-- a volume is a sum of convolutions of images (`spelling_volumes`);
+- a volume is a sum of convolutions of images, a large one slab by slab (`spelling_volumes`);
 - groups of channels are the batch of matrix products of their windows (`spelling_groups`), a few large ones
   convolutions of their own.
 
@@ -63,7 +63,7 @@ from .spelling_patches import is_patches, is_patches_filter, patches, patches_fi
 from .spelling_phases import by_phase, has_phases, is_apart, met, set_apart
 from .spelling_rows import placing, side_by_side
 from .spelling_tiles import is_tiled, tiled
-from .spelling_volumes import by_plane, is_volume
+from .spelling_volumes import by_plane, by_slab, is_slabs, is_volume
 
 __all__ = ["call", "convolution_on_cpu"]
 
@@ -131,9 +131,11 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
     elif _is_turned(conv, lhs.shape[conv.lhs[0]], outputs):
         return _turned(lhs, rhs, conv, params)
     elif is_volume(conv):
-        found = by_plane(
-            lhs.astype(wide), rhs.astype(wide), conv, {**params, "preferred_element_type": wide}, _convolved
-        )
+        summed = {**params, "preferred_element_type": wide}
+        if is_slabs(conv, lhs.shape[conv.lhs[0]], channels, outputs):
+            found = by_slab(lhs.astype(wide), rhs.astype(wide), conv, summed)
+        else:
+            found = by_plane(lhs.astype(wide), rhs.astype(wide), conv, summed, _convolved)
     elif _is_odd(lhs, conv, channels, outputs):
         return _evened(lhs, rhs, conv, params)
     elif is_tiled(conv, lhs.shape[conv.lhs[0]], channels, outputs):

@@ -15,7 +15,14 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from tests.compiling import fast_options
-from tf2jax_lite.ops import spelling_conv, spelling_groups, spelling_rows, spelling_tiles, spelling_window
+from tf2jax_lite.ops import (
+    spelling_conv,
+    spelling_groups,
+    spelling_rows,
+    spelling_tiles,
+    spelling_volumes,
+    spelling_window,
+)
 
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
 VOLUMES, VOLUMES_FIRST = ("NDHWC", "DHWIO", "NDHWC"), ("NCDHW", "DHWIO", "NCDHW")
@@ -78,6 +85,11 @@ CONVOLUTIONS = {
     "strided": conv((2, 9, 8, 6), (3, 3, 6, 4), (2, 2), "SAME"),
     "volume": conv((2, 4, 5, 4, 3), (3, 2, 3, 3, 4), (1, 2, 1), "SAME", VOLUMES, rhs_dilation=(1, 1, 2)),
     "volume NCDHW": conv((1, 3, 5, 3, 4), (2, 3, 2, 3, 4), (2, 1, 1), ((0, 1), (1, 0), (2, 0)), VOLUMES_FIRST),
+    "slabs": conv((2, 5, 4, 5, 3), (3, 2, 3, 3, 4), (1, 1, 1), "SAME", VOLUMES, rhs_dilation=(1, 2, 1)),
+    "slabs NCDHW": conv((1, 3, 5, 3, 4), (2, 3, 2, 3, 4), (1, 1, 1), ((0, 1), (2, 0), (1, 3)), VOLUMES_FIRST),
+    "slabs without padding": conv(
+        (2, 5, 4, 4, 1), (2, 2, 2, 1, 3), (1, 1, 1), "VALID", VOLUMES, rhs_dilation=(2, 1, 2)
+    ),
     "volume with gaps": conv(
         (1, 3, 2, 3, 3), (2, 3, 3, 3, 4), (1, 1, 1), ((1, 2),) * 3, VOLUMES, lhs_dilation=(2, 2, 1)
     ),
@@ -128,6 +140,8 @@ SMALL = {
     "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
     "grouped": ((spelling_conv, "_FEWEST_GROUPED", 0),),
     "long sums of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_conv, "_MOST_SUMMED", 4)),
+    # Slabs of two planes, and a last one that meets the one before.
+    "slabs": ((spelling_volumes, "_LARGE_OF_FEW", 0), (spelling_volumes, "_SLAB", 1000)),
     # An image's windows have up to 1008 values: a strip is a part of one, or some of them.
     "strips of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_groups, "_MOST_LAID_OUT", 400)),
     "strips of groups, some": ((spelling_groups, "_MOST_LAID_OUT", 2100),),
@@ -245,7 +259,7 @@ def test_pool(name, fn):
 
 
 @pytest.mark.parametrize(
-    "name", ["filter gradient", "groups, many products", "strips of groups", "gathered", "one by one", "large"]
+    "name", ["filter gradient", "groups, many products", "strips of groups", "gathered", "slabs", "one by one", "large"]
 )
 def test_in_64_bit_mode(name):
     """Loops' counters are of another type there."""
@@ -293,6 +307,15 @@ def test_gradients_by_the_filter_of_depthwise_convolutions_are_no_batch_groups(n
     assert set(re.findall(r"batch_group_count = (\d+)", text)) <= {"1"}
 
 
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name.startswith("slabs")])
+def test_slabs_are_a_loop_around_one_convolution_of_images(name):
+    shape, kernel, params = CONVOLUTIONS[name]
+    run = partial(spelling_conv.call, lax.conv_general_dilated, **params)
+    text = jax.jit(run).lower(normal(*shape), scaled(*kernel)).as_text()
+    assert text.count("stablehlo.while") == text.count("stablehlo.convolution") == 1
+    assert "dim_numbers = [b, 0, 1, f]" in text
+
+
 @pytest.mark.parametrize("side", [2, 9])
 def test_border_never_wins(side):
     """In a window of nothing but minus infinity and border, the gradient goes to the array, not to the border."""
@@ -306,7 +329,7 @@ def test_border_never_wins(side):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
-@pytest.mark.parametrize("name", ["depthwise", "point", "patches", "grouped"])
+@pytest.mark.parametrize("name", ["depthwise", "point", "patches", "grouped", "slabs"])
 def test_half_precision_is_summed_in_float32(name, dtype):
     """The result is the float64 sum rounded once; sums in half precision would be off by several units."""
     shape, kernel, params = CONVOLUTIONS[name]
