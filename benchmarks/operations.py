@@ -154,6 +154,7 @@ OPERATIONS = tuple(
         ("conv1d, 16 groups", lambda tf, x, w: tf.nn.conv1d(x, w, 1, "SAME"), (LONG, normal(128, 48, 768))),
         ("matmul", lambda tf, x, y: x @ y, (normal(512, 512), normal(512, 512))),
         ("attention", lambda tf, q, k, v: _attention(tf, q, k, v), (normal(4, 8, 256, 64),) * 3),
+        ("attention, 1024 tokens", lambda tf, q, k, v: _attention(tf, q, k, v), (normal(1, 4, 1024, 32),) * 3),
         ("cholesky", lambda tf, x: tf.linalg.cholesky(x), (MATRICES,)),
         ("solve", lambda tf, x, y: tf.linalg.solve(x, y), (MATRICES, normal(16, 64, 8))),
         ("banded solve", lambda tf, x, y: _banded(tf, x, y), (banded(16, 3, 256), normal(16, 256, 4))),

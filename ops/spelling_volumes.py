@@ -96,7 +96,8 @@ def by_slab(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
         first = lax.min((index - which * np.int32(slabs)) * np.int32(planes), np.int32(depth - planes))
         sizes = (1, planes + more, columns, channels)
         slab = lax.dynamic_slice(values, (which, first, zero, zero), sizes, allow_negative_indices=False)
-        found, total = plain(slab, kernel, **alone), None
+        found = plain(slab, kernel, **alone)
+        total: Any = None
         for place in range(places):
             starts = (place * conv.rates[1] * length, place * outputs)
             part = cut(found, (2, 3), starts, (height * length, outputs), (1, 1))
