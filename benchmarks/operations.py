@@ -163,6 +163,7 @@ OPERATIONS = tuple(
         ("rfft", lambda tf, x: tf.abs(tf.signal.rfft(x)), (ROWS,)),
         ("stft", lambda tf, x: tf.abs(tf.signal.stft(x, 400, 160)), (normal(4, 16000),)),
         ("scan", lambda tf, x: tf.scan(lambda a, b: a * 0.9 + b, x), (normal(500, 64),)),
+        ("scan of 8x256", lambda tf, x: tf.scan(lambda a, b: tf.tanh(a * 0.9 + b), x), (normal(256, 8, 256),)),
         ("random normal", lambda tf, s: tf.random.stateless_normal([512, 1024], s), (whole(9, 2),)),
         ("random truncated", lambda tf, s: tf.random.stateless_truncated_normal([512, 1024], s), (whole(9, 2),)),
         ("random gamma", lambda tf, s: tf.random.stateless_gamma([20000], s, 2.5), (whole(9, 2),)),
