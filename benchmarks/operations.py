@@ -142,6 +142,7 @@ OPERATIONS = tuple(
         ("extract_patches", lambda tf, x: _patches(tf, x), (normal(4, 128, 128, 3),)),
         ("depth_to_space", lambda tf, x: tf.nn.depth_to_space(x, 2), (normal(4, 64, 64, 64),)),
         ("max_pool3d", lambda tf, x: tf.nn.max_pool3d(x, 2, 2, "SAME"), (normal(2, 32, 32, 32, 16),)),
+        ("dilation2d", lambda tf, x, w: _dilation(tf, x, w), (normal(2, 64, 64, 16), normal(3, 3, 16))),
         ("lrn", lambda tf, x: tf.nn.local_response_normalization(x, 5), (normal(4, 56, 56, 64),)),
         ("conv1d", lambda tf, x, w: tf.nn.conv1d(x, w, 1, "SAME"), (normal(16, 256, 128), normal(5, 128, 128))),
         ("conv2d, dilated", lambda tf, x, w: _dilated(tf, x, w), (normal(2, 64, 64, 64), normal(3, 3, 64, 64))),
@@ -192,6 +193,10 @@ def _by_class(tf: Any, boxes: Any, scores: Any) -> Any:
 
 def _patches(tf: Any, x: Any) -> Any:
     return tf.image.extract_patches(x, [1, 8, 8, 1], [1, 4, 4, 1], [1, 1, 1, 1], "VALID")
+
+
+def _dilation(tf: Any, x: Any, w: Any) -> Any:
+    return tf.nn.dilation2d(x, w, [1, 1, 1, 1], "SAME", "NHWC", [1, 1, 1, 1])
 
 
 def _convolved(tf: Any, x: Any, w: Any) -> Any:

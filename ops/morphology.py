@@ -16,6 +16,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .conv import resolve_padding
+from .once import once
 from .registry import op
 
 Dims = Sequence[int]
@@ -71,7 +72,7 @@ def _dilate(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -
             where = jnp.zeros(total.shape, np.int32)
         larger = here & (total > best)
         best, where = jnp.where(larger, total, best), jnp.where(larger, jnp.int32(place), where)
-    return best, where
+    return best, once(where)  # XLA would find it anew for each place that it is compared with
 
 
 def _by_input(input: Any, filter: Any, grad: Any, strides: Dims, rates: Dims, padding: str) -> Any:

@@ -1,8 +1,13 @@
 """Grey-scale dilation against TensorFlow."""
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
+from jax.test_util import check_grads
+
+import tf2jax_lite as tf2jax
 
 from .harness import case, check
 
@@ -60,3 +65,14 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case):
     check(case)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_derivatives_of_derivatives(padding):
+    image, filter = RNG.normal(size=(2, 5, 4, 2)), RNG.normal(size=(2, 3, 2))
+    graph = tf.function(
+        lambda x, w: tf.nn.dilation2d(x, w, [1, 1, 1, 1], padding, "NHWC", [1, 1, 1, 1]), autograph=False
+    )
+    with jax.enable_x64(True):
+        converted = tf2jax.convert_functional(graph, image, filter)
+        check_grads(lambda x, w: converted(x, w) ** 2, (image, filter), order=2)
