@@ -155,13 +155,14 @@ def test_without_64_bits():
 @pytest.mark.parametrize("count", [1, 17, 3001])
 def test_few_that_are_left_go_on_by_themselves(count):
     """Samples of a stream each, so that many are drawn as few are: those that many rounds refuse among them."""
-    alpha = np.resize(np.array([0.3, 2.5, 1.0, 40.0, 0.7]), count)
-    rate, probs = np.resize([4.0, 30.0, 0.5], count), np.resize([0.1, 0.7, 0.5], count)
+    alpha = tf.constant(np.resize([0.3, 2.5, 1.0, 40.0, 0.7], count))
+    rate, probs = (tf.constant(np.resize(v, count)) for v in ([4.0, 30.0, 0.5], [0.1, 0.7, 0.5]))
+    trials = tf.constant(np.resize([30.0, 50.0], count))
     graph = tf.function(
         lambda seed: (
             tf.random.stateless_gamma([count], seed, alpha, dtype=tf.float64),
             tf.random.stateless_poisson([count], seed, rate, dtype=tf.float64),
-            tf.random.stateless_binomial([count], seed, np.resize([30.0, 50.0], count), probs, tf.float64),
+            tf.random.stateless_binomial([count], seed, trials, probs, tf.float64),
         ),
         autograph=False,
     )
