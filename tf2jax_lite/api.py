@@ -23,6 +23,7 @@ from .passes import (
     control_flow_v1,
     implementations,
     jax2tf,
+    list_gradients,
     loop_limits,
     repeats,
     stacked_arrays,
@@ -202,6 +203,7 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     check_calls(loaded.graph)
     graph = implementations.prefer_cpu(loaded.graph)
     graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(control_flow_v1.functionalize(graph)))
+    graph = list_gradients.add_to_elements(graph)
     graph = repeats.join_repeats(clamps.settle_clamps(loop_limits.split_limits(graph)))
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
     graph = unread.drop_unread(graph)
