@@ -40,6 +40,21 @@ def branch(values, splits):
     return tf.cond(splits[1] > 2, lambda: tf.reduce_sum(ragged(values, splits), 1), lambda: values[:4])
 
 
+def of_each_other(values, splits):
+    """What gives one its length is repeated itself, and needed later."""
+    column = values[:, 0]
+    ids = ragged(values, splits).value_rowids()
+    first = tf.cast(ids, tf.float32) + column
+    late = tf.repeat(values[:4], lengths(splits), axis=0)
+    return tf.math.unsorted_segment_sum(late, ids, 4) + first[0]
+
+
+def the_other_way(values, splits):
+    late = tf.repeat(values[:4], lengths(splits), axis=0)
+    ids = ragged(values, splits).value_rowids()
+    return tf.math.unsorted_segment_sum(late + values, ids, 4)
+
+
 def counted(number):
     return lambda v, s: v[:, 0] + tf.cast(tf.repeat(tf.constant(number), lengths(s)), tf.float32)
 
@@ -54,6 +69,8 @@ ROWS = {
     "centred": centred,
     "doubled after": doubled_after,
     "in a branch": branch,
+    "of each other": of_each_other,
+    "the other way": the_other_way,
     "added": lambda v, s: v + tf.repeat(v[:4], lengths(s), axis=0),
     "added before": lambda v, s: tf.repeat(v[:4] * 2, lengths(s), axis=0) - v,
     "bytes": counted(np.arange(4, dtype=np.uint8)),

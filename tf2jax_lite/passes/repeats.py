@@ -7,7 +7,7 @@ number the rows of their values so: a sum over each row is a sum by segments, of
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def _function(function: ir.Function) -> ir.Function:
     found = {node.name: parts for node in function.nodes if (parts := idioms.parts(node)) is not None}
     if not found:
         return function
-    consumers = _Consumers(function)
+    consumers = _Consumers(function, found)
     before: dict[int, list[ir.Node]] = {}
     for name, (data, counts) in found.items():
         # As late as can be: then more of what gives the length has been computed.
@@ -147,13 +147,15 @@ class _Idioms:
 class _Consumers:
     """Who reads what in a function."""
 
-    def __init__(self, function: ir.Function):
+    def __init__(self, function: ir.Function, late: Iterable[str]):
+        """Takes the function, and the names of the nodes that are computed only when the first node waits for them."""
         self._nodes = function.nodes
         self._positions = {node.name: i for i, node in enumerate(function.nodes)}
         self._readers: dict[str, list[int]] = {}
         for i, node in enumerate(function.nodes):
             for name in {*(ref.node for ref in node.inputs), *node.control}:
                 self._readers.setdefault(name, []).append(i)
+        self._positions |= {name: self.first(name) for name in late}
 
     def first(self, name: str) -> int:
         """Returns the position of the first node that waits for this one."""
@@ -181,8 +183,8 @@ class _Consumers:
         pairs: list[ir.TensorRef] = []
         result = ir.TensorRef(name)
         for node, own in self._read(result):
-            if node.op.startswith(_SEGMENTED) and own == 1:
-                likes.append(node.inputs[0])
+            if node.op.startswith(_SEGMENTED) and own < 2:
+                likes.append(node.inputs[1 - own])
             elif node.op in _ELEMENTWISE:
                 pairs += (node.inputs[1 - own], data)
             elif node.op == "GatherV2" and own == 1 and not node.attrs.get("batch_dims", 0):
