@@ -27,14 +27,14 @@ SHAPES = [
     ((4,), 0),
 ]
 PAIRS = [(softmaxes.softmax, jax.nn.softmax), (softmaxes.log_softmax, jax.nn.log_softmax)]
-CASES = [
+ALONG = [
     *((*shape, np.float32) for shape in SHAPES),
     *((*SHAPES[i], dtype) for i in (2, 3, 6) for dtype in (np.float64, np.float16, ml_dtypes.bfloat16)),
 ]
 
 
 @pytest.mark.parametrize("own, jaxs", PAIRS, ids=["softmax", "log_softmax"])
-@pytest.mark.parametrize("shape, axis, dtype", CASES, ids=lambda v: v.__name__ if isinstance(v, type) else str(v))
+@pytest.mark.parametrize("shape, axis, dtype", ALONG, ids=lambda v: v.__name__ if isinstance(v, type) else str(v))
 def test_values_and_gradients(own, jaxs, shape, axis, dtype):
     rng = np.random.default_rng(0)
     with jax.enable_x64(dtype is np.float64):
