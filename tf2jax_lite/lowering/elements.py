@@ -53,6 +53,18 @@ class Written:
 
 
 @dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a jaxpr consists of. JAX 0.11 makes no jaxpr that has constants without their values."""
+
+    constvars: Sequence[Any]
+    invars: Sequence[Any]
+    outvars: Sequence[Any]
+    eqns: Sequence[Any]
+    effects: Any
+    debug_info: Any
+
+
+@dataclasses.dataclass(frozen=True)
 class Body:
     """A loop's body that takes and returns elements, where it carried stacks.
 
@@ -65,7 +77,7 @@ class Body:
       trips: how many iterations there are.
     """
 
-    jaxpr: Any
+    jaxpr: Parts
     consts: Sequence[Any]
     carried: Sequence[Any]
     leaves: Sequence[np.ndarray]
@@ -134,7 +146,7 @@ def body_of(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Body |
     written = _written(jaxpr, eqns, places, len(carried))
     gone = {*read, *(jaxpr.outvars[i] for i in written)}
     kept = [i for i in range(len(carried)) if i not in written]
-    smaller = jex.Jaxpr(
+    smaller = Parts(
         jaxpr.constvars,
         [*(jaxpr.invars[i] for i in kept), *inputs],
         [*(jaxpr.outvars[i] for i in kept), *(w.value for w in written.values())],
