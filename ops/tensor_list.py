@@ -40,6 +40,8 @@ class TensorList:
       owner: which TensorArray's contents these are (ops/tensor_array.py), or None.
       items: of a list that is not packed, its elements, None for those never set. Its length is their number.
       roomy: whether the capacity is enough whatever is pushed, as the lowering sees to inside loops.
+      alike: what each element is, if a loop has put the same into every one: TensorFlow's gradients keep a list of the
+        weights that a loop reads, once for each iteration. What takes an element has it without reading the buffer.
     """
 
     buffer: Any
@@ -50,19 +52,21 @@ class TensorList:
     owner: Any = None
     items: tuple[Any, ...] | None = None
     roomy: bool = False
+    alike: Any = None
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """Returns children and auxiliary data: a static length is not a child."""
         rest = (self.dtype, self.shape, self.limit, self.owner, self.roomy)
         if self.is_traced:
-            return (self.buffer, self.items, self.length), (True, None, *rest)
-        return (self.buffer, self.items), (False, self.length, *rest)
+            return (self.buffer, self.items, self.alike, self.length), (True, None, *rest)
+        return (self.buffer, self.items, self.alike), (False, self.length, *rest)
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> TensorList:
         """Undoes `tree_flatten`."""
         traced, length, *rest, roomy = aux
-        return cls(children[0], children[2] if traced else length, *rest, items=children[1], roomy=roomy)
+        buffer, items, alike, *lengths = children
+        return cls(buffer, lengths[0] if traced else length, *rest, items=items, roomy=roomy, alike=alike)
 
     @property
     def capacity(self) -> Any:
@@ -86,11 +90,12 @@ class TensorList:
 
     def with_buffer(self, buffer: Any, length: Any = None) -> TensorList:
         """Returns the list packed, with another buffer, and another length if given."""
-        return dataclasses.replace(self, buffer=buffer, items=None, length=self.length if length is None else length)
+        length = self.length if length is None else length
+        return dataclasses.replace(self, buffer=buffer, items=None, length=length, alike=None)
 
     def with_items(self, items: tuple[Any, ...]) -> TensorList:
         """Returns the list with other elements, not packed."""
-        return dataclasses.replace(self, buffer=None, items=items, length=len(items))
+        return dataclasses.replace(self, buffer=None, items=items, length=len(items), alike=None)
 
     def forgotten(self, length: int | None = None) -> TensorList:
         """Returns a list of which only the length is known, for numpy to go on with."""
@@ -246,4 +251,5 @@ def zeros_like_list(value: TensorList) -> TensorList:
         value,
         buffer=jax.tree.map(jnp.zeros_like, value.buffer),
         items=jax.tree.map(jnp.zeros_like, value.items),
+        alike=None,
     )

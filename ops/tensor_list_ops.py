@@ -260,6 +260,8 @@ def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dt
         length = lst.length - 1
         if lst.buffer is None:
             return lst.with_buffer(None, length), unset_element(lst, element_shape, element_dtype)
+        if lst.alike is not None:
+            return dataclasses.replace(lst, length=length), lst.alike
         return lst.with_buffer(lst.buffer, length), _get(lst.buffer, length)
     if isinstance(lst.length, int) and lst.length == 0:
         raise EmptyListError("trying to pop from an empty list")
@@ -352,6 +354,8 @@ def tensor_list_get_item(
     lst = lst.packed()
     if lst.buffer is None:
         return unset_element(lst, element_shape, element_dtype)
+    if lst.alike is not None:
+        return lst.alike
     if position is not None:
         place = int(position)
         return jax.tree.map(

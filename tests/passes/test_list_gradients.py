@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests.lowering.scans import carried_shapes
 
 RNG = np.random.default_rng(0)
 STEPS = 300  # more than are unrolled
@@ -41,6 +42,17 @@ def recurrent(x):
     return LSTM(tf.transpose(x, [1, 0, 2]))
 
 
+def two_places(x):
+    """A list that is not read where it is written: the first half of it is what the second half takes."""
+    half = x.shape[0] // 2
+    ta = tf.TensorArray(tf.float32, 2 * half, clear_after_read=False).unstack(x)
+
+    def body(i, ta):
+        return i + 1, ta.write(half + i, tf.sin(ta.read(i)) + ta.read(half + i))
+
+    return tf.while_loop(lambda i, _: i < half, body, (0, ta))[1].stack()
+
+
 LSTM = tf.keras.layers.LSTM(4, return_sequences=True)
 LSTM.build((None, None, 3))
 
@@ -56,7 +68,7 @@ def gradient_of(function):
     return gradient
 
 
-@pytest.mark.parametrize("function", [scanned, mapped, read_twice, backwards, recurrent])
+@pytest.mark.parametrize("function", [scanned, mapped, read_twice, backwards, recurrent, two_places])
 def test_gradients_taken_in_the_graph(function):
     x = RNG.normal(size=(STEPS, 2, 3)).astype(np.float32)
     gradient = gradient_of(function)
@@ -64,6 +76,10 @@ def test_gradients_taken_in_the_graph(function):
     traced = jax.make_jaxpr(lambda p, x: converted(p, x)[0])(params, x)
     assert sum(e.primitive.name in ("scan", "custom_jvp_call") for e in traced.eqns) >= 2
     assert len(traced.eqns) < STEPS
+    # Copied in each iteration, a list makes time grow with the square of its length. So it is where iterations add to
+    # two elements of its gradient.
+    carried = any(STEPS in shape for shape in carried_shapes(traced.jaxpr))
+    assert carried == (function in (read_twice, two_places))
     actual = jax.jit(lambda p, x: converted(p, x)[0])(params, x)
     np.testing.assert_allclose(actual, gradient(x), rtol=1e-4, atol=1e-5)
 

@@ -17,7 +17,7 @@ from tf2jax_lite.ops.tensor_list import TensorList, resized
 from tf2jax_lite.ops.tensor_list_ops import ListNeedsRoomError
 from tf2jax_lite.ops.words import Words, narrow
 
-from .joins import as_traced
+from .joins import as_carried, as_traced
 from .trip_count import HostLoop
 
 __all__ = ["Carry", "settle"]
@@ -74,8 +74,8 @@ class Carry:
     def __post_init__(self) -> None:
         # Within a trace, an array made of a known number is not known any more.
         self._zeros = {i for i, v in self.data.items() if _is_zero(v)}
-        self.data = {i: as_traced(v) for i, v in self.data.items()}
-        self.variables = {name: as_traced(v) for name, v in self.variables.items()}
+        self.data = {i: as_carried(v) for i, v in self.data.items()}
+        self.variables = {name: as_carried(v) for name, v in self.variables.items()}
         self._were_roomy = {key for key, v in (*self.data.items(), *self.variables.items()) if _is_roomy(v)}
         if self.host is not None:
             for i in self.host.resizing & self.data.keys():
@@ -137,13 +137,17 @@ class Carry:
             value = value.poisoned()
         elif isinstance(key, int) and self.host is not None and self.host.exact and key in self.host.resizing:
             length = self.host.lists[key].length
-            value = value.with_buffer(resized(value, length), length)
+            value = _with_capacity(value, length, length)
         return dataclasses.replace(value, roomy=key in self._were_roomy)
 
     def _make_traced(self, where: dict[Any, Any], key: int | str, capacity: Any) -> None:
         lst = where[key]
-        length = jnp.asarray(lst.length, np.int32)
-        where[key] = dataclasses.replace(lst.with_buffer(resized(lst, capacity), length), roomy=True)
+        length = (
+            as_carried(np.asarray(lst.length, np.int32))
+            if isinstance(lst.length, int)
+            else jnp.asarray(lst.length, np.int32)
+        )
+        where[key] = dataclasses.replace(_with_capacity(lst, capacity, length), roomy=True)
         self._capacities[key] = capacity
 
     def make_room(self) -> bool:
@@ -208,6 +212,9 @@ class Carry:
         if type(before) is not type(after) or not hasattr(after, "fitted"):
             raise _changes(name, before, after)
         value = where[key]
+        if isinstance(before, TensorList) and before.alike is not None and after.alike is None:
+            where[key] = dataclasses.replace(value, alike=None)
+            return True
         if not isinstance(before, TensorList):
             where[key] = as_traced(forms.fitted(value, forms.joint_form([before, after])))
         elif before.buffer is None and after.buffer is not None:
@@ -250,7 +257,12 @@ def _like_before(old: Any, new: Any) -> Any:
     if not isinstance(old, TensorList) or not isinstance(new, TensorList):
         return new
     length = jnp.asarray(new.length, np.int32) if old.is_traced else new.length
-    return dataclasses.replace(new, length=length, roomy=old.roomy)
+    return dataclasses.replace(new, length=length, roomy=old.roomy, alike=None if old.alike is None else new.alike)
+
+
+def _with_capacity(lst: TensorList, capacity: Any, length: Any) -> TensorList:
+    """Returns a packed list with room for so many elements, and its length in another form."""
+    return dataclasses.replace(lst.with_buffer(resized(lst, capacity), length), alike=lst.alike)
 
 
 def _is_zero(value: Any) -> bool:

@@ -20,13 +20,13 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.manual_axes import axes_of
+from tf2jax_lite.ops.tensor_list import TensorList
 
-from .all_steps import consecutive, for_all_steps, is_number, on_numbers
+from .all_steps import consecutive, for_all_steps, is_number
+from .places import INDEXING, counters, places_of
+from .unchanging import evaluated, needed, unchanging, variables
 
 __all__ = ["Body", "body_of"]
-
-_PLACES = {lax.add_p, lax.sub_p, lax.lt_p, lax.select_n_p, lax.convert_element_type_p, lax.broadcast_in_dim_p}
-_INDEXING = {*_PLACES, lax.dynamic_slice_p, lax.squeeze_p, lax.reshape_p}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,18 +37,24 @@ class Written:
       value: what an iteration puts there: a variable of the jaxpr, or a literal.
       first: the least place.
       step: 1, or -1 if places decrease.
+      rows: what all iterations put there, along the first axis, if that is known before the loop runs.
+      alike: what each of them is, if all are the same, and there are no others.
     """
 
     value: Any
     first: int
     step: int
+    rows: Any = None
+    alike: Any = None
 
     def end(self, start: Any, rows: Any) -> Any:
         """Returns the stack after the loop, given what it was before, and the elements of all iterations."""
         if self.step < 0:
-            rows = lax.rev(rows, (0,))
+            rows = rows[::-1] if isinstance(rows, np.ndarray) else lax.rev(rows, (0,))
         if rows.shape[0] == start.shape[0]:
             return rows
+        if isinstance(rows, np.ndarray) and isinstance(start, np.ndarray):
+            return np.concatenate([start[: self.first], rows, start[self.first + len(rows) :]])
         return lax.dynamic_update_slice_in_dim(start, rows, self.first, 0)
 
 
@@ -84,16 +90,20 @@ class Body:
     read: dict[Any, Any]
     trips: int
     _written: dict[int, Written]
+    _ends: dict[int, Any]
     _start: Sequence[Any]
     _tree: Any
 
     def end(self, results: Sequence[Any]) -> Any:
         """Returns what the loop carries at the end, of what running this body does: carried, then of all iterations."""
         count = len(self.carried)
-        whole, rows = iter(results[:count]), results[count:]
-        stacks = {i: w.end(self._start[i], r) for (i, w), r in zip(self._written.items(), rows, strict=True)}
-        ends = [stacks[i] if i in stacks else next(whole) for i in range(len(self._start))]
-        return jax.tree.unflatten(self._tree, ends)
+        whole, rows = iter(results[:count]), iter(results[count:])
+        ends = dict(self._ends)
+        for i, w in self._written.items():
+            ends[i] = w.end(self._start[i], next(rows) if w.rows is None else w.rows)
+        leaves = [ends[i] if i in ends else next(whole) for i in range(len(self._start))]
+        alike = [self._written[i].alike if i in self._written else None for i in range(len(leaves))]
+        return _with_marks(jax.tree.unflatten(self._tree, leaves), jax.tree.unflatten(self._tree, alike))
 
     def step(self) -> tuple[Any, list[Any]]:
         """Returns the body as ``lax.scan`` takes it, on flat lists, and an entry for each iteration of its inputs."""
@@ -139,85 +149,137 @@ def body_of(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Body |
     if any(axes_of(v.aval) for e in jaxpr.eqns for v in e.outvars):  # `jax.shard_map` keeps account of all operands
         return None
     eqns = [inner for eqn in jaxpr.eqns for inner in _inlined(eqn)]
-    same = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     inputs = dict(zip(jaxpr.invars[len(carried) :], leaves, strict=True))
-    places = _places(eqns, {v: c for v, c in same.items() if is_number(c)}, inputs)
-    read = _read(eqns, same, places)
+    counted = counters(jaxpr, eqns, carried, trips)
+    inputs |= {jaxpr.invars[i]: numbers[:-1] for i, numbers in counted.items()}
+    # What iterations hand on as it is is the same in all of them.
+    handed_on = [i for i in range(len(carried)) if jaxpr.invars[i] is jaxpr.outvars[i]]
+    same = dict(zip(jaxpr.constvars, closed.consts, strict=True)) | {jaxpr.invars[i]: carried[i] for i in handed_on}
+    places = places_of(eqns, {v: c for v, c in same.items() if is_number(c)}, inputs)
     written = _written(jaxpr, eqns, places, len(carried))
+    stacks = same | {jaxpr.invars[i]: carried[i] for i in written}
+    read = _read(eqns, stacks, places)
+    alike = _values_before(eqns, same, [w.value for w in written.values()])
+    written = {i: _with_known_rows(w, carried[i], alike, places, trips) for i, w in written.items()}
     gone = {*read, *(jaxpr.outvars[i] for i in written)}
-    kept = [i for i in range(len(carried)) if i not in written]
+    kept = [i for i in range(len(carried)) if not (i in written or i in counted or i in handed_on)]
     smaller = Parts(
-        jaxpr.constvars,
+        list(same),
         [*(jaxpr.invars[i] for i in kept), *inputs],
-        [*(jaxpr.outvars[i] for i in kept), *(w.value for w in written.values())],
+        [*(jaxpr.outvars[i] for i in kept), *(w.value for w in written.values() if w.rows is None)],
         [e for e in eqns if gone.isdisjoint(e.outvars)],
         jaxpr.effects,
         jaxpr.debug_info.with_unknown_names(),
     )
-    return Body(smaller, closed.consts, [carried[i] for i in kept], leaves, read, trips, written, carried, result)
+    return Body(
+        smaller,
+        list(same.values()),
+        [carried[i] for i in kept],
+        list(inputs.values()),
+        read,
+        trips,
+        written,
+        {i: carried[i] for i in handed_on} | {i: numbers[-1] for i, numbers in counted.items()},
+        carried,
+        result,
+    )
 
 
-def _places(eqns: Sequence[Any], known: Mapping[Any, Any], steps: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
-    """Returns what is computed of whole numbers that are known of all iterations."""
-    found = dict(steps)
-    for eqn in eqns:
-        if eqn.primitive not in _PLACES or not any(isinstance(v, jex.Var) and v in found for v in eqn.invars):
-            continue
-        result = eqn.outvars[0].aval
-        if not (jnp.issubdtype(result.dtype, jnp.integer) or result.dtype == jnp.bool_) or result.shape not in (
-            (),
-            (1,),
-        ):
-            continue
-        args: list[Any] = [v.val if isinstance(v, jex.Literal) else found.get(v, known.get(v)) for v in eqn.invars]
-        if any(a is None for a in args) or any(v.aval.shape not in ((), (1,)) for v in eqn.invars):
-            continue
-        if eqn.primitive in (lax.broadcast_in_dim_p, lax.convert_element_type_p):
-            found[eqn.outvars[0]] = np.reshape(args[0], (-1, *result.shape)).astype(result.dtype)
-            continue
-        numbers = on_numbers(eqn, args)
-        if numbers is not None:
-            found[eqn.outvars[0]] = numbers[0]
-    return found
-
-
-def _read(eqns: Sequence[Any], same: Mapping[Any, Any], places: Mapping[Any, np.ndarray]) -> dict[Any, Any]:
+def _read(eqns: Sequence[Any], stacks: Mapping[Any, Any], places: Mapping[Any, np.ndarray]) -> dict[Any, Any]:
     """Returns the variables that are elements of stacks, with those of all iterations."""
-    slices = [e for e in eqns if e.primitive is lax.dynamic_slice_p and e.invars[0] in same]
-    found = {e.outvars[0]: _taken(e, same, places) for e in slices}
+    slices = [e for e in eqns if e.primitive is lax.dynamic_slice_p and e.invars[0] in stacks]
+    found = {e.outvars[0]: _taken(e, stacks, places) for e in slices}
     return {v: values for v, values in found.items() if values is not None}
 
 
-def _taken(eqn: Any, same: Mapping[Any, Any], places: Mapping[Any, np.ndarray]) -> Any:
+def _taken(eqn: Any, stacks: Mapping[Any, Any], places: Mapping[Any, np.ndarray]) -> Any:
     """Returns what all iterations take along the first axis, if they take one element after the other."""
+    if not _is_taken(eqn, places):
+        return None
+    stack, start = eqn.invars[:2]
+    return for_all_steps([eqn], {stack: stacks[stack]}, {start: places[start]})[eqn.outvars[0]]
+
+
+def _is_taken(eqn: Any, places: Mapping[Any, np.ndarray]) -> bool:
+    """Whether iterations take elements of a stack along the first axis, one after the other."""
     stack, start, *others = eqn.invars
-    if start not in places if isinstance(start, jex.Var) else True:
-        return None
-    if not all(isinstance(v, jex.Literal) for v in others) or eqn.params["slice_sizes"][0] != 1:
-        return None
-    if consecutive(places[start], stack.aval.shape[0]) is None:
-        return None
-    return for_all_steps([eqn], {stack: same[stack]}, {start: places[start]})[eqn.outvars[0]]
+    if not (isinstance(start, jex.Var) and start in places and eqn.params["slice_sizes"][0] == 1):
+        return False
+    return (
+        all(isinstance(v, jex.Literal) for v in others) and consecutive(places[start], stack.aval.shape[0]) is not None
+    )
 
 
 def _written(jaxpr: Any, eqns: Sequence[Any], places: Mapping[Any, np.ndarray], count: int) -> dict[int, Written]:
     uses = collections.Counter(v for e in eqns for v in e.invars if isinstance(v, jex.Var))
     uses.update(v for v in jaxpr.outvars if isinstance(v, jex.Var))
     made = {v: e for e in eqns for v in e.outvars}
+    slices = collections.defaultdict(list)
+    for eqn in eqns:
+        if eqn.primitive is lax.dynamic_slice_p:
+            slices[eqn.invars[0]].append(eqn)
     found = {}
     for i in range(count):
         stack, result = jaxpr.invars[i], jaxpr.outvars[i]
         eqn = made.get(result) if isinstance(result, jex.Var) else None
-        if eqn is None or eqn.primitive is not lax.scatter_p or uses[stack] != 1 or uses[result] != 1:
+        if eqn is None or eqn.primitive is not lax.scatter_p or uses[result] != 1:
             continue
         operand, indices, value = eqn.invars
         if operand is not stack or not _is_one_element(eqn.params["dimension_numbers"], stack.aval.ndim):
             continue
         numbers = places.get(indices) if isinstance(indices, jex.Var) else None
         order = None if numbers is None else consecutive(numbers.reshape(-1), stack.aval.shape[0])
-        if order is not None:
+        if numbers is None or order is None or uses[stack] != 1 + len(slices[stack]):
+            continue
+        if all(_read_before(e, numbers.reshape(-1), places) for e in slices[stack]):
             found[i] = Written(value, *order)
     return found
+
+
+def _read_before(eqn: Any, written: np.ndarray, places: Mapping[Any, np.ndarray]) -> bool:
+    """Whether all iterations take one element after the other, each before one is written to its place."""
+    at = places.get(eqn.invars[1]) if _is_taken(eqn, places) else None
+    if at is None:
+        return False
+    when = {int(place): number for number, place in enumerate(written)}
+    return all(number <= when.get(int(place), number) for number, place in enumerate(at))
+
+
+def _values_before(eqns: Sequence[Any], same: Mapping[Any, Any], wanted: Sequence[Any]) -> dict[Any, Any]:
+    """Returns ``same`` with those of the wanted values that are the same in all iterations, too."""
+    missing = [v for v in variables(wanted) if v not in same]
+    found = unchanging(eqns, same) if missing else set[Any]()
+    made = needed([e for e in eqns if not e.effects], [v for v in missing if v in found])
+    return evaluated(made, dict(same))
+
+
+def _with_known_rows(
+    one: Written, stack: Any, same: Mapping[Any, Any], places: Mapping[Any, np.ndarray], trips: int
+) -> Written:
+    """Returns how a stack is written, with what is written where that is the same in all iterations, or known."""
+    value = one.value
+    if isinstance(value, jex.Var) and value in places:
+        return dataclasses.replace(one, rows=places[value])
+    if isinstance(value, jex.Var) and value not in same:
+        return one
+    alike = jnp.asarray(value.val if isinstance(value, jex.Literal) else same[value], value.aval.dtype)
+    whole = trips == stack.shape[0]
+    return dataclasses.replace(one, rows=lax.broadcast(alike, (trips,)), alike=alike if whole else None)
+
+
+def _with_marks(values: Any, marks: Any) -> Any:
+    """Returns values with those lists marked whose elements are all alike; ``marks`` has their element for a buffer."""
+
+    def is_list(value: Any) -> bool:
+        return isinstance(value, TensorList)
+
+    def marked(value: Any, mark: Any) -> Any:
+        if not is_list(value) or not isinstance(mark.buffer, jax.Array):
+            return value
+        return dataclasses.replace(value, alike=mark.buffer)
+
+    leaves, tree = jax.tree.flatten(values, is_leaf=is_list)
+    return jax.tree.unflatten(tree, map(marked, leaves, tree.flatten_up_to(marks)))
 
 
 def _is_one_element(numbers: Any, rank: int) -> bool:
@@ -237,7 +299,7 @@ def _inlined(eqn: Any) -> list[Any]:
     kinds = {e.primitive for e in inner.eqns}
     outputs = {v for e in inner.eqns for v in e.outvars}
     ends = inner.outvars
-    if consts or not kinds <= _INDEXING or lax.dynamic_slice_p not in kinds:
+    if consts or not kinds <= INDEXING or lax.dynamic_slice_p not in kinds:
         return [eqn]
     if not all(isinstance(v, jex.Var) and v in outputs for v in ends) or len(set(ends)) < len(ends):
         return [eqn]

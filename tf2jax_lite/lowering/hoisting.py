@@ -29,14 +29,14 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.ops.equations import bind, size
+from tf2jax_lite.ops.equations import size
 
-from . import elements, weights
+from . import elements, sums, weights
 from .all_steps import for_all_steps
 from .pieces import read_once, state_without_unit_axes, without_unit_axes
+from .unchanging import evaluated, is_plain, needed, unchanging, variables
 
 __all__ = ["scan"]
 
@@ -55,7 +55,10 @@ def scan(step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
       between devices.
     """
     body = elements.body_of(step, start, xs, trips)
-    return lax.scan(step, start, xs)[0] if body is None else body.end(_run(body))
+    if body is None:
+        return lax.scan(step, start, xs)[0]
+    smaller, whole = sums.after_loop(body)
+    return body.end(whole(_run(smaller)))
 
 
 def _run(body: elements.Body) -> list[Any]:
@@ -68,11 +71,11 @@ def _run(body: elements.Body) -> list[Any]:
     inputs = jaxpr.invars[len(carried) :]
     steps = {**dict(zip(inputs, body.leaves, strict=True)), **body.read}
     products = [eqn.outvars[0] for eqn in _products(jaxpr, steps, trips)]
-    rest = _needed([e for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in products], jaxpr.outvars)
-    used = {v for e in rest for v in e.invars if isinstance(v, jex.Var)}.union(_variables(jaxpr.outvars))
+    rest = needed([e for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in products], jaxpr.outvars)
+    used = {v for e in rest for v in e.invars if isinstance(v, jex.Var)}.union(variables(jaxpr.outvars))
     outputs = [v for v in (*body.read, *products) if v in used]
     known = dict(zip(jaxpr.constvars, body.consts, strict=True))
-    made = for_all_steps(_needed([e for e in jaxpr.eqns if not e.effects], outputs), known, steps)
+    made = for_all_steps(needed([e for e in jaxpr.eqns if not e.effects], outputs), known, steps)
     kept, after = _overwritten(jaxpr, rest, len(carried))
     results = [*(jaxpr.outvars[i] for i in kept), *jaxpr.outvars[len(carried) :]]
     rest, factors = _without_constant_factors(read_once(rest, outputs), known, results)
@@ -88,7 +91,7 @@ def _run(body: elements.Body) -> list[Any]:
     )
     given = zip(results, found[: len(kept)], strict=False)  # what an iteration hands on may be a number, too
     end = {v: _shaped(value, v.aval.shape) for v, value in given if isinstance(v, jex.Var)}
-    known = _evaluated(after, {**known, **end})
+    known = evaluated(after, {**known, **end})
     last = [v.val if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars[: len(carried)]]
     return [*last, *found[len(kept) :]]
 
@@ -106,26 +109,17 @@ def _overwritten(jaxpr: Any, eqns: Sequence[Any], count: int) -> tuple[list[int]
     Returns:
       The numbers of what has to be carried, and the equations that make the rest after the loop.
     """
-    read = {v for e in eqns for v in e.invars if isinstance(v, jex.Var)}.union(_variables(jaxpr.outvars))
+    read = {v for e in eqns for v in e.invars if isinstance(v, jex.Var)}.union(variables(jaxpr.outvars))
     unread = {i for i in range(count) if jaxpr.invars[i] not in read}
     ends = {v for i, v in enumerate(jaxpr.outvars) if i not in unread and isinstance(v, jex.Var)}
-    found = _same(eqns, {*jaxpr.constvars, *ends})
+    found = unchanging(eqns, {*jaxpr.constvars, *ends})
     made = {i for i in unread if isinstance(jaxpr.outvars[i], jex.Literal) or jaxpr.outvars[i] in found}
     after = [e for e in eqns if e.outvars and found.issuperset(e.outvars) and ends.isdisjoint(e.outvars)]
-    return [i for i in range(count) if i not in made], _needed(after, [jaxpr.outvars[i] for i in made])
+    return [i for i in range(count) if i not in made], needed(after, [jaxpr.outvars[i] for i in made])
 
 
 def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
     return value if tuple(value.shape) == tuple(shape) else lax.reshape(value, shape)
-
-
-def _evaluated(eqns: Sequence[Any], known: dict[Any, Any]) -> dict[Any, Any]:
-    """Returns ``known`` with the equations' results added."""
-    values = dict(known)
-    for eqn in eqns:
-        args = [v.val if isinstance(v, jex.Literal) else values[v] for v in eqn.invars]
-        values.update(zip(eqn.outvars, bind(eqn, *args), strict=True))
-    return values
 
 
 def _products(jaxpr: Any, inputs: Iterable[Any], trips: int) -> list[Any]:
@@ -133,7 +127,7 @@ def _products(jaxpr: Any, inputs: Iterable[Any], trips: int) -> list[Any]:
     same, varying, found = set(jaxpr.constvars), set(inputs), []
     for eqn in jaxpr.eqns:
         used = {v for v in eqn.invars if isinstance(v, jex.Var)}
-        if not used <= same | varying or not _is_plain(eqn):
+        if not used <= same | varying or not is_plain(eqn):
             continue
         if not used & varying:
             same.update(eqn.outvars)
@@ -144,19 +138,6 @@ def _products(jaxpr: Any, inputs: Iterable[Any], trips: int) -> list[Any]:
     return found
 
 
-def _same(eqns: Sequence[Any], constants: Iterable[Any]) -> set[Any]:
-    """Returns what is the same in all iterations."""
-    found = set(constants)
-    for eqn in eqns:
-        if found.issuperset(_variables(eqn.invars)) and _is_plain(eqn):
-            found.update(eqn.outvars)
-    return found
-
-
-def _variables(atoms: Iterable[Any]) -> list[Any]:
-    return [v for v in atoms if isinstance(v, jex.Var)]
-
-
 def _without_constant_factors(
     eqns: Sequence[Any], known: dict[Any, Any], results: Sequence[Any]
 ) -> tuple[list[Any], dict[Any, Any]]:
@@ -165,26 +146,12 @@ def _without_constant_factors(
     Returns:
       The equations that are left, and the values made.
     """
-    same = _same(eqns, known)
+    same = unchanging(eqns, known)
     taken = [v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, jex.Var)]
     wanted = {v: None for v in taken if v in same and v not in known}
-    values = _evaluated(_needed([e for e in eqns if not e.effects], wanted), known)
+    values = evaluated(needed([e for e in eqns if not e.effects], wanted), known)
     left = [e for e in eqns if not wanted or wanted.keys().isdisjoint(e.outvars)]
-    return _needed(left, results), {v: values[v] for v in wanted}
-
-
-def _is_plain(eqn: Any) -> bool:
-    """Whether an equation may as well run for all iterations at once.
-
-    Not so: effects, keys (some generators draw other bits under vmap), branches (both would run) and loops.
-    """
-    keys = (jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in (*eqn.invars, *eqn.outvars))
-    if eqn.effects or any(keys):
-        return False
-    if eqn.primitive.name == "jit":
-        return all(map(_is_plain, eqn.params["jaxpr"].jaxpr.eqns))
-    values = [v for p in eqn.params.values() for v in (p if isinstance(p, (tuple, list)) else [p])]
-    return not any(isinstance(v, (jex.Jaxpr, jex.ClosedJaxpr)) for v in values)
+    return needed(left, results), {v: values[v] for v in wanted}
 
 
 def _has_few_rows(eqn: Any, varying: set[Any]) -> bool:
@@ -193,13 +160,3 @@ def _has_few_rows(eqn: Any, varying: set[Any]) -> bool:
     shape = eqn.invars[side].aval.shape
     rows = math.prod(n for d, n in enumerate(shape) if d not in contract[side])
     return not any(batch) and rows <= (_MOST_ROWS_ON_CPU if jax.default_backend() == "cpu" else _MOST_ROWS)
-
-
-def _needed(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:
-    """Returns the equations that results are computed with, and those with effects, in order."""
-    wanted, kept = {v for v in results if isinstance(v, jex.Var)}, []
-    for eqn in reversed(eqns):
-        if eqn.effects or wanted.intersection(eqn.outvars):
-            kept.append(eqn)
-            wanted.update(v for v in eqn.invars if isinstance(v, jex.Var))
-    return kept[::-1]

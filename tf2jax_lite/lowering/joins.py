@@ -17,7 +17,18 @@ from tf2jax_lite.ops import forms, values
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.tensor_list_ops import EmptyListError
 
-__all__ = ["IMPOSSIBLE", "UNDEFINED", "UndefinedValueError", "as_traced", "is_carried", "merge_branches", "same_static"]
+__all__ = [
+    "IMPOSSIBLE",
+    "UNDEFINED",
+    "UndefinedValueError",
+    "as_carried",
+    "as_traced",
+    "is_carried",
+    "merge_branches",
+    "same_static",
+]
+
+_MOST_NUMBERS = 1 << 16  # of a stack that is kept known: as much as is looked through for each place
 
 
 class _Undefined:
@@ -61,6 +72,23 @@ def as_traced(value: Any) -> Any:
     if isinstance(value, jax.Array) and value.weak_type:
         return lax.convert_element_type(value, value.dtype)
     return jnp.asarray(value)
+
+
+def as_carried(value: Any) -> Any:
+    """Returns data in the form that loops start with: that of `as_traced`, but with known whole numbers known.
+
+    Places that a loop reads and writes may be made of them.
+
+    Raises:
+      OpError: it is a tensor list whose elements differ in shape.
+    """
+    if isinstance(value, TensorList):
+        value = value.packed()
+    if _is_pytree_handle(value):
+        return jax.tree.map(as_carried, value)
+    if values.is_static(value) and value.dtype.kind in "iu" and value.size <= _MOST_NUMBERS:
+        return values.as_array(value)
+    return as_traced(value)
 
 
 def merge_branches(index: Any, branches: Sequence[Callable[[], list[Any]]], names: Sequence[str]) -> list[Any]:
