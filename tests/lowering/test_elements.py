@@ -63,6 +63,18 @@ def counted(x):
     return tf.cast(ta.stack(), tf.float32)[:, None, None] + tb.stack() * h
 
 
+def last_alone(x):
+    """What is written is kept of the last iteration, too, and no iteration reads it."""
+    ta = tf.TensorArray(tf.float32, 6)
+
+    def body(i, last, ta):
+        value = tf.sin(x[i]) * 2.0
+        return i + 1, value, ta.write(i, value)
+
+    _, last, ta = tf.while_loop(lambda i, *_: i < 6, body, (0, x[0], ta))
+    return ta.stack() * last
+
+
 # What is stacked by the loop itself, and so neither carried nor scattered: functions, and how many scatters are left.
 FUNCTIONS = {
     "in order": (loop(lambda i: i), 0),
@@ -77,6 +89,7 @@ FUNCTIONS = {
     "a loop in a loop": (nested, 0),
     "two reads": (two_reads, 0),
     "counted": (counted, 0),
+    "the last alone": (last_alone, 0),
     "not in order": (loop(lambda i: (i * 5 + 3) % 6), 1),
     "one place": (loop(lambda i: i // 6, size=2), 1),
     "read again": (loop(lambda i: i, value=lambda i, h, x: h, again=lambda i, h, ta: ta.write(i, h + ta.read(i))), 2),

@@ -111,7 +111,8 @@ def _overwritten(jaxpr: Any, eqns: Sequence[Any], count: int) -> tuple[list[int]
     """
     read = {v for e in eqns for v in e.invars if isinstance(v, jex.Var)}.union(variables(jaxpr.outvars))
     unread = {i for i in range(count) if jaxpr.invars[i] not in read}
-    ends = {v for i, v in enumerate(jaxpr.outvars) if i not in unread and isinstance(v, jex.Var)}
+    # What else comes out of iterations is no value of the last one alone.
+    ends = {v for i, v in enumerate(jaxpr.outvars[:count]) if i not in unread and isinstance(v, jex.Var)}
     found = unchanging(eqns, {*jaxpr.constvars, *ends})
     made = {i for i in unread if isinstance(jaxpr.outvars[i], jex.Literal) or jaxpr.outvars[i] in found}
     after = [e for e in eqns if e.outvars and found.issuperset(e.outvars) and ends.isdisjoint(e.outvars)]
