@@ -60,6 +60,15 @@ def test_values_and_gradients(places):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_a_product_of_an_input_with_itself():
+    def step(state, place):
+        value = lax.dynamic_index_in_dim(jnp.asarray(BUFFER), place, 0, keepdims=False)
+        return jnp.tanh(lax.dot_general(value, value, (((1,), (1,)), ((), ()))) + state), None
+
+    start, xs = jnp.zeros((BATCH, BATCH)), np.arange(TRIPS, dtype=np.int32)
+    np.testing.assert_allclose(hoisting.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0], rtol=1e-6)
+
+
 def test_under_vmap():
     buffers = np.stack([BUFFER, 2 * BUFFER])
     found = jax.vmap(lambda b: _run(b, KERNEL, RECURRENT, range(TRIPS), True))(buffers)

@@ -39,6 +39,7 @@ LOOPS = {
     "turned": (loop(lambda a, b: product(b, a), (7, 5)), False),
     "starts with data": (loop(product, start=lambda a, b: product(a[0], b[0])), False),
     "both are made": (loop(lambda a, b: product(tf.sin(a), tf.tanh(b))), False),
+    "with itself": (loop(lambda a, b: product(b, b), (7, 7)), False),
     "one row": (loop(lambda a, b: product(a[:1], b[:1])), False),
     # A product is not larger than what it is made of.
     "one column": (loop(lambda a, b: product(a[:, :1], b), (1, 7)), True),

@@ -134,7 +134,8 @@ def _products(jaxpr: Any, inputs: Iterable[Any], trips: int) -> list[Any]:
             same.update(eqn.outvars)
         elif all(size(v, trips) <= _MOST_VALUES for v in eqn.outvars):
             varying.update(eqn.outvars)
-            if eqn.primitive is lax.dot_general_p and len(used & varying) == 1 and _has_few_rows(eqn, varying):
+            sides = [v for v in variables(eqn.invars) if v in varying]  # a product of something with itself has two
+            if eqn.primitive is lax.dot_general_p and len(sides) == 1 and _has_few_rows(eqn, varying):
                 found.append(eqn)
     return found
 
