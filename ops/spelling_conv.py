@@ -8,6 +8,7 @@ output sums many channels over a small window, and poor elsewhere. So
 - the gradient of that by the filter is one reduction with a result for each place;
 - a window of one place is a matrix product, of every ``s``-th value or spread over every ``s``-th;
 - a window about as large as the input (filter gradients, dense layers in disguise) is a matrix product for each output;
+  of large images the windows of some rows at a time are laid side by side for one (`spelling_whole`);
 - windows that do not overlap (patches) are a matrix product of the regrouped input, and so is the gradient by their
   filter (`spelling_patches`);
 - a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
@@ -64,13 +65,12 @@ from .spelling_phases import by_phase, has_phases, is_apart, met, set_apart
 from .spelling_rows import placing, side_by_side
 from .spelling_tiles import is_tiled, tiled
 from .spelling_volumes import by_plane, by_slab, is_slabs, is_volume
+from .spelling_whole import is_laid_out, is_turned, is_whole, laid_out, turned, whole
 
 __all__ = ["call", "convolution_on_cpu"]
 
 _FEWEST_KEPT = 36  # taps of a call of its own: computing so many twice costs more than their result's way to memory
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
-_FEW_PRODUCTS, _MOST_PRODUCTS = 9, (25, 25, 125)  # the second for each number of spatial dimensions
-_FEWEST_COLUMNS = 16  # of a product
 _FEWEST_GROUPED, _MOST_SUMMED = 1 << 20, 1 << 12  # products of all groups, and of each result
 _FEW_GROUPS, _FEWEST_ALONE = 4, 32  # groups, and their channels
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
@@ -124,12 +124,14 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
         return by_phase(lhs, rhs, conv, params, _convolved)
     elif is_patches_filter(conv):
         found = patches_filter(lhs, rhs, conv, wide)
-    elif _is_whole(conv, (lhs.shape[conv.lhs[0]], outputs)):
-        found = _whole(lhs, rhs, conv, wide)
+    elif is_laid_out(conv, channels, lhs.shape[conv.lhs[0]], outputs):
+        found = laid_out(lhs, rhs, conv, wide)
+    elif is_whole(conv, (lhs.shape[conv.lhs[0]], outputs)):
+        found = whole(lhs, rhs, conv, wide)
     elif is_patches(conv):
         found = patches(lhs, rhs, conv, wide)
-    elif _is_turned(conv, lhs.shape[conv.lhs[0]], outputs):
-        return _turned(lhs, rhs, conv, params)
+    elif is_turned(conv, lhs.shape[conv.lhs[0]], outputs):
+        return turned(lhs, rhs, conv, params)
     elif is_volume(conv):
         summed = {**params, "preferred_element_type": wide}
         if is_slabs(conv, lhs.shape[conv.lhs[0]], channels, outputs):
@@ -320,86 +322,6 @@ def _point(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     if spread:  # the sum over one place: values can be spread after the product
         out = pad(out, have[2:], conv.pads, conv.gaps)
     return respec(out, have, conv.out)
-
-
-def _is_whole(conv: Conv, others: tuple[Any, int]) -> bool:
-    """Whether few outputs each sum a window about as large as the input: filter gradients, mostly.
-
-    Args:
-      conv: the convolution.
-      others: the sizes of each matrix product that are not summed over; small ones are no gain.
-    """
-    results, window = math.prod(conv.result), math.prod(conv.window)
-    if any(g != 1 for g in conv.gaps) or window == 1:
-        return False
-    summed, columns = others
-    wide = (not isinstance(summed, int) or summed >= 8) and columns >= _FEWEST_COLUMNS
-    few = results <= _FEW_PRODUCTS and window >= 4 * results
-    many = results <= _MOST_PRODUCTS[len(conv.window) - 1] and window >= 100 * results
-    return results == 1 or ((few or many) and wide)
-
-
-def _whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    places, rank = conv.lhs[2:], len(conv.result)
-    padded = pad(lhs, places, conv.pads)
-    # In the order in which the (larger) input has them.
-    pairs = sorted(zip((conv.lhs[1], *places), (conv.rhs[1], *conv.rhs[2:]), strict=True))
-    ours, theirs = [d for d, _ in pairs], [d for _, d in pairs]
-    spans = [(k - 1) * r + 1 for k, r in zip(conv.window, conv.rates, strict=True)]
-
-    def part(starts: list[Any]) -> Any:
-        """Returns the input's values for one result; positions may be traced."""
-        sizes, firsts = list(padded.shape), [np.int32(0)] * padded.ndim
-        for dim, start, span in zip(places, starts, spans, strict=True):
-            sizes[dim], firsts[dim] = span, start
-        found = lax.dynamic_slice(padded, firsts, sizes, allow_negative_indices=False)
-        return cut(found, places, [0] * rank, conv.window, conv.rates)
-
-    results = math.prod(conv.result)
-    if results == 1:
-        out = product(part([np.int32(0)] * rank), rhs, (tuple(ours), tuple(theirs)), conv, wide)
-        return respec(lax.reshape(out, (*conv.result, *out.shape)), (rank, rank + 1, *range(rank)), conv.out)
-    # A loop: written out, the parts would all be held at the same time. The filter's side is laid out once for all.
-    columns = transposed(rhs, (conv.rhs[0], *theirs))
-
-    def add(index: Any, sums: Any) -> Any:
-        starts = place_of(lax.convert_element_type(index, np.int32), conv.result, conv.strides)
-        found = product(columns, part(starts), (tuple(range(1, rank + 2)), tuple(ours)), conv, wide)
-        return lax.dynamic_update_index_in_dim(sums, found, index, 0)
-
-    zeros = jnp.zeros((results, columns.shape[0], lhs.shape[conv.lhs[0]]), wide)
-    out = lax.fori_loop(np.int32(0), np.int32(results), add, zeros)
-    out = lax.reshape(out, (*conv.result, *out.shape[1:]))
-    return respec(out, (rank + 1, rank, *range(rank)), conv.out)
-
-
-def _is_turned(conv: Conv, batch: Any, outputs: Any) -> bool:
-    """Whether a gradient by the filter is better made with its operands exchanged: few channels come out.
-
-    XLA takes a window as large as the image for each of them, and is fast where many come out.
-    """
-    if len(conv.window) > 2 or any(n != 1 for n in (*conv.strides, *conv.gaps, *conv.rates)):
-        return False
-    if not isinstance(batch, int) or not isinstance(outputs, int):
-        return False
-    few = outputs < _FEWEST_COLUMNS and 2 * outputs <= batch
-    return few and math.prod(conv.window) > math.prod(conv.result)
-
-
-def _turned(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """Moves the image over the window: the same sums, the last place first."""
-    pads = [(n - 1 - lo, n - 1 - hi) for n, (lo, hi) in zip(conv.result, conv.pads, strict=True)]
-    # XLA is slow where a window is larger than the image, and without any padding.
-    left = tuple((min(max(lo, 0), 1), min(max(hi, 0), 1)) for lo, hi in pads)
-    before = [(lo - a, hi - b) for (lo, hi), (a, b) in zip(pads, left, strict=True)]
-    turned = {
-        **params,
-        "dimension_numbers": lax.ConvDimensionNumbers(conv.rhs, conv.lhs, (conv.out[1], conv.out[0], *conv.out[2:])),
-        "padding": left,
-        "precision": conv.precision[::-1] if isinstance(conv.precision, tuple) else conv.precision,
-    }
-    found = plain(pad(rhs, conv.rhs[2:], before), lhs, **turned)
-    return lax.rev(found, conv.out[2:])
 
 
 def _is_gathered(conv: Conv, batch: Any, channels: int, outputs: int) -> bool:

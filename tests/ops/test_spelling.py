@@ -21,6 +21,7 @@ from tf2jax_lite.ops import (
     spelling_rows,
     spelling_tiles,
     spelling_volumes,
+    spelling_whole,
     spelling_window,
 )
 
@@ -63,6 +64,13 @@ CONVOLUTIONS = {
     "filter gradient of a volume, many products": conv(
         (8, 11, 12, 13, 1), (10, 11, 12, 1, 16), (1, 1, 1), ((1, 0), (0, 1), (1, 1)), VOLUMES
     ),
+    "laid out": conv((2, 9, 8, 8), (3, 3, 8, 17), (1, 1), "SAME"),
+    "laid out, strides and rates": conv((3, 9, 10, 9), (2, 3, 9, 16), (2, 1), BORDER, rhs_dilation=(1, 2)),
+    "laid out NCHW": conv((2, 8, 7, 9), (3, 2, 8, 16), (1, 2), "SAME", FIRST),
+    "laid out, cut": conv((2, 9, 8, 8), (3, 2, 8, 16), (1, 1), ((-1, 0), (1, -2))),
+    "laid out, few channels": conv((2, 9, 11, 3), (4, 5, 3, 16), (1, 1), "VALID"),
+    "laid out 1d": conv((3, 8, 29), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW")),
+    "laid out, volume": conv((2, 4, 5, 6, 2), (2, 3, 2, 2, 16), (1, 2, 1), "SAME", VOLUMES),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
     "patches, their filter's gradient": conv((2, 9, 9, 4), (3, 3, 4, 5), (1, 1), "VALID", rhs_dilation=(3, 3)),
     "far apart NCHW": conv((2, 3, 5, 7), (2, 3, 3, 4), (1, 1), ((1, 2), (0, 1)), FIRST, rhs_dilation=(5, 3)),
@@ -140,6 +148,12 @@ SMALL = {
     "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
     "grouped": ((spelling_conv, "_FEWEST_GROUPED", 0),),
     "long sums of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_conv, "_MOST_SUMMED", 4)),
+    "laid out": (
+        (spelling_whole, "_FEWEST_VALUES", 0),
+        (spelling_whole, "_FEWEST_WEIGHTS", 0),
+        (spelling_whole, "_MANY_VALUES", 1),
+        (spelling_whole, "_ROWS", 6),
+    ),
     # Slabs of two planes, and a last one that meets the one before.
     "slabs": ((spelling_volumes, "_LARGE_OF_FEW", 0), (spelling_volumes, "_SLAB", 1000)),
     # An image's windows have up to 1008 values: a strip is a part of one, or some of them.
@@ -416,8 +430,9 @@ def test_rule(form, padding, expected):
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ((4, 230, 3, 64, 7, 2), ["3x229x229x4"]),  # a convolution of one image for each channel, not side by side
-        ((4, 226, 3, 64, 3, 1), ["3x226x226x4"]),
+        ((2, 230, 3, 64, 7, 2), ["3x229x229x2"]),  # a convolution of one image for each channel, not side by side
+        ((2, 114, 3, 64, 3, 1), ["3x114x114x2"]),
+        ((4, 226, 3, 64, 3, 1), []),  # windows of some rows at a time, side by side
         ((4, 224, 3, 768, 16, 16), []),  # patches: a matrix product
         ((4, 57, 32, 64, 3, 1), []),  # a loop of matrix products
     ],
