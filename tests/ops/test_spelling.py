@@ -150,6 +150,7 @@ SMALL = {
     "long sums of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_conv, "_MOST_SUMMED", 4)),
     "laid out": (
         (spelling_whole, "_FEWEST_VALUES", 0),
+        (spelling_whole, "_MANY_OF_FEW", 0),
         (spelling_whole, "_FEWEST_WEIGHTS", 0),
         (spelling_whole, "_MANY_VALUES", 1),
         (spelling_whole, "_ROWS", 6),
@@ -430,7 +431,7 @@ def test_rule(form, padding, expected):
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ((2, 230, 3, 64, 7, 2), ["3x229x229x2"]),  # a convolution of one image for each channel, not side by side
+        ((4, 230, 3, 64, 7, 2), ["3x229x229x4"]),  # a convolution of one image for each channel, not side by side
         ((2, 114, 3, 64, 3, 1), ["3x114x114x2"]),
         ((4, 226, 3, 64, 3, 1), []),  # windows of some rows at a time, side by side
         ((4, 224, 3, 768, 16, 16), []),  # patches: a matrix product
