@@ -37,11 +37,12 @@ def _signature(value: Any) -> Any:
 def common_form(a: Any, b: Any) -> Any:
     """Returns the form in which values of forms ``a`` and ``b`` can meet; None, for no value, meets any.
 
+    What a value meets in is not always its own form: a list loses the marks that say something of its elements.
+
     Raises:
       OpError: there is no such form.
     """
-    if a is None or b is None:
-        return b if a is None else a
+    a, b = (b, b) if a is None else (a, a) if b is None else (a, b)
     if type(a) is type(b) and hasattr(a, "common_form"):
         return a.common_form(b)
     if not same_form(a, b):

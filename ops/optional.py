@@ -58,7 +58,8 @@ class Optional:
         present = self.present if same else jax.ShapeDtypeStruct((), np.dtype(bool))
         a, b = self.components, other.components
         if a is None or b is None:
-            return Optional(b if a is None else a, present)
+            either = b if a is None else a
+            return Optional(either and tuple(forms.common_form(x, None) for x in either), present)
         if len(a) != len(b):
             raise OpError(f"an optional of {len(a)} values meets one of {len(b)}")
         return Optional(tuple(forms.common_form(x, y) for x, y in zip(a, b, strict=True)), present)

@@ -148,11 +148,8 @@ class TensorList:
         """Returns the form that both forms fit: see `tf2jax_lite.ops.forms`."""
         a, b = _packed_form(self), _packed_form(other)
         capacity = max(a.capacity, b.capacity)
-        buffer = a.buffer if b.buffer is None else b.buffer
-        if a.buffer is not None and b.buffer is not None:
-            buffer = forms.common_form(_element_form(a.buffer), _element_form(b.buffer))
-            buffer = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), buffer)
-        buffer = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((capacity, *leaf.shape[1:]), leaf.dtype), buffer)
+        buffer = forms.joint_form([None if x is None else _element_form(x) for x in (a.buffer, b.buffer)])
+        buffer = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((capacity, *leaf.shape), leaf.dtype), buffer)
         same = not a.is_traced and not b.is_traced and a.length == b.length
         shape, dtype = (b.shape, b.dtype) if a.buffer is None else (a.shape, a.dtype)
         length = a.length if same else jax.ShapeDtypeStruct((), np.dtype(np.int32))

@@ -93,8 +93,9 @@ def unset_element(lst: TensorList, element_shape: Any, dtype: Any) -> Any:
 
 
 def _like(count: Any, element: Any) -> Any:
-    """Returns a buffer of zeros with room for ``count`` elements like ``element``."""
-    return jax.tree.map(lambda leaf: jnp.zeros((count, *jnp.shape(leaf)), jnp.result_type(leaf)), element)
+    """Returns a buffer of zeros with room for ``count`` elements like ``element``, in the form that is put into it."""
+    form = forms.joint_form([forms.form_of(element)])  # of a list: without what is said of its elements
+    return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), form)
 
 
 def _set(lst: TensorList, index: Any, element: Any) -> Any:

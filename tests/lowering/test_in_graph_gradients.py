@@ -81,6 +81,17 @@ def array_in_loop(x):
     return array.stack() ** 2
 
 
+def read_again_and_again_inside_of_a_broken_off_one(x):
+    """The inner loop keeps a list of what is the same in all of its iterations, the outer one a list of such lists."""
+    start, total = x, tf.zeros([3, 3])
+    for i in tf.range(4):
+        if tf.reduce_sum(total) > 40.0:
+            break
+        for _ in tf.range(3):
+            total += tf.matmul(tf.sin(start), tf.cast(i + 1, tf.float32) * x, transpose_a=True)
+    return total * 2.0
+
+
 FUNCTIONS = [
     for_loop,
     while_with_maximum,
@@ -92,6 +103,7 @@ FUNCTIONS = [
     nested_loops_of_changing_length,
     scan_over_rows,
     array_in_loop,
+    read_again_and_again_inside_of_a_broken_off_one,
 ]
 
 
