@@ -42,6 +42,7 @@ class TensorList:
       roomy: whether the capacity is enough whatever is pushed, as the lowering sees to inside loops.
       alike: what each element is, if a loop has put the same into every one: TensorFlow's gradients keep a list of the
         weights that a loop reads, once for each iteration. What takes an element has it without reading the buffer.
+      most: the most elements that it, or one that it was made of, was known to have; for `lowering.trip_count` alone.
     """
 
     buffer: Any
@@ -53,6 +54,7 @@ class TensorList:
     items: tuple[Any, ...] | None = None
     roomy: bool = False
     alike: Any = None
+    most: int = 0
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """Returns children and auxiliary data: a static length is not a child."""
@@ -91,11 +93,13 @@ class TensorList:
     def with_buffer(self, buffer: Any, length: Any = None) -> TensorList:
         """Returns the list packed, with another buffer, and another length if given."""
         length = self.length if length is None else length
-        return dataclasses.replace(self, buffer=buffer, items=None, length=length, alike=None)
+        most = max(self.most, length) if isinstance(length, int) else self.most
+        return dataclasses.replace(self, buffer=buffer, items=None, length=length, alike=None, most=most)
 
     def with_items(self, items: tuple[Any, ...]) -> TensorList:
         """Returns the list with other elements, not packed."""
-        return dataclasses.replace(self, buffer=None, items=items, length=len(items), alike=None)
+        count = len(items)
+        return dataclasses.replace(self, buffer=None, items=items, length=count, alike=None, most=max(self.most, count))
 
     def forgotten(self, length: int | None = None) -> TensorList:
         """Returns a list of which only the length is known, for numpy to go on with."""

@@ -250,3 +250,55 @@ def test_counting_iterations_is_bounded_for_a_whole_trace(monkeypatch, steps, co
     text = str(jax.make_jaxpr(fn)(X))
     assert (text.count("scan["), text.count("while[")) == (counted, 3 - counted)
     np.testing.assert_allclose(fn(X), one_loop_after_another(X), rtol=1e-5)
+
+
+def _push(lst, value):
+    return tf.raw_ops.TensorListPushBack(input_handle=lst, tensor=value)
+
+
+def _pop(lst):
+    lst, value = tf.raw_ops.TensorListPopBack(input_handle=lst, element_shape=[2, 3], element_dtype=tf.float32)
+    return lst, tf.ensure_shape(value, [2, 3])
+
+
+def _grown(step, x):
+    """A list that is one element longer after each iteration than before it."""
+    lst = tf.raw_ops.EmptyTensorList(element_shape=[2, 3], max_num_elements=-1, element_dtype=tf.float32)
+    body = lambda i, h, lst: (i + 1, *step(h, lst))  # noqa: E731
+    _, h, lst = tf.while_loop(lambda i, *_: i < 4, body, (0, x, _push(lst, x)))
+    return h + tf.reduce_sum(
+        tf.raw_ops.TensorListStack(input_handle=lst, element_shape=[2, 3], element_dtype=tf.float32, num_elements=-1), 0
+    )
+
+
+def _taken_back(h, lst):
+    lst, value = _pop(_push(_push(lst, tf.sin(h)), h * 2.0))
+    lst, more = _pop(_push(_push(lst, value), h * 3.0))
+    lst, value = _pop(lst)
+    return value + more * 0.1, lst
+
+
+def _taken_back_by_a_loop(h, lst):
+    """The list is longest after an inner loop, and before another one."""
+    _, lst = tf.while_loop(lambda j, _: j < 3, lambda j, lst: (j + 1, _push(lst, h * tf.cast(j, tf.float32))), (0, lst))
+
+    def take(j, h, lst):
+        lst, value = _pop(lst)
+        return j + 1, tf.tanh(h + value), lst
+
+    return tf.while_loop(lambda j, *_: j < 2, take, (0, h, lst))[1:]
+
+
+def _taken_back_before_a_loop(h, lst):
+    h, lst = _taken_back(h, lst)
+    lst, _ = _pop(lst)
+    return h, tf.while_loop(lambda j, _: j < 2, lambda j, lst: (j + 1, _push(_pop(lst)[0], h)), (0, _push(lst, h)))[1]
+
+
+@pytest.mark.parametrize("step", [_taken_back, _taken_back_by_a_loop, _taken_back_before_a_loop])
+def test_lists_that_are_longer_within_an_iteration(step):
+    fn = tf.function(lambda x: _grown(step, x), autograph=False)
+    converted = convert(fn)
+    np.testing.assert_allclose(jax.jit(converted)(X), fn(X), rtol=1e-5, atol=1e-6)
+    gradient = jax.jit(jax.grad(lambda x: total(converted(x))))(X)
+    np.testing.assert_allclose(gradient, tf_gradient(fn, X), rtol=1e-4, atol=1e-5)

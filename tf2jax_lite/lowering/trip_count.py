@@ -41,7 +41,7 @@ class HostLoop:
       exact: whether nothing else can end the loop earlier.
       history: for each static variable its value at the start of each iteration; lists are not among them.
       final: for each static variable its value after ``trips`` iterations.
-      capacity: for each list of known length the most elements it ever has.
+      capacity: for each list of known length the most elements it ever has, within iterations, too.
       lists: for each list of known length what is known of it after ``trips`` iterations.
       resizing: lists whose length changes between iterations.
       uneven: static variables whose shape or dtype changes between iterations.
@@ -83,7 +83,7 @@ def run_on_host(
 ) -> HostLoop | None:
     """Runs the static part of a loop in numpy; None if that does not tell how long it can last."""
     program = trace.program
-    known = [host_value(v) for v in start]
+    known = [_as_at_first(host_value(v)) for v in start]
     static = {i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and _is_small(v)}
     test = program.slice(cond, [cond.outputs[0]])
     with _budget(trace):
@@ -107,8 +107,10 @@ def known_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Seq
     found = run_on_host(trace, cond, body, start, constant)
     out = [v if i in constant else UNKNOWN for i, v in enumerate(start)]
     if found is not None and found.exact:
-        for i, value in (*found.final.items(), *found.lists.items()):
+        for i, value in found.final.items():
             out[i] = value
+        for i, lst in found.lists.items():
+            out[i] = dataclasses.replace(lst, most=max(lst.most, found.capacity[i], start[i].most))
     return out
 
 
@@ -125,6 +127,11 @@ def _budget(trace: Trace) -> Iterator[None]:
     finally:
         trace.host_budget = None
         trace.host_steps -= allowed - max(budget.left, 0)
+
+
+def _as_at_first(value: Any) -> Any:
+    """A loop needs no room for what a list held before it."""
+    return dataclasses.replace(value, most=0) if isinstance(value, TensorList) else value
 
 
 def _is_small(value: Any) -> bool:
@@ -175,7 +182,7 @@ def _iterate(
                 if np.shape(value) != np.shape(current[i]) or value.dtype != current[i].dtype:
                     loop.uneven.add(i)
             else:
-                loop.capacity[i] = max(loop.capacity[i], value.length)
+                loop.capacity[i] = max(loop.capacity[i], value.length, value.most)
                 if value.length != current[i].length:
                     loop.resizing.add(i)
             following[i] = _bounded(value)
