@@ -219,3 +219,20 @@ def test_recurrent_layers(layer, backwards):
         sorted(map(np.linalg.norm, jax.tree.leaves(grads))), sorted(map(np.linalg.norm, tf_grads)), strict=True
     ):
         np.testing.assert_allclose(a, b, rtol=1e-4)
+
+
+def test_one_of_two_results_of_what_another_keeps_is_overwritten():
+    """An iteration reads one half of what the one before had, and none the other half: that is made after the loop."""
+    places = np.arange(TRIPS)
+
+    def step(state, place):
+        half, whole, _, before = state
+        one, other = lax.split(whole, (3, 3))
+        return (one, jnp.tanh(whole + 0.1 * before + jnp.concatenate([half, half])), other, whole), None
+
+    start = (jnp.zeros(3), jnp.linspace(-1, 1, 6), jnp.zeros(3), jnp.ones(6))
+    jaxpr = jax.make_jaxpr(lambda *s: hoisting.scan(step, s, places, TRIPS))(*start).jaxpr
+    assert equations.scan_counts(the_scan(jaxpr).params)[1] == 3
+    found, expected = hoisting.scan(step, start, places, TRIPS), lax.scan(step, start, places)[0]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -115,7 +115,7 @@ def _overwritten(jaxpr: Any, eqns: Sequence[Any], count: int) -> tuple[list[int]
     ends = {v for i, v in enumerate(jaxpr.outvars[:count]) if i not in unread and isinstance(v, jex.Var)}
     found = unchanging(eqns, {*jaxpr.constvars, *ends})
     made = {i for i in unread if isinstance(jaxpr.outvars[i], jex.Literal) or jaxpr.outvars[i] in found}
-    after = [e for e in eqns if e.outvars and found.issuperset(e.outvars) and ends.isdisjoint(e.outvars)]
+    after = [e for e in eqns if found.issuperset(e.outvars) and not ends.issuperset(e.outvars)]
     return [i for i in range(count) if i not in made], needed(after, [jaxpr.outvars[i] for i in made])
 
 
