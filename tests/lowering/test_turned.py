@@ -28,6 +28,12 @@ def twice(x):
     return tf.nn.softmax(tf.nn.log_softmax(x, axis=1), axis=2)
 
 
+def between(x):
+    """The transposition in the middle ends one such three and begins another."""
+    soft = tf.nn.softmax(tf.transpose(x, [2, 0, 1, 3]))
+    return tf.transpose(tf.nn.softmax(tf.transpose(soft, [3, 1, 0, 2])), [1, 2, 3, 0])
+
+
 def in_a_loop(x):
     return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, tf.nn.softmax(x, axis=1)), [0, x])[1]
 
@@ -45,6 +51,7 @@ CASES = {
     "another op": (around(tf.nn.relu, [1, 0, 2, 3], [1, 0, 2, 3]), 2),
     "both read": (both_read, 2),
     "twice": (twice, 2),
+    "between": (between, 2),
     "a loop": (in_a_loop, 0),
 }
 

@@ -51,7 +51,7 @@ def mark_turned(steps: Sequence[Step], outputs: Sequence[int]) -> None:
         first = made.get(op.inputs[0]) if op is not None and op.op.along is not None else None
         if op is None or first is None or not _transposes(first):
             continue
-        if readers[op.outputs[0]] == readers[first.outputs[0]] == 1:
+        if first.turned is None and readers[op.outputs[0]] == readers[first.outputs[0]] == 1:  # it may turn one back
             first.turned, op.turned, last.turned = _turn, _along, _turn_back
 
 
