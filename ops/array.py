@@ -20,6 +20,7 @@ from . import growth
 from . import matrix_diag as _matrix_diag  # noqa: F401
 from . import pad as _pad  # noqa: F401
 from . import slicing as _slicing  # noqa: F401
+from .extents import Extents, cut, room
 from .registry import Static, op
 from .slicing import object_or_array
 from .tensor_list import TensorList
@@ -515,8 +516,8 @@ def _host_where(input: Any, *, bound: int | None = None) -> Any:
     return np.argwhere(x != 0).astype(np.int64).reshape(-1, x.ndim)
 
 
-@op("Where", host=_host_where, dynamic_shape=True)
-def where(input: Any, *, bound: int | None = None) -> Any:
+@op("Where", host=_host_where, dynamic_shape="prefix")
+def where(input: Any, *, bound: int | Extents | None = None) -> Any:
     """Returns the coordinates of what is not zero. See tf.raw_ops.Where.
 
     Padded to a bound, rows after the last are -1 (which gathers as zeros, and scatters nowhere); coordinates beyond
@@ -524,12 +525,12 @@ def where(input: Any, *, bound: int | None = None) -> Any:
     """
     if isinstance(input, np.ndarray):
         return _host_where(input)
-    if bound is None:
-        raise OpError("the number of results depends on traced values; set the config option dynamic_shape_bound")
     if input.ndim == 0:
         raise OpError("the input of Where must be at least 1-dim")
-    found = jnp.nonzero(input, size=bound, fill_value=-1)
-    return jnp.stack([f.astype(canonical(np.int64)) for f in found], 1)
+    size = room(bound, input.size, "the number of results depends on traced values")
+    found = jnp.nonzero(input, size=size, fill_value=-1)
+    places = jnp.stack([f.astype(canonical(np.int64)) for f in found], 1)
+    return cut(bound, lambda: jnp.count_nonzero(input), places, of=(input,))[0]
 
 
 # --- In place

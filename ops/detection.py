@@ -12,6 +12,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .extents import Extents, cut, room
 from .registry import Static, op
 from .suppression import intersection_over_union, suppress, suppress_by_class
 from .values import canonical, known
@@ -33,7 +34,14 @@ def _checked(boxes: Any, scores: Any, limit: Any, threshold: Any) -> int:
 
 
 def _run(
-    boxes: Any, scores: Any, limit: Any, threshold: Any, least: Any, sigma: Any, bound: int | None, padded: bool
+    boxes: Any,
+    scores: Any,
+    limit: Any,
+    threshold: Any,
+    least: Any,
+    sigma: Any,
+    bound: int | Extents | None,
+    padded: bool,
 ) -> tuple[Any, Any, Any]:
     count = _checked(boxes, scores, limit, threshold)
     given = None if sigma is None else known(sigma)
@@ -50,22 +58,24 @@ def _run(
     return _dynamic(best, (boxes, scores, threshold, least, sigma), count, bound)
 
 
-def _dynamic(best: Callable[..., Any], inputs: tuple[Any, ...], count: int, bound: int | None) -> tuple[Any, Any, Any]:
+def _dynamic(
+    best: Callable[..., Any], inputs: tuple[Any, ...], count: int, bound: int | Extents | None
+) -> tuple[Any, Any, Any]:
     """Returns only the valid results where inputs are known; else the bound's number, the index of padding being -1."""
     values = [None if v is None else known(v) for v in inputs]
     if all(v is None or k is not None for v, k in zip(inputs, values, strict=True)):
         with jax.ensure_compile_time_eval():
             indices, chosen, valid = (np.asarray(v) for v in best(*values, min(count, inputs[0].shape[0])))
         return indices[: int(valid)], chosen[: int(valid)], valid
-    if bound is None:
-        raise OpError("how many boxes stay depends on traced values; set dynamic_shape_bound")
-    indices, chosen, valid = best(*inputs, min(count, bound))
-    return jnp.where(lax.iota(np.int32, indices.shape[0]) < valid, indices, -1), chosen, valid
+    size = room(bound, count, "how many boxes stay depends on traced values")
+    indices, chosen, valid = best(*inputs, min(count, size))
+    indices = jnp.where(lax.iota(np.int32, indices.shape[0]) < valid, indices, -1)
+    return *cut(bound, lambda: valid, indices, chosen, of=(indices,)), valid
 
 
-@op("NonMaxSuppression", dynamic_shape=True)
+@op("NonMaxSuppression", dynamic_shape="prefix")
 def non_max_suppression(
-    boxes: Any, scores: Any, max_output_size: Static, *, iou_threshold: float = 0.5, bound: int | None
+    boxes: Any, scores: Any, max_output_size: Static, *, iou_threshold: float = 0.5, bound: int | Extents | None
 ) -> Any:
     """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppression.
 
@@ -75,16 +85,16 @@ def non_max_suppression(
     return _run(boxes, scores, max_output_size, _F32(iou_threshold), least, None, bound, False)[0]
 
 
-@op("NonMaxSuppressionV2", dynamic_shape=True)
+@op("NonMaxSuppressionV2", dynamic_shape="prefix")
 def non_max_suppression_v2(
-    boxes: Any, scores: Any, max_output_size: Static, iou_threshold: Any, *, bound: int | None
+    boxes: Any, scores: Any, max_output_size: Static, iou_threshold: Any, *, bound: int | Extents | None
 ) -> Any:
     """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppressionV2 and `non_max_suppression`."""
     least = jnp.finfo(scores.dtype).min
     return _run(boxes, scores, max_output_size, iou_threshold, least, None, bound, False)[0]
 
 
-@op("NonMaxSuppressionV3", dynamic_shape=True)
+@op("NonMaxSuppressionV3", dynamic_shape="prefix")
 def non_max_suppression_v3(
     boxes: Any,
     scores: Any,
@@ -92,13 +102,13 @@ def non_max_suppression_v3(
     iou_threshold: Any,
     score_threshold: Any,
     *,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> Any:
     """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppressionV3 and `non_max_suppression`."""
     return _run(boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, False)[0]
 
 
-@op("NonMaxSuppressionV4", dynamic_shape=True)
+@op("NonMaxSuppressionV4", dynamic_shape="prefix")
 def non_max_suppression_v4(
     boxes: Any,
     scores: Any,
@@ -107,7 +117,7 @@ def non_max_suppression_v4(
     score_threshold: Any,
     *,
     pad_to_max_output_size: bool = False,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> tuple[Any, Any]:
     """Selects boxes that do not overlap, and counts them. See tf.raw_ops.NonMaxSuppressionV4, `non_max_suppression`."""
     args = (boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, pad_to_max_output_size)
@@ -115,7 +125,7 @@ def non_max_suppression_v4(
     return indices, valid
 
 
-@op("NonMaxSuppressionV5", dynamic_shape=True)
+@op("NonMaxSuppressionV5", dynamic_shape="prefix")
 def non_max_suppression_v5(
     boxes: Any,
     scores: Any,
@@ -125,7 +135,7 @@ def non_max_suppression_v5(
     soft_nms_sigma: Any,
     *,
     pad_to_max_output_size: bool = False,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
     """Selects boxes, lowering the scores of those that overlap. See tf.raw_ops.NonMaxSuppressionV5.
 
@@ -135,7 +145,7 @@ def non_max_suppression_v5(
     return _run(*args, soft_nms_sigma, bound, pad_to_max_output_size)
 
 
-@op("NonMaxSuppressionWithOverlaps", dynamic_shape=True)
+@op("NonMaxSuppressionWithOverlaps", dynamic_shape="prefix")
 def non_max_suppression_with_overlaps(
     overlaps: Any,
     scores: Any,
@@ -143,7 +153,7 @@ def non_max_suppression_with_overlaps(
     overlap_threshold: Any,
     score_threshold: Any,
     *,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> Any:
     """Selects what does not overlap, by given overlaps. See tf.raw_ops.NonMaxSuppressionWithOverlaps.
 

@@ -11,6 +11,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import growth
+from .extents import at_least
 from .registry import Static, op
 from .values import as_array, is_static, normalize_axis
 
@@ -75,6 +76,8 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
         operand_batching_dims=tuple(range(batch)),
         start_indices_batching_dims=tuple(range(batch)),
     )
+    for i in (*range(batch), axis):
+        params = at_least(params, i, 1)
     sizes = tuple(1 if i == axis or i < batch else d for i, d in enumerate(params.shape))
     if params.shape[axis] == 0:  # nothing to gather from, and nothing in range
         shape = (*params.shape[:axis], *indices.shape[batch:], *params.shape[axis + 1 :])

@@ -61,6 +61,7 @@ class Op:
       writes: variable inputs for which ``fn`` returns a new value, before its other results and in this order.
       dynamic_shape: whether the shape of a result depends on values. ``fn`` then takes ``bound=``, an int or None:
         inputs are numpy arrays wherever they are known, and a bound asks for padded results inside a trace.
+        ``"prefix"``: ``bound`` may also be `extents.Extents`, by which results get a size that is a symbol.
       options: config options that ``fn`` takes as keywords; it gets the values captured at conversion.
       partial: vector inputs that ``fn`` takes as `values.Mixed` where only some of their elements are known.
       effect: whether the node must run although nothing uses its results (assertions, printing).
@@ -93,7 +94,7 @@ class Op:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     effect: bool
-    dynamic_shape: bool
+    dynamic_shape: bool | Literal["prefix"]
     options: tuple[str, ...]
     partial: tuple[str, ...]
     shape_only: bool
@@ -135,7 +136,7 @@ def _describe(
     reads: tuple[str, ...],
     writes: tuple[str, ...],
     effect: bool,
-    dynamic_shape: bool,
+    dynamic_shape: bool | Literal["prefix"],
     options: tuple[str, ...],
     partial: tuple[str, ...],
     shape_only: bool,
@@ -218,7 +219,7 @@ def op(
     reads: tuple[str, ...] = (),
     writes: tuple[str, ...] = (),
     effect: bool = False,
-    dynamic_shape: bool = False,
+    dynamic_shape: bool | Literal["prefix"] = False,
     options: tuple[str, ...] = (),
     partial: tuple[str, ...] = (),
     shape_only: bool = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import growth
+from .extents import Extents, cut, room
 from .gather import _check_policy, nd_in_range, take
 from .registry import Static, op
 from .values import as_array, dims, is_static, known
@@ -310,12 +312,12 @@ def _host_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.nda
     return out
 
 
-@op("DynamicStitch", "ParallelDynamicStitch", host=_host_stitch, dynamic_shape=True, elements=growth.stitched)
-def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | None) -> Any:
+@op("DynamicStitch", "ParallelDynamicStitch", host=_host_stitch, dynamic_shape="prefix", elements=growth.stitched)
+def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | Extents | None) -> Any:
     """Interleaves rows; a later one replaces an earlier one. See tf.raw_ops.DynamicStitch.
 
-    Rows that no index names are zeros. With traced indices the result has ``bound`` rows, and indices beyond it, or
-    negative ones (`dynamic_partition` pads with them), are dropped.
+    Rows that no index names are zeros. With traced indices the result has ``bound`` rows (with `Extents`, as many as
+    are given), and indices beyond it, or negative ones (`dynamic_partition` pads with them), are dropped.
     """
     data = [jnp.asarray(as_array(d)) for d in data]
     element, rows = _flat_data(indices, data)
@@ -331,16 +333,20 @@ def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | None) ->
         if where.size == size and np.unique(where).size == size:  # a permutation: gather with its inverse
             return take(values, np.argsort(where), 0)
     else:
-        if bound is None:
-            raise OpError("the number of rows depends on traced indices; set dynamic_shape_bound")
-        size = bound
         where = lax.concatenate([jnp.ravel(i) for i in indices], 0)
+        rows_given = [math.prod(i.shape) for i in indices]
+        most = bound.joined(rows_given) if isinstance(bound, Extents) else sum(rows_given)
+        size = room(bound, most, "the number of rows depends on traced indices")
     zeros = jnp.zeros((size, *element), values.dtype)
-    return _update(zeros, jnp.asarray(where)[:, None], values, _DROP)
+    out = _update(zeros, jnp.asarray(where)[:, None], values, _DROP)
+    if isinstance(bound, Extents) and jnp.issubdtype(out.dtype, jnp.inexact):
+        # More rows than are given: what TensorFlow leaves undefined shows.
+        out = jnp.where(jnp.max(where, initial=-1) < size, out, jnp.asarray(jnp.nan, out.dtype))
+    return out
 
 
-@op("DynamicPartition", dynamic_shape=True)
-def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound: int | None) -> Any:
+@op("DynamicPartition", dynamic_shape="prefix")
+def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound: int | Extents | None) -> Any:
     """Splits rows by a number that each has. See tf.raw_ops.DynamicPartition.
 
     With traced partitions each result has ``bound`` rows, padded with zeros (-1 for signed integers, so that row
@@ -359,15 +365,19 @@ def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound:
         if flat.size and not 0 <= flat.min() <= flat.max() < num_partitions:
             raise OpError(f"partitions must be in [0, {num_partitions}), got {flat.min()} to {flat.max()}")
         return [take(rows, np.flatnonzero(flat == p).astype(np.int32), 0) for p in range(num_partitions)]
-    if bound is None:
-        raise OpError("the sizes of the partitions depend on traced values; set dynamic_shape_bound")
     flat = jnp.ravel(partitions)
+    sizes: list[Any] = []
+    size = room(bound, flat.shape[0], "the sizes of the partitions depend on traced values")
     out = []
     for p in range(num_partitions):
-        (where,) = jnp.nonzero(flat == p, size=bound, fill_value=flat.shape[0])
+        (where,) = jnp.nonzero(flat == p, size=size, fill_value=flat.shape[0])
+        (where,) = cut(bound, functools.partial(jnp.count_nonzero, flat == p), where, of=(partitions, p))
+        sizes.append(where.shape[0])
         part = take(rows, where, 0)
         if jnp.issubdtype(part.dtype, jnp.signedinteger):
             pad = (where >= flat.shape[0]).reshape((-1,) + (1,) * len(element))
             part = jnp.where(pad, jnp.asarray(-1, part.dtype), part)
         out.append(part)
+    if isinstance(bound, Extents) and size is flat.shape[0]:
+        bound.split(sizes, flat.shape[0])
     return out

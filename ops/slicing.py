@@ -7,10 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import core, errors, lax
 
 from tf2jax_lite.errors import OpError
 
+from .extents import at_least
 from .provenance import Entry, entries, value_of
 from .registry import Static, op
 from .values import as_array, dims
@@ -89,6 +90,9 @@ def _move(input: Any, starts: list[Entry], sizes: list[Any], full: tuple[Any, ..
     """Slices where starts are traced, in dimensions of size ``full``; negative starts count from the end."""
     at = [np.int32(0) if s.is_known else _wrapped(value_of(s), d) for s, d in zip(starts, full, strict=True)]
     wanted = [d if s.is_known else n for s, n, d in zip(starts, sizes, input.shape, strict=True)]
+    for axis, (start, size) in enumerate(zip(starts, wanted, strict=True)):
+        if not start.is_known and _is_int(size):
+            input = at_least(input, axis, int(size))
     return lax.dynamic_slice(input, _one_dtype(at), wanted, allow_negative_indices=False)
 
 
@@ -264,7 +268,34 @@ def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
     return Entry(None, high + (count - 1) * stride), high + 1, count
 
 
+def _with_room(input: Any, plan: _Plan) -> tuple[Any, _Plan]:
+    """Makes dimensions longer that may be too short for an index."""
+    starts, limits = list(plan.starts), list(plan.limits)
+    for axis, (start, limit) in enumerate(zip(starts, limits, strict=True)):
+        size = input.shape[axis]
+        if _is_int(size) or not start.is_known:
+            continue
+        if _is_int(limit):
+            input = at_least(input, axis, int(limit))
+        elif _is_int(size - start.offset):  # so far from the end
+            more = int(size - start.offset)
+            if not _is_positive(start.offset):
+                input = lax.pad(
+                    input, np.zeros((), input.dtype), [(more if i == axis else 0, 0, 0) for i in range(input.ndim)]
+                )
+                starts[axis], limits[axis] = Entry(None, start.offset + more), limit + more
+    return input, dataclasses.replace(plan, starts=starts, limits=limits)
+
+
+def _is_positive(start: Any) -> bool:
+    try:
+        return start >= 0
+    except errors.InconclusiveDimensionOperation:
+        return False
+
+
 def _take(input: Any, plan: _Plan) -> Any:
+    input, plan = _with_room(input, plan)
     # Steps first, and in one slice with all that is static; traced starts have steps of 1.
     full = input.shape
     whole = [not s.is_known or _is_zero(n) for s, n in zip(plan.starts, plan.counts, strict=True)]

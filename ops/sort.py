@@ -12,10 +12,12 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .extents import Extents, at_least, cut, room
 from .gather import take
 from .once import once
 from .ranked import ranked
 from .registry import Static, op
+from .runs import starts
 from .selected import selected
 from .values import as_array, canonical, dims, known, normalize_axis
 
@@ -31,6 +33,7 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
             raise OpError(f"k must not be negative, got {k}")
         if isinstance(x.shape[-1], int) and k > x.shape[-1]:
             raise OpError(f"k is {k}, but the last dimension has only {x.shape[-1]} elements")
+        x = at_least(x, x.ndim - 1, k)
     values, indices = ranked(x, k)
     # XLA's CPU backend knows a selection by the slice that ends it: one more slice, of the k-th say, and it sorts all.
     return once(values), lax.convert_element_type(once(indices), canonical(index_type))
@@ -158,6 +161,7 @@ def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
         right = right & (length > 0)
         return jnp.where(right, first + half + 1, first), jnp.where(right, length - half - 1, half)
 
+    sorted_inputs = at_least(sorted_inputs, 1, 1)
     steps = int(size).bit_length() if isinstance(size, int) else 32
     start = jnp.zeros(values.shape, np.int32)
     first, _ = lax.fori_loop(0, steps, halve, (start, jnp.full(values.shape, size, np.int32)))
@@ -203,30 +207,31 @@ def _known_unique(x: np.ndarray, axis: int, out_idx: Any) -> tuple[np.ndarray, n
     return np.take(x, first, axis=axis), number.astype(dtype), counts.astype(dtype)
 
 
-def _traced_unique(x: Any, axis: int, out_idx: Any, bound: int | None) -> tuple[Any, Any, Any]:
-    if bound is None:
-        raise OpError("the number of distinct values depends on traced values; set dynamic_shape_bound")
+def _traced_unique(x: Any, axis: int, out_idx: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
+    size = room(bound, x.shape[axis], "the number of distinct values depends on traced values")
     dtype = canonical(out_idx)
     n = x.shape[axis]
     width = math.prod(d for i, d in enumerate(x.shape) if i != axis)
     rows = jnp.moveaxis(x, axis, 0).reshape(n, width)
     place = lax.iota(np.int32, n)
-    columns = [rows[:, i] for i in range(width)] or [jnp.zeros((n,), bool)]  # empty slices are all the same
+    columns = [lax.index_in_dim(rows, i, 1, keepdims=False) for i in range(width)]
+    columns = columns or [jnp.zeros((n,), bool)]  # empty slices are all the same
     *columns, order = lax.sort((*columns, place), num_keys=len(columns), is_stable=True)
-    differs = jnp.zeros((max(n - 1, 0),), bool)
+    differs = jnp.zeros((n,), bool)
     for column in columns:
-        differs = differs | (column[1:] != column[:-1])
-    group = jnp.cumsum(jnp.concatenate([jnp.zeros((min(n, 1),), np.int32), differs.astype(np.int32)]))
+        differs = differs | starts(column)
+    group = jnp.cumsum(differs.astype(np.int32))
     first_of_group = jnp.full((n,), n, np.int32).at[group].min(order)
-    first = jnp.zeros((n,), np.int32).at[order].set(first_of_group[group])
+    first = jnp.zeros((n,), np.int32).at[order].set(take(first_of_group, group, 0))
     is_first = first == place
-    number = (jnp.cumsum(is_first) - 1)[first]
-    (where,) = jnp.nonzero(is_first, size=bound, fill_value=n)
-    counts = jnp.zeros((bound,), dtype).at[number].add(1, mode="drop")
+    number = take(jnp.cumsum(is_first) - 1, first, 0)
+    (where,) = jnp.nonzero(is_first, size=size, fill_value=n)
+    counts = jnp.zeros((size,), dtype).at[number].add(1, mode="drop")
+    where, counts = cut(bound, lambda: jnp.count_nonzero(is_first), where, counts, of=(x, axis))
     return take(x, where, axis), number.astype(dtype), counts
 
 
-def _unique(x: Any, axis: Any, out_idx: Any, bound: int | None) -> tuple[Any, Any, Any]:
+def _unique(x: Any, axis: Any, out_idx: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
     axes = np.asarray(axis).reshape(-1) if np.ndim(axis) == 1 else None
     if axes is None or axes.size > 1:
         raise OpError("axis must be a vector of at most one element")
@@ -256,8 +261,8 @@ def _host_unique_counts_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound:
     return _unique(x, axis, out_idx, bound)
 
 
-@op("Unique", dynamic_shape=True, host=_host_unique)
-def unique(x: Any, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any]:
+@op("Unique", dynamic_shape="prefix", host=_host_unique)
+def unique(x: Any, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any]:
     """Distinct values in order of first occurrence, and each element's place there. See tf.raw_ops.Unique.
 
     A traced input's values are padded to the bound with zeros; values beyond the bound are missing.
@@ -266,21 +271,23 @@ def unique(x: Any, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, 
     return y, number
 
 
-@op("UniqueV2", dynamic_shape=True, host=_host_unique_v2)
-def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any]:
+@op("UniqueV2", dynamic_shape="prefix", host=_host_unique_v2)
+def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any]:
     """Distinct slices along an axis. See tf.raw_ops.UniqueV2 and `unique`."""
     y, number, _ = _unique(x, axis, out_idx, bound)
     return y, number
 
 
-@op("UniqueWithCounts", dynamic_shape=True, host=_host_unique_counts)
-def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any, Any]:
+@op("UniqueWithCounts", dynamic_shape="prefix", host=_host_unique_counts)
+def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any, Any]:
     """Distinct values, and how often each occurs (0 for padding). See tf.raw_ops.UniqueWithCounts and `unique`."""
     return _unique(x, _NO_AXIS, out_idx, bound)
 
 
-@op("UniqueWithCountsV2", dynamic_shape=True, host=_host_unique_counts_v2)
-def unique_with_counts_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any, Any]:
+@op("UniqueWithCountsV2", dynamic_shape="prefix", host=_host_unique_counts_v2)
+def unique_with_counts_v2(
+    x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | Extents | None
+) -> tuple[Any, Any, Any]:
     """Distinct slices, and how often each occurs (0 for padding). See tf.raw_ops.UniqueWithCountsV2 and `unique`."""
     return _unique(x, axis, out_idx, bound)
 
@@ -295,8 +302,8 @@ def _host_list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | Non
     return _known_difference(np.asarray(x), np.asarray(y), out_idx)
 
 
-@op("ListDiff", dynamic_shape=True, host=_host_list_diff)
-def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | None) -> tuple[Any, Any]:
+@op("ListDiff", dynamic_shape="prefix", host=_host_list_diff)
+def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any]:
     """Values of one vector that are not in another, and their places. See tf.raw_ops.ListDiff.
 
     With traced inputs both results are padded to the bound: values with zeros, places with the vector's length.
@@ -306,9 +313,9 @@ def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | None) -> 
     left, right = known(x), known(y)
     if left is not None and right is not None:
         return _known_difference(left, right, out_idx)
-    if bound is None:
-        raise OpError("the number of values depends on traced ones; set dynamic_shape_bound")
+    size = room(bound, x.shape[0], "the number of values depends on traced ones")
     x, y = jnp.asarray(as_array(x)), jnp.asarray(as_array(y))
     missing = jnp.all(x[:, None] != y[None, :], axis=1)
-    (where,) = jnp.nonzero(missing, size=bound, fill_value=x.shape[0])
+    (where,) = jnp.nonzero(missing, size=size, fill_value=x.shape[0])
+    (where,) = cut(bound, lambda: jnp.count_nonzero(missing), where, of=(missing,))
     return take(x, where, 0), where.astype(canonical(out_idx))

@@ -6,12 +6,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import core, lax
 
 from tf2jax_lite.errors import OpError
 
+from .extents import Extents, cut, room
 from .gather import take
 from .registry import Static, op
+from .runs import numbered
 from .segment import fold
 from .sparse import check_indices, need_bound, order_of, pick
 from .values import canonical, dims, known, normalize_axes, normalize_axis
@@ -175,9 +177,9 @@ def sparse_sparse_minimum(
 # ---- choosing ----
 
 
-@op("SparseFillEmptyRows", dynamic_shape=True)
+@op("SparseFillEmptyRows", dynamic_shape="prefix")
 def sparse_fill_empty_rows(
-    indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: int | None
+    indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: int | Extents | None
 ) -> tuple[Any, Any, Any, Any]:
     """Gives each row without an entry one at column 0. See tf.raw_ops.SparseFillEmptyRows.
 
@@ -198,7 +200,7 @@ def sparse_fill_empty_rows(
     return jnp.concatenate([row_ids[:, None], rest], 1), values_out, empty, reverse
 
 
-def _fill_rows(row_ids: Any, values: Any, rows: int, default: Any, bound: int | None) -> tuple[Any, ...]:
+def _fill_rows(row_ids: Any, values: Any, rows: int, default: Any, bound: int | Extents | None) -> tuple[Any, ...]:
     """Returns row ids, values, empty rows, where entries went, and where entries came from (-1: new)."""
     found, dtype = known(row_ids), canonical(_INT64)
     if found is not None:
@@ -212,16 +214,19 @@ def _fill_rows(row_ids: Any, values: Any, rows: int, default: Any, bound: int | 
         places = np.where(order < len(found), order, -1)
         reverse = reverse[: len(found)].astype(dtype)
         return ids[order].astype(dtype), _filled(values, places, default, len(found)), empty, reverse, places
-    size = need_bound(bound, "which rows are empty depends on traced indices")
     count = row_ids.shape[0]
+    size = room(bound, count + rows, "which rows are empty depends on traced indices")
     inside = (row_ids >= 0) & (row_ids < rows)
     counts = jnp.zeros(rows, np.int32).at[jnp.where(inside, row_ids, rows)].add(1, mode="drop")
     empty = counts == 0
     ids = jnp.concatenate([jnp.where(inside, row_ids, rows), jnp.where(empty, jnp.arange(rows), rows)])
     order = jnp.argsort(ids, stable=True)
     reverse = jnp.zeros(count + rows, dtype).at[order].set(jnp.arange(count + rows, dtype=dtype))[:count]
-    missing = max(0, size - count - rows)
-    order, ids = jnp.pad(order, (0, missing))[:size], jnp.pad(ids[order], (0, missing), constant_values=rows)[:size]
+    ids, all_rows = take(ids, order, 0), count + rows
+    if size != all_rows:
+        missing = core.max_dim(size - all_rows, 0)
+        order, ids = jnp.pad(order, (0, missing))[:size], jnp.pad(ids, (0, missing), constant_values=rows)[:size]
+    order, ids = cut(bound, lambda: jnp.count_nonzero(ids < rows), order, ids, of=(row_ids, rows))
     valid = ids < rows
     places = jnp.where(valid & (order < count), order, -1)
     new = _filled(values, places, default, count)
@@ -235,7 +240,7 @@ def _filled(values: Any, places: Any, default: Any, count: int) -> Any:
         out = np.array(out)
         out[places < 0] = default
         return out
-    return jnp.where(places >= 0, pick(values, places) if count else jnp.zeros(len(places), values.dtype), default)
+    return jnp.where(places >= 0, pick(values, places) if count else jnp.zeros(places.shape[0], values.dtype), default)
 
 
 @op("SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad")
@@ -249,9 +254,9 @@ def sparse_fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> tup
     return own, jnp.sum(rest, dtype=grad_values.dtype)
 
 
-@op("RaggedFillEmptyRows", dynamic_shape=True)
+@op("RaggedFillEmptyRows", dynamic_shape="prefix")
 def ragged_fill_empty_rows(
-    value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: int | None
+    value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: int | Extents | None
 ) -> tuple[Any, Any, Any, Any]:
     """Gives each row without a value the default. See tf.raw_ops.RaggedFillEmptyRows."""
     if value_rowids.ndim != 1 or values.ndim != 1 or value_rowids.shape != values.shape:
@@ -332,8 +337,7 @@ def sparse_softmax(sp_indices: Any, sp_values: Any, sp_shape: Any) -> Any:
         raise OpError("a sparse tensor of rank 2 or more is expected")
     count = sp_values.shape[0]
     rows = jnp.asarray(sp_indices)[:, :-1]
-    fresh = jnp.any(rows[1:] != rows[:-1], axis=1)
-    ids = jnp.concatenate([jnp.zeros(min(count, 1), np.int32), jnp.cumsum(fresh, dtype=np.int32)])
+    ids = numbered(rows)
     values = jnp.asarray(sp_values)
     top = lax.stop_gradient(fold("Max", lax.stop_gradient(values), ids, count, -np.inf))
     parts = lax.exp(values - take(top, ids, 0))
@@ -410,9 +414,7 @@ def _reduce_sparse(
         own = jnp.where(jnp.asarray(indices)[:, :1] < 0, -1, own)
         order = order_of(own) if kept else jnp.argsort(indices[:, 0] < 0, stable=True)
         own = take(own, order, 0)
-        ids = jnp.concatenate(
-            [jnp.zeros(min(len(own), 1), np.int32), jnp.cumsum(jnp.any(own[1:] != own[:-1], 1), dtype=np.int32)]
-        )
+        ids = numbered(own)
         valid = take(jnp.asarray(indices), order, 0)[:, 0] >= 0
         ids = jnp.where(valid, ids, count)
         out = fold(kind, take(values, order, 0), ids, count)

@@ -17,6 +17,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import forms, growth
+from .extents import at_least
 from .registry import Static, op
 from .tensor_list import ElementShape, TensorList, is_full, resized, zeros
 from .values import UNKNOWN, as_array, canonical, dims, dims_array, known
@@ -118,7 +119,7 @@ def _set(lst: TensorList, index: Any, element: Any) -> Any:
 
 
 def _get(buffer: Any, index: Any) -> Any:
-    return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False), buffer)
+    return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(at_least(leaf, 0, 1), index, 0, keepdims=False), buffer)
 
 
 # ---- numpy twins ----

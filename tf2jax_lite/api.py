@@ -28,6 +28,7 @@ from .passes import (
     repeats,
     stacked_arrays,
     stacks,
+    twins,
     unread,
 )
 from .passes.call_tree import check_calls
@@ -206,7 +207,7 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     graph = list_gradients.add_to_elements(graph)
     graph = repeats.join_repeats(clamps.settle_clamps(loop_limits.split_limits(graph)))
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
-    graph = unread.drop_unread(graph)
+    graph = unread.drop_unread(twins.join_twins(graph))
     program = Program(graph, config, fallback.BridgeCompiler() if config.xla_fallback else None)
     if program.fallback_nodes:
         _log.warning(

@@ -16,7 +16,7 @@ from . import ir
 from .collection import paused
 from .config import Config
 from .errors import InputError, MissingParamError
-from .lowering import Program, Trace, wide_state
+from .lowering import Program, Trace, extents, wide_state
 from .lowering.assigned import Wanted, separately
 from .ops import values
 from .ops.words import narrow
@@ -152,11 +152,25 @@ class ConvertedFunction:
     def _run(
         self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, loose: bool, wanted: Wanted
     ) -> tuple[list[Any], dict[str, Any]]:
+        def run(given: Mapping[str, Any], inputs: Sequence[Any], key: Any, **sized: Any) -> Any:
+            return self._run_once(given, inputs, key, loose, wanted, **sized)
+
+        return extents.traced(run, (dict(params), list(inputs), key), self.config.dynamic_shape_bound or None)
+
+    def _run_once(
+        self,
+        params: Mapping[str, Any],
+        inputs: Sequence[Any],
+        key: Any,
+        loose: bool,
+        wanted: Wanted,
+        **sized: Any,
+    ) -> tuple[list[Any], dict[str, Any]]:
         state = dict(params)
         given = wide_state.enter(state, self.program.wide)
         initial = dict(state) if wanted == "results" else None
         silent = wanted == "state"
-        trace = Trace(self.program, state, key, loose=self.loose or loose, initial=initial, silent=silent)
+        trace = Trace(self.program, state, key, loose=self.loose or loose, initial=initial, silent=silent, **sized)
         captured = [_captured(capture.value) for capture in self.program.graph.captures]
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
         wide_state.leave(trace.state, given)

@@ -23,9 +23,18 @@ def bins(limit):
         lambda x: tf.math.bincount(tf.reshape(x[:6], [2, 3]), minlength=8, maxlength=8, axis=-1, binary_output=True),
         lambda x: tf.range(tf.maximum(5, tf.minimum(tf.reduce_max(x), 5))),
         lambda x: tf.zeros(tf.minimum(tf.maximum(tf.reduce_max(x), tf.constant(4)), 3)),
+        lambda x: tf.math.bincount(tf.clip_by_value(x, 0, 7), minlength=8),
+        lambda x: tf.zeros(
+            tf.maximum(6, tf.reduce_max(tf.clip_by_value(x[::2], -2, 2) * 3 - tf.clip_by_value(x[:4], 0, 5)))
+        ),
+        lambda x: tf.range(tf.minimum(3, tf.where(x > 4, 5, 3)[0])),
+        lambda x: tf.range(tf.maximum(2, tf.cast(x[0] > 2, tf.int32) + tf.cast(x[1] > 2, tf.int32))),
         lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: bins(8)(x), lambda: bins(8)(x[1:])),
     ],
-    ids=["bincount", "longer", "rows", "range", "other way", "in a branch"],
+    ids=[
+        *("bincount", "longer", "rows", "range", "other way", "clipped before", "arithmetic", "chosen", "of booleans"),
+        "in a branch",
+    ],
 )
 def test_sizes_are_known(function):
     graph = tf.function(function, autograph=False)
@@ -42,6 +51,30 @@ def test_keras_category_encoding():
     tokens = np.array([[1, 2, 2], [9, 0, 3]], np.int32)
     converted = tf2jax.convert_functional(tf.function(layer, autograph=False), tf.TensorSpec((2, 3), tf.int32))
     np.testing.assert_array_equal(jax.jit(converted)(tokens), layer(tokens).numpy())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.range(tf.maximum(8, tf.reduce_max(tf.clip_by_value(x, 0, 9)))),
+        lambda x: tf.range(tf.minimum(8, tf.reduce_max(tf.clip_by_value(x, 8, 9)))),  # of nothing it would be less
+        lambda x: tf.range(tf.maximum(8, tf.cast(tf.cast(x[0], tf.float32), tf.int32))),
+        lambda x: tf.range(tf.maximum(8, tf.clip_by_value(x[0], 0, 2**30) * 4)),  # which overflows
+    ],
+    ids=["too large", "of nothing", "of floats", "overflow"],
+)
+def test_what_may_be_more_stays_open(function):
+    converted = tf2jax.convert_functional(tf.function(function, autograph=False), tf.TensorSpec([None], tf.int32))
+    with pytest.raises(Tf2JaxError):
+        jax.jit(converted)(VALUES)
+
+
+def test_keras_equalization():
+    layer = tf.keras.layers.Equalization()
+    images = np.random.default_rng(3).integers(0, 256, (2, 8, 8, 3)).astype(np.float32)
+    converted = tf2jax.convert_functional(tf.function(layer, autograph=False), tf.TensorSpec((2, 8, 8, 3), tf.float32))
+    # Without 64 bits the table's quotients are float32's: what lies at a half may be rounded the other way.
+    assert np.max(np.abs(jax.jit(converted)(images) - layer(images).numpy())) <= 1
 
 
 def test_what_is_clamped_keeps_its_shape():

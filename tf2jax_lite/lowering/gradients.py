@@ -213,7 +213,16 @@ def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple
     """Returns a trace and frame for a function that runs elsewhere, with the variables and key (data) handed to it."""
     typed = None if key is None else jax.random.wrap_key_data(key, impl=trace.key_impl)
     state, initial = variables
-    inner = Trace(trace.program, dict(state), typed, loose=trace.loose, initial=initial, silent=trace.silent)
+    inner = Trace(
+        trace.program,
+        dict(state),
+        typed,
+        loose=trace.loose,
+        initial=initial,
+        silent=trace.silent,
+        extents=trace.extents,
+        pads=trace.pads,
+    )
     return inner, Frame(frame.path, inner.root_frame().key)
 
 

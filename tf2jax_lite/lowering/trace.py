@@ -15,6 +15,7 @@ from jax import lax
 from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError, StaticInputError, Tf2JaxError
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.extents import Extents
 from tf2jax_lite.ops.once import once_if_traced
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.words import Words, each_word, is_wide, narrow, to_words
@@ -108,6 +109,9 @@ class Trace:
       initial: variable name to the value by which gradients are taken; what is read after an assignment has its
         derivative. None: it has that of what was assigned.
       silent: whether nothing is printed or asserted, as another run of the same call does it.
+      extents: makes symbols of sizes that data decides; None: there are none, and ops that could use them have no
+        bound.
+      pads: whether results of such sizes are padded to the bound that was configured, instead.
     """
 
     def __init__(
@@ -119,12 +123,16 @@ class Trace:
         loose: bool = False,
         initial: Mapping[str, Any] | None = None,
         silent: bool = False,
+        extents: Extents | None = None,
+        pads: bool = True,
     ):
         self.program = program
         self.state = state
         self.loose = loose
         self.initial = initial
         self.silent = silent
+        self.extents = extents
+        self.pads = pads
         self.host_budget: HostBudget | None = None
         self.host_steps = _MAX_HOST_STEPS
         self._key = key
@@ -210,6 +218,8 @@ class Trace:
             results = None
             if not op.needs_context and all(map(values.is_static, inputs)):
                 results = self._known(step, inputs)
+                if self.extents is not None and results is not None and _decides(inputs, results):
+                    results = None
             if results is None:
                 with jax.named_scope(step.node.name):
                     results = self._evaluate(step, inputs, frame)
@@ -240,7 +250,10 @@ class Trace:
         if inputs or step.op.elements is not None:
             check_growth(step, inputs, args, self.program.config.max_constant_bytes)
         if step.op.host is not None:
-            return flatten_results(step.op.host(*args, **step.kwargs))
+            try:
+                return flatten_results(step.op.host(*args, **step.kwargs))
+            except jax.errors.InconclusiveDimensionOperation:
+                return None
         return self._folded(step, inputs)
 
     def _folded(self, step: Step, inputs: list[Any]) -> list[Any] | None:
@@ -275,9 +288,12 @@ class Trace:
         if op.needs_context:
             return flatten_results(op.fn(Context(self, frame, step), *_grouped(step, inputs), **step.kwargs))
         args, moves_words = self._arguments(step, inputs, frame)
-        if op.plain and not step.functions and not moves_words:
+        sized = op.dynamic_shape == "prefix" and not self.pads
+        if op.plain and not step.functions and not moves_words and not sized:
             return flatten_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
+        if sized:
+            kwargs["bound"] = self.extents
         for name, ref in step.functions.items():
             kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
         if op.needs_key:
@@ -355,6 +371,11 @@ class Trace:
         """Returns a library function as a Python callable of its arguments, giving its list of results."""
         function = self.program.function(ref.name)
         return lambda *args: [values.as_array(v) for v in self.call(function, args, frame)]
+
+
+def _decides(inputs: list[Any], results: list[Any]) -> bool:
+    """Whether a comparison took two sizes for different because they are not known."""
+    return any(v.dtype == bool for v in results if isinstance(v, np.ndarray)) and any(map(values.is_symbolic, inputs))
 
 
 def missing_key(nodes: Sequence[str]) -> MissingKeyError:

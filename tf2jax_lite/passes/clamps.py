@@ -1,25 +1,27 @@
-"""Whole numbers that are clamped to one value: ``minimum(n, maximum(n, x))`` is ``n``, whatever ``x`` is.
+"""Whole numbers that are clamped to one value: ``maximum(n, x)`` is ``n`` for every ``x`` that is at most ``n``.
 
-`tf.math.bincount` with ``minlength`` and ``maxlength`` alike writes its number of bins so (Keras's CategoryEncoding
-does): with this it is known while tracing although ``x`` is data.
+`tf.math.bincount` writes its number of bins so: ``minimum(n, maximum(n, x))`` with ``minlength`` and ``maxlength``
+alike (Keras's CategoryEncoding), and ``maximum(256, x + 1)`` of an ``x`` that was clipped to 0 to 255 before (Keras's
+Equalization). With this it is known while tracing although ``x`` is data.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from tf2jax_lite import ir
 
+from .intervals import Interval, Intervals
+
 __all__ = ["settle_clamps"]
 
-# Each with its opposite, and whether the opposite's limit leaves it nothing to choose.
-_CLAMPS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "Minimum": ("Maximum", np.greater_equal),
-    "Maximum": ("Minimum", np.less_equal),
+# Whether what the other operand lies between leaves nothing to choose.
+_CLAMPS: dict[str, Callable[[Interval, int], bool]] = {
+    "Minimum": lambda other, limit: other.least >= limit,
+    "Maximum": lambda other, limit: other.most <= limit,
 }
 _INT32 = np.dtype(np.int32)
 
@@ -34,26 +36,23 @@ def settle_clamps(graph: ir.Graph) -> ir.Graph:
 
 
 def _function(function: ir.Function) -> ir.Function:
-    if not function.ops.issuperset(_CLAMPS):
+    if function.ops.isdisjoint(_CLAMPS):
         return function
     nodes = {node.name: node for node in function.nodes}
+    intervals = Intervals(nodes)
     out: list[ir.Node] = []
     for node in function.nodes:
-        found = _settled(node, nodes) if node.op in _CLAMPS else None
+        found = _settled(node, nodes, intervals) if node.op in _CLAMPS else None
         out += found or [node]
     return function if len(out) == len(function.nodes) else dataclasses.replace(function, nodes=tuple(out))
 
 
-def _settled(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node] | None:
+def _settled(node: ir.Node, nodes: Mapping[str, ir.Node], intervals: Intervals) -> list[ir.Node] | None:
     """Returns the nodes in the place of a clamp, or None where its value is open."""
-    opposite, settles = _CLAMPS[node.op]
     for own in range(len(node.inputs)):
-        limit, other = node.inputs[own], nodes.get(node.inputs[1 - own].node)
-        value = _constant(limit, nodes)
-        if value is None or other is None or other.op != opposite:
-            continue
-        against = [_constant(ref, nodes) for ref in other.inputs]
-        if any(v is not None and settles(v, value) for v in against):
+        value, other = _constant(node.inputs[own], nodes), intervals.of(node.inputs[1 - own])
+        known = _constant(node.inputs[1 - own], nodes) is not None  # which tracing folds by itself
+        if value is not None and other is not None and not known and _CLAMPS[node.op](other, int(value)):
             return _constant_operand(node, own, value.dtype, nodes)
     return None
 
@@ -65,7 +64,7 @@ def _unused(name: str, nodes: Mapping[str, ir.Node]) -> str:
 
 
 def _constant(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> np.ndarray | None:
-    """Returns a constant whole number, else None; floating numbers could meet NaN."""
+    """Returns a constant whole number, else None: floating numbers could meet NaN."""
     node = nodes.get(ref.node)
     value = None if node is None or node.op != "Const" else node.attrs.get("value")
     whole = isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iu"

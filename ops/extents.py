@@ -1,0 +1,162 @@
+"""Sizes that data decides, inside ``jit``: an array with room for the most there can be, of which the first are there.
+
+TensorFlow's XLA bridge calls them bounded dynamic dimensions. An op that finds a number of things that depends on
+values (`tf.where`, `tf.unique`) computes an array with room for all there can be, and their number; `Extents.cut` gives
+it a first dimension that is a symbol (``jax.export``'s symbolic dimensions), and all that follows is traced with that
+symbol, as for export. `tf2jax_lite.lowering.extents` then evaluates what was traced with arrays of fixed shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import core, export, lax
+from jax.extend import core as jex
+from jax.interpreters import ad, batching
+
+from tf2jax_lite.errors import OpError
+
+__all__ = ["Extents", "UnboundedError", "at_least", "cut", "prefix_p", "room"]
+
+prefix_p = jex.Primitive("prefix")
+"""The first elements of an array, as many as a number says: parameters ``dim``, the symbolic dimension that the result
+has first, and ``name``, the variable of which it is one less (a variable is at least 1, a size at least 0)."""
+
+
+@prefix_p.def_abstract_eval
+def _prefix(data: Any, count: Any, *, dim: Any, name: str) -> Any:
+    del count, name
+    return core.ShapedArray((dim, *data.shape[1:]), data.dtype)
+
+
+def at_least(x: Any, axis: int, least: int) -> Any:
+    """Returns an array that is ``least`` long at least, so that JAX lets it be read there: zeros follow if they must.
+
+    TensorFlow fails where an index is out of range, and JAX where it could be: of a size that data decides, any could.
+
+    Args:
+      x: an array. Where its size along ``axis`` is known to do, it comes back as it is.
+      axis: a dimension of it.
+      least: a size.
+    """
+    size = x.shape[axis]
+    if isinstance(size, int) or _reaches(size, least):
+        return x
+    if isinstance(getattr(size, "scope", None), _Scope):
+        return _longer.bind(x, axis=axis, least=least)
+    return _padded(x, axis=axis, least=least)
+
+
+def _reaches(size: Any, least: int) -> bool:
+    try:
+        return size >= least
+    except jax.errors.InconclusiveDimensionOperation:
+        return False
+
+
+def _padded(x: Any, *, axis: int, least: int) -> Any:
+    more = core.max_dim(x.shape[axis], least) - x.shape[axis]
+    return lax.pad(x, np.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
+
+
+def _longer_shape(x: Any, *, axis: int, least: int) -> Any:
+    return x.update(shape=(*x.shape[:axis], core.max_dim(x.shape[axis], least), *x.shape[axis + 1 :]))
+
+
+def _batched(args: Any, dims: Any, *, axis: int, least: int) -> Any:
+    return _longer.bind(*args, axis=axis + (axis >= dims[0]), least=least), dims[0]
+
+
+_longer = jex.Primitive("longer")
+_longer.def_abstract_eval(_longer_shape)
+ad.deflinear2(_longer, lambda ct, x, *, axis, least: [lax.slice_in_dim(ct, 0, x.aval.shape[axis], axis=axis)])
+batching.primitive_batchers[_longer] = _batched
+
+
+class _Scope(export.SymbolicScope):
+    """The scope of dimensions that data decides."""
+
+
+class UnboundedError(OpError):
+    """The size of a result depends on traced values.
+
+    Attributes:
+      natural: whether there is a most that it can be, so that tracing with `Extents` may do.
+    """
+
+    def __init__(self, problem: str, *, natural: bool):
+        super().__init__(f"{problem}; set the config option dynamic_shape_bound")
+        self.natural = natural
+
+
+class Extents:
+    """The sizes that data decides in one call.
+
+    Args:
+      limit: how many elements there is room for; None: as many as there can be.
+    """
+
+    def __init__(self, limit: int | None = None):
+        self._limit = limit
+        self._scope = _Scope()
+        self._found: dict[tuple[int, ...], tuple[str, Any, Any]] = {}
+        self._wholes: dict[frozenset[Any], Any] = {}
+
+    def room(self, most: Any) -> Any:
+        """Returns how many elements there is to be room for, where there are at most ``most``."""
+        return most if self._limit is None else self._limit
+
+    def split(self, sizes: list[Any], whole: Any) -> None:
+        """Keeps in mind that so many rows were parted into parts of these sizes."""
+        self._wholes[frozenset(sizes)] = whole
+
+    def joined(self, sizes: list[Any]) -> Any:
+        """Returns how many rows parts of these sizes have together."""
+        return self._wholes.get(frozenset(sizes), sum(sizes))
+
+    def cut(self, arrays: tuple[Any, ...], count: Any, *, of: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns arrays with the same first dimension cut to their first ``count`` rows.
+
+        Args:
+          arrays: what is cut.
+          count: how many rows are there.
+          of: what alone decides how many: an array, and perhaps a number. What it decides twice is one dimension.
+        """
+        key = tuple(v if isinstance(v, int) else id(v) for v in of)
+        if key not in self._found:
+            name = f"n{len(self._found) + 1}"
+            # What is found is kept, as an array that is dropped may leave its identity to another.
+            self._found[key] = (name, export.symbolic_shape(name, scope=self._scope)[0], of)
+        name, variable, _ = self._found[key]
+        count = jnp.minimum(jnp.asarray(count, np.int32), jnp.asarray(arrays[0].shape[0], np.int32))
+        return tuple(prefix_p.bind(jnp.asarray(x), count, dim=variable - 1, name=name) for x in arrays)
+
+
+def room(bound: int | Extents | None, most: Any, problem: str) -> Any:
+    """Returns how many rows a result is to have room for.
+
+    Args:
+      bound: what an op of dynamic shape gets.
+      most: how many there can be; None if nothing tells.
+      problem: what the error says.
+
+    Raises:
+      UnboundedError: there is no bound.
+    """
+    if isinstance(bound, Extents) and most is not None:
+        return bound.room(most)
+    if isinstance(bound, int):
+        return bound
+    raise UnboundedError(problem, natural=most is not None)
+
+
+def cut(bound: int | Extents | None, count: Callable[[], Any], *arrays: Any, of: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns padded arrays as an op is to return them: cut to ``count()`` rows, or padded as they are.
+
+    See `Extents.cut`.
+    """
+    return bound.cut(arrays, count(), of=of) if isinstance(bound, Extents) else arrays

@@ -1,0 +1,336 @@
+"""Sizes that data decides, under ``jit`` without a bound: values, gradients and batches are TensorFlow's."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import Tf2JaxError
+
+X = np.array([1.5, -2.0, 3.0, -0.5, 5.0, 0.25], np.float32)
+INPUTS = {
+    "some": X,
+    "all": np.abs(X),
+    "one": np.array([-1, -2, -3, 4, -5, -6], np.float32),
+    "none": -np.abs(X),
+}
+ROWS = tf.constant(np.linspace(-1, 2, 18).reshape(6, 3), tf.float32)
+LABELS = tf.constant([0, 2, 1, 1, 0, 2])
+SEGMENTS = tf.constant([0, 0, 1, 1, 2, 2])
+
+
+def kept(x, y=None):
+    return tf.boolean_mask(x if y is None else y, x > 0)
+
+
+def guarded_mean(x):
+    found = kept(x)
+    return tf.cond(tf.size(found) > 0, lambda: tf.reduce_mean(found), lambda: 0.0)
+
+
+def cross_entropy(x):
+    logits = kept(x, ROWS * x[:, None])
+    return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(kept(x, LABELS), logits))
+
+
+def own_gradient(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(tf.square(kept(x)) * tf.exp(kept(x)))
+    return tape.gradient(loss, x)
+
+
+def mean_gradient(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_mean(tf.math.log(kept(x, x + 10.0))) * tf.reduce_max(kept(x, ROWS * x[:, None]))
+    return tape.gradient(loss, x)
+
+
+def mapped(x):
+    return tf.reduce_sum(tf.map_fn(lambda v: v * v + 1.0, kept(x)))
+
+
+def looped(x):
+    found = kept(x)
+    return tf.while_loop(
+        lambda i, total: i < tf.size(found), lambda i, total: (i + 1, total + found[i] * float(2)), (0, 0.0)
+    )[1]
+
+
+def recurrent(x):
+    rows = kept(x, ROWS * x[:, None])
+    return tf.reduce_sum(tf.scan(lambda state, row: tf.tanh(state + row), rows, tf.zeros(3)))
+
+
+def partitioned(x):
+    parts = tf.dynamic_partition(x, tf.cast(x > 0, tf.int32), 2)
+    return tf.reduce_sum(tf.square(parts[0])) + 3 * tf.reduce_sum(parts[1])
+
+
+def stitched(x):
+    which = tf.cast(x > 0, tf.int32)
+    parts = tf.dynamic_partition(x, which, 2)
+    places = tf.dynamic_partition(tf.range(6), which, 2)
+    return tf.dynamic_stitch(places, [parts[0] * 2, tf.exp(parts[1])]) + x
+
+
+def one_at_most(x):
+    return tf.reduce_sum(tf.image.non_max_suppression(tf.stack([x, x, x + 2, x + 2], 1), x, 3, 0.1))
+
+
+# What each gives is of a size that is known.
+CASES = {
+    "sum": lambda x: tf.reduce_sum(kept(x)),
+    "mean": lambda x: tf.reduce_mean(kept(x)),
+    "guarded mean": guarded_mean,
+    "divided": lambda x: tf.reduce_sum(kept(x)) / tf.cast(tf.maximum(tf.size(kept(x)), 1), tf.float32),
+    "no nan": lambda x: tf.math.divide_no_nan(tf.reduce_sum(kept(x)), tf.cast(tf.shape(kept(x))[0], tf.float32)),
+    "max": lambda x: tf.reduce_max(kept(x)),
+    "min": lambda x: tf.reduce_min(kept(x)),
+    "product": lambda x: tf.reduce_prod(kept(x)),
+    "deviation": lambda x: tf.math.reduce_std(kept(x)),
+    "any": lambda x: tf.reduce_any(kept(x) > 4),
+    "all": lambda x: tf.reduce_all(kept(x) > 1),
+    "logsumexp": lambda x: tf.reduce_logsumexp(kept(x)),
+    "count": lambda x: tf.shape(tf.where(x > 0))[0],
+    "rank": lambda x: tf.rank(tf.where(x > 0)),
+    "count of two": lambda x: tf.size(tf.where(tf.reshape(x, [2, 3]) > 0)),
+    "places": lambda x: tf.reduce_sum(tf.where(x > 0) * 3 + 1),
+    "rows": lambda x: tf.reduce_sum(kept(x, ROWS * x[:, None]), 0),
+    "columns": lambda x: tf.reduce_max(tf.reduce_sum(kept(x, ROWS * x[:, None]), 1)),
+    "logarithm": lambda x: tf.reduce_sum(tf.math.log(kept(x))),
+    "roots": lambda x: tf.reduce_sum(tf.sqrt(kept(x)) + tf.math.rsqrt(kept(x)) + 1 / kept(x) + kept(x) ** 0.3),
+    "squared difference": lambda x: tf.reduce_mean(tf.math.squared_difference(kept(x), kept(x, x * x))),
+    "two masks": lambda x: tf.reduce_sum(kept(x)) - tf.reduce_mean(tf.boolean_mask(x, x < 1)),
+    "mask of a mask": lambda x: tf.reduce_sum(tf.boolean_mask(kept(x), kept(x) > 1)),
+    "matrix mask": lambda x: tf.reduce_mean(tf.boolean_mask(tf.reshape(x, [2, 3]), tf.reshape(x, [2, 3]) > 0)),
+    "axis": lambda x: tf.reduce_sum(tf.boolean_mask(tf.transpose(ROWS) * x, x > 0, axis=1), 1),
+    "cross entropy": cross_entropy,
+    "softmax": lambda x: tf.reduce_sum(tf.nn.softmax(kept(x, ROWS * x[:, None]))[:, 0]),
+    "softmax over all": lambda x: tf.reduce_max(tf.nn.softmax(kept(x))),
+    "dense": lambda x: tf.reduce_sum(tf.nn.relu(kept(x, ROWS * x[:, None]) @ tf.ones((3, 4)) + 0.1), 0),
+    "outer": lambda x: tf.transpose(kept(x, ROWS)) @ kept(x, ROWS * x[:, None]),
+    "einsum": lambda x: tf.einsum("ni,nj->ij", kept(x, ROWS), kept(x, ROWS * x[:, None])),
+    "concatenated": lambda x: tf.reduce_sum(tf.concat([kept(x), x, kept(x)], 0) * 2),
+    "concatenated in order": lambda x: tf.reduce_sum(tf.cumsum(tf.concat([kept(x), tf.boolean_mask(x, x < 1)], 0))),
+    "stacked": lambda x: tf.reduce_sum(tf.stack([kept(x), kept(x) * 2], 1), 0),
+    "flattened": lambda x: tf.reduce_sum(tf.cumsum(tf.reshape(kept(x, ROWS * x[:, None]), [-1]))),
+    "turned and flattened": lambda x: tf.reduce_sum(
+        tf.cumsum(tf.reshape(tf.transpose(kept(x, ROWS * x[:, None])), [-1]))
+    ),
+    "reshaped": lambda x: tf.reduce_sum(tf.reshape(kept(x, ROWS), [tf.shape(kept(x))[0], 1, 3]), [0, 1]),
+    "running sum": lambda x: tf.reduce_max(tf.cumsum(kept(x), reverse=True)),
+    "sorted": lambda x: tf.reduce_sum(tf.sort(kept(x)) * tf.cast(tf.range(tf.size(kept(x))), tf.float32)),
+    "order": lambda x: tf.reduce_sum(tf.argsort(kept(x), direction="DESCENDING")[:1]),
+    "reversed": lambda x: tf.reduce_sum(tf.cumsum(tf.reverse(kept(x), [0]))),
+    "first ones": lambda x: tf.reduce_sum(kept(x)[:2]),
+    "all but the first": lambda x: tf.reduce_sum(kept(x)[1:]),
+    "every second": lambda x: tf.reduce_sum(kept(x)[::2]),
+    "all but the last": lambda x: tf.reduce_sum(kept(x)[:-1]),
+    "last ones": lambda x: tf.reduce_sum(kept(x)[-2:]),
+    "padded": lambda x: tf.pad(kept(x), [[0, 6 - tf.size(kept(x))]]),
+    "padded in front": lambda x: tf.reduce_sum(tf.cumsum(tf.pad(kept(x), [[1, 2]], constant_values=3.0))),
+    "scattered": lambda x: tf.scatter_nd(tf.where(x > 0), kept(x) * 2, [6]),
+    "updated": lambda x: tf.tensor_scatter_nd_update(x, tf.where(x > 0), tf.sqrt(kept(x))),
+    "gathered": lambda x: tf.reduce_sum(tf.gather(ROWS, tf.where(x > 0)[:, 0]), 0),
+    "gathered in turn": lambda x: tf.reduce_sum(tf.gather(kept(x, x * 2), tf.range(tf.size(kept(x))))),
+    "gather_nd": lambda x: tf.reduce_sum(tf.gather_nd(tf.reshape(x, [2, 3]), tf.where(tf.reshape(x, [2, 3]) > 0))),
+    "one hot": lambda x: tf.reduce_sum(tf.one_hot(kept(x, LABELS), 3), 0),
+    "segments": lambda x: tf.math.unsorted_segment_sum(kept(x), kept(x, SEGMENTS), 3),
+    "most": lambda x: tf.math.unsorted_segment_max(kept(x), kept(x, SEGMENTS), 3),
+    "counts": lambda x: tf.math.bincount(kept(x, LABELS), minlength=3, maxlength=3),
+    "distinct": lambda x: tf.size(tf.unique(tf.cast(x, tf.int32))[0]),
+    "sum of distinct": lambda x: tf.reduce_sum(tf.unique(tf.cast(x, tf.int32))[0]),
+    "most often": lambda x: tf.reduce_max(tf.unique_with_counts(tf.cast(x, tf.int32))[2]),
+    "difference": lambda x: tf.reduce_sum(tf.raw_ops.ListDiff(x=tf.cast(x, tf.int32), y=[1, 5])[0]),
+    "partitioned": partitioned,
+    "stitched": stitched,
+    "suppressed": one_at_most,
+    "mapped": mapped,
+    "recurrent": recurrent,
+    "looped": looped,
+    "own gradient": own_gradient,
+    "mean's gradient": mean_gradient,
+    "meshed": lambda x: tf.reduce_sum(kept(x)[:, None] * kept(x)[None, :]),
+    "pairs": lambda x: tf.reduce_max(tf.abs(kept(x)[:, None] - tf.boolean_mask(x, x < 2)[None, :])),
+    "repeated": lambda x: tf.reduce_sum(tf.tile(kept(x)[None], [3, 1]), 1),
+    "spread": lambda x: tf.reduce_sum(tf.broadcast_to(kept(x), [2, tf.size(kept(x))]), 1),
+    "zeros": lambda x: tf.reduce_sum(tf.zeros_like(kept(x)) + tf.ones([tf.size(kept(x))])),
+    "arg max": lambda x: tf.reduce_sum(tf.argmax(kept(x, ROWS * x[:, None]), 1)),
+    "tiled": lambda x: tf.reduce_sum(tf.cumsum(tf.tile(kept(x), [3]))),
+    "clipped": lambda x: tf.reduce_sum(tf.clip_by_value(kept(x), 0.5, 2.0)),
+    "norm": lambda x: tf.norm(kept(x)),
+    "normalized": lambda x: tf.reduce_sum(tf.nn.l2_normalize(kept(x)) * kept(x)),
+    "moments": lambda x: tf.nn.moments(kept(x, ROWS * x[:, None]), 0)[1],
+    "chosen": lambda x: tf.reduce_sum(tf.where(kept(x) > 2, kept(x), 10.0)),
+    "sigmoid": lambda x: tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(kept(x) * 0 + 1, kept(x))),
+    "huber": lambda x: tf.keras.losses.Huber()(kept(x), kept(x) * 3),
+    "median": lambda x: tf.reduce_sum(tf.sort(kept(x))[: tf.size(kept(x)) // 2 + 1]),
+}
+TABLE = tf.constant(np.linspace(-2, 2, 24).reshape(8, 3), tf.float32)
+
+
+def grid(x):
+    return tf.reshape(x, [2, 3])
+
+
+def ragged(x):
+    return tf.RaggedTensor.from_tensor(grid(x), lengths=tf.reduce_sum(tf.cast(grid(x) > 0, tf.int32), 1))
+
+
+def filled_rows(x):
+    sparse = tf.sparse.from_dense(tf.cast(tf.maximum(grid(x), 0.0) * 4, tf.int64))
+    return tf.sparse.to_dense(tf.sparse.fill_empty_rows(sparse, tf.constant(7, tf.int64))[0], validate_indices=False)
+
+
+CASES |= {
+    "ragged sums": lambda x: tf.reduce_sum(ragged(x), 1),
+    "ragged maxima": lambda x: tf.reduce_max(ragged(x) * 2, 1),
+    "ragged total": lambda x: tf.reduce_sum(tf.square(ragged(x).values)),
+    "ragged to dense": lambda x: (ragged(x) * 2).to_tensor(default_value=-1.0, shape=[2, 3]),
+    "ragged embedding": lambda x: tf.reduce_sum(tf.gather(TABLE, tf.cast(tf.abs(ragged(x)), tf.int32)), 1),
+    "sparse sums": lambda x: tf.sparse.reduce_sum(tf.sparse.from_dense(grid(x)), 1),
+    "sparse product": lambda x: tf.sparse.sparse_dense_matmul(tf.sparse.from_dense(tf.nn.relu(grid(x))), TABLE[:3]),
+    "sparse softmax": lambda x: tf.sparse.to_dense(tf.sparse.softmax(tf.sparse.from_dense(tf.nn.relu(grid(x))))),
+    "sparse, filled": filled_rows,
+    "two largest": lambda x: tf.math.top_k(tf.concat([kept(x), [0.5, 0.25]], 0), 2)[0],
+    "searched": lambda x: tf.searchsorted(tf.sort(kept(x)), [0.5, 2.0, 9.0]),
+    "inverted": lambda x: tf.reduce_sum(tf.math.invert_permutation(tf.argsort(kept(x)))[:1]),
+    "histogram": lambda x: tf.histogram_fixed_width(kept(x), [0.0, 5.0], 4),
+    "confusion": lambda x: tf.math.confusion_matrix(kept(x, LABELS), kept(x, SEGMENTS), 3),
+    "normalized over a batch": lambda x: tf.reduce_sum(
+        tf.abs(tf.nn.batch_normalization(kept(x, ROWS), *tf.nn.moments(kept(x, ROWS * x[:, None]), 0), 0.1, 2.0, 1e-3)),
+        0,
+    ),
+    "convolved": lambda x: tf.reduce_sum(
+        tf.nn.conv1d(kept(x, ROWS * x[:, None])[..., None], TABLE[:2, None], 1, "SAME"), [0, 1]
+    ),
+    "determinant": lambda x: tf.linalg.det(
+        tf.linalg.matmul(kept(x, ROWS * x[:, None]), kept(x, ROWS), transpose_a=True) + tf.eye(3)
+    ),
+    "spectrum": lambda x: tf.reduce_sum(tf.abs(tf.signal.rfft(kept(x, ROWS * x[:, None]))), 0),
+    "branch on the size": lambda x: tf.cond(tf.size(kept(x)) > 2, lambda: tf.reduce_sum(kept(x)), lambda: x[0] * 3),
+    "branch on elements": lambda x: tf.cond(
+        tf.reduce_any(kept(x) > 2), lambda: tf.reduce_sum(tf.boolean_mask(x, x > 1)), lambda: tf.reduce_sum(kept(x))
+    ),
+    "in a loop": lambda x: tf.while_loop(
+        lambda i, total: i < 3, lambda i, total: (i + 1, total + tf.reduce_sum(tf.boolean_mask(x, x > total))), (0, 0.0)
+    )[1],
+}
+# Their gradients TensorFlow has and JAX has not: of a loop of which data decides how often it runs.
+FORWARD_ONLY = {"mapped", "recurrent", "looped"}
+
+
+def converted(function, x=X):
+    return tf2jax.convert_functional(tf.function(function, autograph=False), tf.TensorSpec(x.shape, x.dtype))
+
+
+def assert_close(actual, expected, message=""):
+    assert np.shape(actual) == np.shape(expected), message
+    assert np.asarray(actual).dtype == (np.int32 if expected.dtype == np.int64 else expected.dtype), message
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-6, err_msg=message)
+
+
+# Compiled for values, for gradients and for batches, they take long: of the plainer ones each third is run always.
+ALWAYS = {*list(CASES)[::3], "guarded mean", "logarithm", "own gradient", "stitched", "mapped", "ragged to dense"}
+NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_gradients(name):
+    function = CASES[name]
+    graph, own = tf.function(function, autograph=False), jax.jit(converted(function))
+    for case, x in INPUTS.items():
+        with tf.GradientTape() as tape:
+            variable = tf.constant(x)
+            tape.watch(variable)
+            expected = graph(variable)
+        assert_close(own(x), expected.numpy(), case)
+        if expected.dtype != tf.float32:
+            continue
+        try:
+            gradient = tape.gradient(expected, variable)
+        except tf.errors.InvalidArgumentError:  # TensorFlow's gradient of sorting fails for nothing
+            continue
+        if gradient is None or name in FORWARD_ONLY:
+            continue
+        actual = jax.jit(jax.grad(lambda x: own(x).sum()))(x)
+        assert_close(actual, tf.convert_to_tensor(gradient).numpy(), f"gradient of {case}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches(name):
+    function = CASES[name]
+    batch = np.stack(list(INPUTS.values()))
+    graph = tf.function(function, autograph=False)
+    expected = np.stack([graph(x).numpy() for x in batch])
+    assert_close(jax.jit(jax.vmap(converted(function)))(batch), expected)
+
+
+def test_a_result_of_open_size_is_refused_and_padded():
+    def places(x):
+        return tf.where(x > 0)
+
+    with pytest.raises(Tf2JaxError, match=r"'Where'.*dynamic_shape_bound"):
+        jax.jit(converted(places))(X)
+    with tf2jax.override_config("dynamic_shape_bound", 5):
+        padded = converted(places)
+    np.testing.assert_array_equal(jax.jit(padded)(X)[:, 0], [0, 2, 4, 5, -1])
+
+
+def test_a_bound_does_not_change_what_is_computed():
+    with tf2jax.override_config("dynamic_shape_bound", 9):
+        mean = converted(CASES["mean"])
+    np.testing.assert_allclose(jax.jit(mean)(X), X[X > 0].mean(), rtol=1e-6)
+
+
+def test_a_bound_that_is_too_small_leaves_the_first():
+    with tf2jax.override_config("dynamic_shape_bound", 2):
+        total = converted(CASES["sum"])
+    np.testing.assert_allclose(jax.jit(total)(X), X[X > 0][:2].sum(), rtol=1e-6)
+
+
+def test_masks_that_nothing_says_fit():
+    def function(x):
+        return tf.reduce_sum(tf.boolean_mask(x, x > 0) * tf.boolean_mask(x, x < 1))
+
+    with pytest.raises(Tf2JaxError, match="Mul"):
+        jax.jit(converted(function))(X)
+
+
+def test_what_has_no_rule_names_node_and_primitive():
+    def function(x):
+        return tf.reduce_sum(tf.nn.conv1d(kept(x)[None, :, None], TABLE[:2, None], 1, "SAME"))
+
+    with pytest.raises(Tf2JaxError, match=r"conv_general_dilated.*conv1d"):
+        jax.jit(converted(function))(X)
+
+
+def test_params_and_state():
+    weight, calls = tf.Variable(2.0), tf.Variable(0)
+
+    @tf.function
+    def function(x):
+        calls.assign_add(tf.size(tf.boolean_mask(x, x > 0)))
+        return tf.reduce_mean(tf.boolean_mask(x * weight, x > 0))
+
+    own, params = tf2jax.convert(function, X)
+    value, after = jax.jit(own)(params, X)
+    np.testing.assert_allclose(value, 2 * X[X > 0].mean(), rtol=1e-6)
+    assert sorted(map(int, after.values())) == [2, 4]
+    gradient = jax.grad(lambda p: jax.jit(own)(p, X)[0], allow_int=True)(params)
+    np.testing.assert_allclose(
+        sorted(np.asarray(g, float) for g in gradient.values() if g.dtype == np.float32), X[X > 0].mean()
+    )
+
+
+def test_random_numbers_are_drawn():
+    graph = tf.function(
+        lambda x: tf.reduce_mean(tf.nn.dropout(tf.boolean_mask(x, x > 0) * 0 + 1, 0.5)), autograph=False
+    )
+    own = jax.jit(tf2jax.convert_functional(graph, X))
+    found = {float(own(X, rng=jax.random.key(i))) for i in range(8)}
+    assert found <= {0.0, 0.5, 1.0, 1.5, 2.0}
+    assert len(found) > 1

@@ -1,0 +1,111 @@
+"""Evaluates a jaxpr whose shapes have symbolic dimensions with arrays that have room for the most there can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax.extend import core as jex
+
+from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops.equations import bind
+
+from .sizes import Sizes, is_symbolic
+
+__all__ = ["Evaluator", "Rule", "parts", "rule", "rules"]
+
+Rule = Callable[["Evaluator", Any, list[Any]], list[Any]]
+"""How one primitive is evaluated, of an equation and its operands with room: gives its results with room."""
+
+rules: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers the rule of the primitives called so."""
+
+    def register(found: Rule) -> Rule:
+        rules.update(dict.fromkeys(names, found))
+        return found
+
+    return register
+
+
+class Evaluator:
+    """Evaluates equations.
+
+    Elements beyond a dimension's size hold anything. Rules see to it that none of it reaches an element that is there,
+    nor, where derivatives are infinite, its gradient.
+
+    Args:
+      sizes: what is known of the variables in dimensions; equations of `prefix_p` add to it.
+    """
+
+    def __init__(self, sizes: Sizes):
+        self.sizes = sizes
+        self._symbolic: dict[int, bool] = {}
+
+    def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
+        """Evaluates a jaxpr, closed or open."""
+        jaxpr, consts = parts(closed)
+        env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if isinstance(atom, jex.Literal) else env[atom]
+
+        for eqn in jaxpr.eqns:
+            env.update(zip(eqn.outvars, self._equation(eqn, [read(v) for v in eqn.invars]), strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def inside(self, closed: Any, *args: Any) -> list[Any]:
+        """Evaluates a jaxpr within a trace of its own: what it finds of sizes stays there."""
+        return [jnp.asarray(v) for v in Evaluator(self.sizes.given(self.sizes.values)).run(closed, args)]
+
+    def _equation(self, eqn: Any, args: list[Any]) -> list[Any]:
+        if not self._concerns(eqn):
+            return bind(eqn, *args)
+        found = rules.get(eqn.primitive.name)
+        if found is None:
+            raise unsupported(eqn)
+        return found(self, eqn, args)
+
+    def is_symbolic(self, closed: Any) -> bool:
+        """Whether anything in a jaxpr has a symbolic dimension."""
+        jaxpr, _ = parts(closed)
+        if id(jaxpr) not in self._symbolic:
+            self._symbolic[id(jaxpr)] = any(map(self._concerns, jaxpr.eqns))
+        return self._symbolic[id(jaxpr)]
+
+    def _concerns(self, eqn: Any) -> bool:
+        if eqn.primitive.name == "dim_as_value" or any(is_symbolic(v.aval.shape) for v in _shaped(eqn)):
+            return True
+        return any(map(self.is_symbolic, _inner(eqn.params)))
+
+
+def parts(closed: Any) -> tuple[Any, Sequence[Any]]:
+    """Returns a jaxpr and its constants, of a closed or an open one."""
+    return getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
+
+
+def _shaped(eqn: Any) -> Iterator[Any]:
+    return (v for v in (*eqn.invars, *eqn.outvars) if hasattr(v.aval, "shape"))
+
+
+def _inner(params: Any) -> Iterator[Any]:
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(parts(item)[0], "eqns"):
+                yield item
+
+
+def shown(eqn: Any) -> str:
+    """Returns which primitive of which node this is, for messages."""
+    where = str(eqn.source_info.name_stack)
+    shapes = ", ".join(str(list(v.aval.shape)) for v in eqn.invars if hasattr(v.aval, "shape"))
+    return f"{eqn.primitive.name} of shapes {shapes}" + (f" (node {where!r})" if where else "")
+
+
+def unsupported(eqn: Any) -> OpError:
+    """Returns the error for an equation that cannot be evaluated so."""
+    return OpError(f"JAX's {shown(eqn)} cannot have a size that depends on traced values there")

@@ -1,0 +1,80 @@
+"""Runs a program, with symbols for the sizes that data decides if there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import core
+
+from tf2jax_lite.errors import LoweringError, Tf2JaxError
+from tf2jax_lite.ops.extents import Extents, UnboundedError
+
+from .evaluator import Evaluator
+from .sizes import Sizes, is_symbolic
+
+__all__ = ["traced"]
+
+
+class _OpenResultError(Exception):
+    """A result has a size that data decides."""
+
+
+def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) -> Any:
+    """Returns what a program gives.
+
+    It is run as it is first. Where an op of it finds a size that data decides, it is traced anew with a symbol for
+    it, and what was traced is evaluated with arrays that have room for the most that there can be.
+
+    Args:
+      run: called as ``run(*args, extents=..., pads=...)``; see `Trace`.
+      args: its arguments: pytrees of arrays.
+      limit: what to pad results of such sizes to; None refuses them.
+
+    Raises:
+      LoweringError: a node's result has a size that data decides, and what follows cannot be computed so.
+    """
+    leaves, tree = jax.tree.flatten(args)
+    moving = [i for i, v in enumerate(leaves) if isinstance(v, core.Tracer)]
+    symbolic = any(is_symbolic(leaves[i].shape) for i in moving)
+    if not moving or symbolic:
+        return run(*args, pads=True)
+    try:
+        return run(*args, pads=False)
+    except LoweringError as error:
+        cause = error.__cause__
+        if not isinstance(cause, UnboundedError) or not (cause.natural or limit):
+            raise
+        refusal = error
+    try:
+        return _with_extents(run, leaves, tree, moving, limit)
+    except _OpenResultError:
+        raise refusal from cause
+    except Tf2JaxError as error:
+        if limit is None:
+            raise LoweringError(f"{refusal}; without a bound, as {error}") from error
+    return run(*args, pads=True)
+
+
+def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving: list[int], limit: int | None) -> Any:
+    form: list[Any] = []
+
+    def function(chosen: list[Any]) -> list[Any]:
+        given = list(leaves)
+        for i, value in zip(moving, chosen, strict=True):
+            given[i] = value
+        results = run(*jax.tree.unflatten(tree, given), extents=Extents(limit), pads=False)
+        found, structure = jax.tree.flatten(results, is_leaf=lambda v: v is None)
+        arrays = [i for i, v in enumerate(found) if isinstance(v, jax.Array)]
+        form[:] = [[None if i in arrays else v for i, v in enumerate(found)], arrays, structure]
+        return [found[i] for i in arrays]
+
+    closed = jax.make_jaxpr(function)([leaves[i] for i in moving])
+    if limit is None and any(is_symbolic(aval.shape) for aval in closed.out_avals):
+        raise _OpenResultError
+    found, arrays, structure = form
+    values = Evaluator(Sizes()).run(closed, [leaves[i] for i in moving])
+    for i, value in zip(arrays, values, strict=True):
+        found[i] = value
+    return jax.tree.unflatten(structure, found)
