@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,21 +22,39 @@ Rule = Callable[["Evaluator", Any, list[Any]], list[Any]]
 rules: dict[str, Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers the rule of the primitives called so."""
+def rule(*names: str, bounded: bool = False) -> Callable[[Rule], Rule]:
+    """Registers the rule of the primitives called so.
+
+    Args:
+      *names: of primitives.
+      bounded: whether what is not there of its floating-point results is made 0.
+    """
 
     def register(found: Rule) -> Rule:
-        rules.update(dict.fromkeys(names, found))
+        rules.update(dict.fromkeys(names, _bounded(found) if bounded else found))
         return found
 
     return register
 
 
+def _bounded(found: Rule) -> Rule:
+    def result(ev: Evaluator, var: Any, value: Any) -> Any:
+        aval = var.aval
+        return ev.sizes.filled(value, aval.shape, 0) if jnp.issubdtype(aval.dtype, jnp.inexact) else value
+
+    @functools.wraps(found)
+    def bounded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+        return [result(ev, *pair) for pair in zip(eqn.outvars, found(ev, eqn, args), strict=True)]
+
+    return bounded
+
+
 class Evaluator:
     """Evaluates equations.
 
-    Elements beyond a dimension's size hold anything. Rules see to it that none of it reaches an element that is there,
-    nor, where derivatives are infinite, its gradient.
+    Elements beyond a dimension's size hold anything that is finite. Rules see to it that none of it reaches an element
+    that is there. Gradients flow the other way: where something that is there may have an influence on what is not, a
+    rule is `bounded`, so that NaN in the gradient of what is not there ends there.
 
     Args:
       sizes: what is known of the variables in dimensions; equations of `prefix_p` add to it.

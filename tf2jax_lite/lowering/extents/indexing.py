@@ -15,7 +15,7 @@ from .sizes import is_symbolic
 _MODES = lax.GatherScatterMode
 
 
-@rule("gather")
+@rule("gather", bounded=True)
 def _gathered(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, indices = jnp.asarray(args[0]), jnp.asarray(args[1])
     params, mode = eqn.params, eqn.params["mode"]
@@ -28,17 +28,8 @@ def _gathered(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         at = indices[..., column]
         at = jnp.clip(at, 0, last) if mode == _MODES.CLIP else jnp.where(at > last, x.shape[axis], at)
         indices = indices.at[..., column].set(at.astype(indices.dtype))
-    found = lax.gather(
-        x,
-        indices,
-        numbers,
-        ev.sizes.shape(params["slice_sizes"]),
-        mode=mode,
-        fill_value=params["fill_value"],
-    )
-    out = eqn.outvars[0].aval
-    # So that gradients of what is not there end here, even if they are not finite.
-    return [ev.sizes.filled(found, out.shape, 0) if jnp.issubdtype(out.dtype, jnp.inexact) else found]
+    sizes = ev.sizes.shape(params["slice_sizes"])
+    return [lax.gather(x, indices, numbers, sizes, mode=mode, fill_value=params["fill_value"])]
 
 
 @rule(

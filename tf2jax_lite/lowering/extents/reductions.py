@@ -68,7 +68,7 @@ _RUNNING = {
 }
 
 
-@rule(*_RUNNING)
+@rule(*_RUNNING, bounded=True)
 def _running(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     (var,) = eqn.invars
     x, axes = jnp.asarray(args[0]), [eqn.params["axis"]]
@@ -88,7 +88,7 @@ def _sorted(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return list(lax.sort((missing, *args), dimension=axis, is_stable=eqn.params["is_stable"], num_keys=keys)[1:])
 
 
-@rule("top_k")
+@rule("top_k", bounded=True)
 def _largest(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     (var,) = eqn.invars
     axes = [eqn.params.get("axis", -1) % len(var.aval.shape)]
@@ -100,7 +100,7 @@ def _largest(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return list(lax.top_k(x, k) if axes[0] == x.ndim - 1 else lax.top_k(x, k, axis=axes[0]))
 
 
-@rule("dot_general")
+@rule("dot_general", bounded=True)
 def _product(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     (left, right), _ = eqn.params["dimension_numbers"]
     both = [
@@ -110,7 +110,7 @@ def _product(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return bind(eqn, *both)
 
 
-@rule("conv_general_dilated")
+@rule("conv_general_dilated", bounded=True)
 def _convolution(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     images, kernel = (list(v.aval.shape) for v in eqn.invars)
     del images[eqn.params["dimension_numbers"].lhs_spec[0]]

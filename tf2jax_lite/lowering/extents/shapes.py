@@ -43,13 +43,13 @@ def _iota(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return [lax.broadcasted_iota(params["dtype"], ev.sizes.shape(params["shape"]), params["dimension"])]
 
 
-@rule("broadcast_in_dim")
+@rule("broadcast_in_dim", bounded=True)
 def _broadcast(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     params = eqn.params
     return [lax.broadcast_in_dim(args[0], ev.sizes.shape(params["shape"]), params["broadcast_dimensions"])]
 
 
-@rule("tile")
+@rule("tile", bounded=True)
 def _tiled(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, before, after = jnp.asarray(args[0]), eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     for axis, (old, new) in enumerate(zip(before, after, strict=True)):
@@ -79,7 +79,7 @@ def taken(x: Any, places: Any, axis: int) -> Any:
     return jnp.take(x, jnp.clip(places, 0, x.shape[axis] - 1), axis=axis, mode="clip")
 
 
-@rule("rev")
+@rule("rev", bounded=True)
 def _reversed(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, shape = jnp.asarray(args[0]), eqn.invars[0].aval.shape
     for axis in eqn.params["dimensions"]:
@@ -91,7 +91,7 @@ def _reversed(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 # --- Reshapes
 
 
-@rule("reshape")
+@rule("reshape", bounded=True)
 def _reshaped(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, before, after = jnp.asarray(args[0]), eqn.invars[0].aval.shape, eqn.params["new_sizes"]
     if eqn.params["dimensions"] is not None:
@@ -148,7 +148,7 @@ def _renumbered(sizes: Sizes, x: Any, before: Sequence[Any], after: Sequence[Any
 # --- Parts
 
 
-@rule("slice")
+@rule("slice", bounded=True)
 def _part(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, params = jnp.asarray(args[0]), eqn.params
     before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
@@ -166,7 +166,7 @@ def _part(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return [x]
 
 
-@rule("split")
+@rule("split", bounded=True)
 def _split(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, axis = jnp.asarray(args[0]), eqn.params["axis"]
     if isinstance(eqn.invars[0].aval.shape[axis], int) and not is_symbolic(eqn.params["sizes"]):
@@ -178,7 +178,7 @@ def _split(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return out
 
 
-@rule("dynamic_slice")
+@rule("dynamic_slice", bounded=True)
 def _part_at(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, starts = jnp.asarray(args[0]), args[1 : 1 + args[0].ndim]
     before, wanted = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
@@ -191,7 +191,7 @@ def _part_at(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return [x]
 
 
-@rule("dynamic_update_slice")
+@rule("dynamic_update_slice", bounded=True)
 def _part_set(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, update, *starts = args
     shape, part = (eqn.invars[i].aval.shape for i in (0, 1))
@@ -206,7 +206,7 @@ def _part_set(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return [update if inside is None else jnp.where(inside, update, x)]
 
 
-@rule("pad")
+@rule("pad", bounded=True)
 def _padded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, value = jnp.asarray(args[0]), args[1]
     before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
