@@ -21,6 +21,7 @@ from . import matrix_diag as _matrix_diag  # noqa: F401
 from . import pad as _pad  # noqa: F401
 from . import slicing as _slicing  # noqa: F401
 from .extents import Extents, cut, room
+from .places import places
 from .registry import Static, op
 from .slicing import object_or_array
 from .tensor_list import TensorList
@@ -528,9 +529,21 @@ def where(input: Any, *, bound: int | Extents | None = None) -> Any:
     if input.ndim == 0:
         raise OpError("the input of Where must be at least 1-dim")
     size = room(bound, input.size, "the number of results depends on traced values")
-    found = jnp.nonzero(input, size=size, fill_value=-1)
-    places = jnp.stack([f.astype(canonical(np.int64)) for f in found], 1)
-    return cut(bound, lambda: jnp.count_nonzero(input), places, of=(input,))[0]
+    mask = lax.ne(input, lax.full_like(input, 0))
+    found = places(lax.reshape(mask, (input.size,)) if input.ndim > 1 else mask, size, -1)
+    (found,) = cut(bound, lambda: jnp.count_nonzero(mask), found, of=(input,))
+    return _coordinates(found.astype(canonical(np.int64)), input.shape)
+
+
+def _coordinates(place: Any, shape: Sequence[Any]) -> Any:
+    """Returns coordinates in an array for places in a flat one; -1 has none but -1."""
+    columns = []
+    rest = place
+    for dim in reversed(shape[1:]):
+        size = jnp.maximum(jnp.asarray(dim, place.dtype), 1)
+        columns.append(jnp.where(place < 0, place, lax.rem(rest, jnp.broadcast_to(size, rest.shape))))
+        rest = lax.div(rest, jnp.broadcast_to(size, rest.shape))
+    return jnp.stack([jnp.where(place < 0, place, rest), *reversed(columns)], 1)
 
 
 # --- In place

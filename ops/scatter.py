@@ -17,6 +17,7 @@ from tf2jax_lite.errors import OpError
 from . import growth
 from .extents import Extents, cut, room
 from .gather import _check_policy, nd_in_range, take
+from .places import places
 from .registry import Static, op
 from .values import as_array, dims, is_static, known
 
@@ -370,7 +371,7 @@ def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound:
     size = room(bound, flat.shape[0], "the sizes of the partitions depend on traced values")
     out = []
     for p in range(num_partitions):
-        (where,) = jnp.nonzero(flat == p, size=size, fill_value=flat.shape[0])
+        where = places(flat == p, size, flat.shape[0])
         (where,) = cut(bound, functools.partial(jnp.count_nonzero, flat == p), where, of=(partitions, p))
         sizes.append(where.shape[0])
         part = take(rows, where, 0)

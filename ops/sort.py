@@ -15,6 +15,7 @@ from tf2jax_lite.errors import OpError
 from .extents import Extents, at_least, cut, room
 from .gather import take
 from .once import once
+from .places import places
 from .ranked import ranked
 from .registry import Static, op
 from .runs import starts
@@ -225,7 +226,7 @@ def _traced_unique(x: Any, axis: int, out_idx: Any, bound: int | Extents | None)
     first = jnp.zeros((n,), np.int32).at[order].set(take(first_of_group, group, 0))
     is_first = first == place
     number = take(jnp.cumsum(is_first) - 1, first, 0)
-    (where,) = jnp.nonzero(is_first, size=size, fill_value=n)
+    where = places(is_first, size, n)
     counts = jnp.zeros((size,), dtype).at[number].add(1, mode="drop")
     where, counts = cut(bound, lambda: jnp.count_nonzero(is_first), where, counts, of=(x, axis))
     return take(x, where, axis), number.astype(dtype), counts
@@ -316,6 +317,6 @@ def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | Extents |
     size = room(bound, x.shape[0], "the number of values depends on traced ones")
     x, y = jnp.asarray(as_array(x)), jnp.asarray(as_array(y))
     missing = jnp.all(x[:, None] != y[None, :], axis=1)
-    (where,) = jnp.nonzero(missing, size=size, fill_value=x.shape[0])
+    where = places(missing, size, x.shape[0])
     (where,) = cut(bound, lambda: jnp.count_nonzero(missing), where, of=(missing,))
     return take(x, where, 0), where.astype(canonical(out_idx))

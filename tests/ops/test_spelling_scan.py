@@ -11,6 +11,7 @@ from tf2jax_lite.ops.spelling_scan import running
 
 FUNCTIONS = [lax.cumsum, lax.cumprod, lax.cumlogsumexp]
 SHAPES = {"written out": ((2, 5, 4, 4), 1), "a loop": ((19, 16), 0), "last": ((3, 20), 1), "short rows": ((20, 3), 0)}
+LONG = {"whole parts": (4096,), "and a rest": (4099,), "rows": (3, 5001), "nothing": (0, 5000)}
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -36,6 +37,29 @@ def test_dtypes(name, dtype):
         found = jax.jit(lambda x: running(lax.cumsum, x, axis, True))(x)
         assert found.dtype == dtype
         np.testing.assert_allclose(found, lax.cumsum(x, axis=axis, reverse=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8])
+@pytest.mark.parametrize("name", LONG)
+def test_long_last_axes(name, dtype, reverse):
+    x = (normal(*LONG[name]) * 4).astype(dtype)
+    axis = x.ndim - 1
+    found = jax.jit(lambda x: running(lax.cumsum, x, axis, reverse))(x)
+    assert found.dtype == dtype
+    expected = np.flip(np.cumsum(np.flip(x, axis), axis, np.float64 if dtype == np.float32 else dtype), axis)
+    expected = expected if reverse else np.cumsum(x, axis, np.float64 if dtype == np.float32 else dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-3)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_infinities_of_long_axes(reverse):
+    """What runs into an infinity or NaN is one from there on, and not before, also in other parts."""
+    x = normal(5000)
+    x[1500], x[3500] = np.inf, np.nan
+    found = jax.jit(lambda x: running(lax.cumsum, x, 0, reverse))(x)
+    expected = np.cumsum(x[::-1])[::-1] if reverse else np.cumsum(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_infinities():
