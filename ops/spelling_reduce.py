@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .extents import at_least
 from .once import once
 from .spelling import call, twin
 
@@ -81,7 +82,7 @@ def place(fn: Callable[..., Any], x: Any, axis: int) -> Any:
     Returns:
       The first place of the value, int32.
     """
-    return call(fn, lax.stop_gradient(x), axis=axis, index_dtype=np.dtype(np.int32))
+    return call(fn, lax.stop_gradient(at_least(x, axis, 1)), axis=axis, index_dtype=np.dtype(np.int32))
 
 
 def _by_rows(x: Any, *, axes: tuple[int, ...], fn: Callable[..., Any], **params: Any) -> Any:

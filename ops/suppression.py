@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .extents import at_least
 from .manual_axes import axes_of, varying_along
 from .once import once
 from .spelling_reduce import place
@@ -59,7 +60,7 @@ def intersection_over_union(boxes: Any) -> Callable[[Any], Any]:
     """
     planes = _planes(boxes)
     # Once, as XLA would otherwise look up the box again for each that it is compared with.
-    return lambda best: _overlaps(planes, once(lax.dynamic_index_in_dim(planes, best, 1)))
+    return lambda best: _overlaps(planes, once(lax.dynamic_index_in_dim(at_least(planes, 1, 1), best, 1)))
 
 
 def suppress(
@@ -161,7 +162,7 @@ def suppress_by_class(
 
 
 def _looked_up(values: Any, place: Any) -> Any:
-    return values.at[place].get(mode="promise_in_bounds")
+    return at_least(values, 0, 1).at[place].get(mode="promise_in_bounds")
 
 
 def _best(scores: Any) -> Any:

@@ -196,6 +196,10 @@ CASES |= {
     "sparse softmax": lambda x: tf.sparse.to_dense(tf.sparse.softmax(tf.sparse.from_dense(tf.nn.relu(grid(x))))),
     "sparse, filled": filled_rows,
     "two largest": lambda x: tf.math.top_k(tf.concat([kept(x), [0.5, 0.25]], 0), 2)[0],
+    "arg max over all": lambda x: tf.argmax(tf.concat([[0.0], kept(x)], 0)[tf.minimum(tf.size(kept(x)), 1) :]),
+    "boxes left over": lambda x: tf.reduce_sum(
+        tf.image.non_max_suppression(kept(x, tf.stack([x, x, x + 2, x + 2], 1)), kept(x), 3, 0.1)
+    ),
     "searched": lambda x: tf.searchsorted(tf.sort(kept(x)), [0.5, 2.0, 9.0]),
     "inverted": lambda x: tf.reduce_sum(tf.math.invert_permutation(tf.argsort(kept(x)))[:1]),
     "histogram": lambda x: tf.histogram_fixed_width(kept(x), [0.0, 5.0], 4),
