@@ -8,6 +8,8 @@ symbol, as for export. `tf2jax_lite.lowering.extents` then evaluates what was tr
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +22,10 @@ from jax.interpreters import ad, batching
 
 from tf2jax_lite.errors import OpError
 
-__all__ = ["Extents", "UnboundedError", "at_least", "cut", "prefix_p", "room"]
+__all__ = ["Extents", "UnboundedError", "at_least", "cut", "is_found", "prefix_p", "room"]
+
+# How variables are called whose values data decides; those of exported functions have other names.
+_PREFIX = "found_"
 
 prefix_p = jex.Primitive("prefix")
 """The first elements of an array, as many as a number says: parameters ``dim``, the symbolic dimension that the result
@@ -31,6 +36,12 @@ has first, and ``name``, the variable of which it is one less (a variable is at 
 def _prefix(data: Any, count: Any, *, dim: Any, name: str) -> Any:
     del count, name
     return core.ShapedArray((dim, *data.shape[1:]), data.dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_found(dim: Any) -> bool:
+    """Whether data decides a dimension, be it in part."""
+    return not isinstance(dim, int) and re.search(rf"\b{_PREFIX}\d", str(dim)) is not None
 
 
 def at_least(x: Any, axis: int, least: int) -> Any:
@@ -46,7 +57,7 @@ def at_least(x: Any, axis: int, least: int) -> Any:
     size = x.shape[axis]
     if isinstance(size, int) or _reaches(size, least):
         return x
-    if isinstance(getattr(size, "scope", None), _Scope):
+    if is_found(size):
         return _longer.bind(x, axis=axis, least=least)
     return _padded(x, axis=axis, least=least)
 
@@ -77,10 +88,6 @@ ad.deflinear2(_longer, lambda ct, x, *, axis, least: [lax.slice_in_dim(ct, 0, x.
 batching.primitive_batchers[_longer] = _batched
 
 
-class _Scope(export.SymbolicScope):
-    """The scope of dimensions that data decides."""
-
-
 class UnboundedError(OpError):
     """The size of a result depends on traced values.
 
@@ -98,11 +105,12 @@ class Extents:
 
     Args:
       limit: how many elements there is room for; None: as many as there can be.
+      scope: that of symbolic dimensions that arguments have already, if any.
     """
 
-    def __init__(self, limit: int | None = None):
+    def __init__(self, limit: int | None = None, scope: export.SymbolicScope | None = None):
         self._limit = limit
-        self._scope = _Scope()
+        self._scope = export.SymbolicScope() if scope is None else scope
         self._found: dict[tuple[int, ...], tuple[str, Any, Any]] = {}
         self._wholes: dict[frozenset[Any], Any] = {}
 
@@ -128,11 +136,11 @@ class Extents:
         """
         key = tuple(v if isinstance(v, int) else id(v) for v in of)
         if key not in self._found:
-            name = f"n{len(self._found) + 1}"
+            name = f"{_PREFIX}{len(self._found) + 1}"
             # What is found is kept, as an array that is dropped may leave its identity to another.
             self._found[key] = (name, export.symbolic_shape(name, scope=self._scope)[0], of)
         name, variable, _ = self._found[key]
-        count = jnp.minimum(jnp.asarray(count, np.int32), jnp.asarray(arrays[0].shape[0], np.int32))
+        count = jnp.minimum(jnp.asarray(count, np.int32), jnp.asarray(arrays[0].shape[0]).astype(np.int32))
         return tuple(prefix_p.bind(jnp.asarray(x), count, dim=variable - 1, name=name) for x in arrays)
 
 

@@ -1,6 +1,7 @@
 """Sizes that data decides, under ``jit`` without a bound: values, gradients and batches are TensorFlow's."""
 
 import jax
+import jax.export
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -338,3 +339,65 @@ def test_random_numbers_are_drawn():
     found = {float(own(X, rng=jax.random.key(i))) for i in range(8)}
     assert found <= {0.0, 0.5, 1.0, 1.5, 2.0}
     assert len(found) > 1
+
+
+OF_ANY_LENGTH = [
+    *(
+        "sum",
+        "mean",
+        "guarded mean",
+        "divided",
+        "no nan",
+        "max",
+        "deviation",
+        "logsumexp",
+        "count",
+        "places",
+        "logarithm",
+    ),
+    *(
+        "squared difference",
+        "two masks",
+        "mask of a mask",
+        "softmax over all",
+        "concatenated",
+        "stacked",
+        "running sum",
+    ),
+    *("concatenated in order", "sorted", "order", "first ones", "all but the first", "last ones", "padded in front"),
+    *(
+        "gathered in turn",
+        "distinct",
+        "most often",
+        "own gradient",
+        "meshed",
+        "tiled",
+        "norm",
+        "mapped",
+        "looped",
+        "median",
+    ),
+    *(
+        "updated",
+        "partitioned",
+        "searched",
+        "reversed",
+        "every second",
+        "all but the last",
+        "chosen",
+        "arg max over all",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "name", [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.slow) for i, n in enumerate(OF_ANY_LENGTH)]
+)
+def test_exported_for_any_length(name):
+    """What data decides and what the caller decides are symbols of two kinds, which meet."""
+    graph = tf.function(CASES[name], autograph=False)
+    own = tf2jax.convert_functional(graph, tf.TensorSpec([None], tf.float32))
+    (spec,) = jax.export.symbolic_args_specs((X,), "b")
+    exported = jax.export.export(jax.jit(own))(spec)
+    for x in (X, X[:3], -np.abs(X), np.tile(X, 3)):
+        assert_close(exported.call(x), graph(x).numpy(), f"{len(x)}")

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.equations import bind, scan_counts
+from tf2jax_lite.ops.extents import is_found
 
 from .evaluator import Evaluator, rule, unsupported
 
@@ -56,6 +57,7 @@ def _scanned(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     params = eqn.params
     closed_over, carried = scan_counts(params)
     consts, start, sliced = args[:closed_over], args[closed_over : closed_over + carried], args[closed_over + carried :]
+    found = is_found(params["length"])
     size = ev.sizes.actual(params["length"])
     steps = ev.sizes.most(params["length"])
 
@@ -63,7 +65,7 @@ def _scanned(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         place, rows = at
         results = ev.inside(params["jaxpr"], *consts, *carry, *rows)
         after, out = results[: len(carry)], results[len(carry) :]
-        if not isinstance(size, int):  # beyond its size, a loop of more iterations changes nothing
+        if found:  # beyond its size, a loop of more iterations changes nothing
             after = [jnp.where(place < size, new, old) for new, old in zip(after, carry, strict=True)]
         return after, out
 

@@ -11,6 +11,7 @@ from jax.extend import core as jex
 
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops.equations import bind
+from tf2jax_lite.ops.extents import is_found
 
 from .sizes import Sizes, is_symbolic
 
@@ -97,7 +98,7 @@ class Evaluator:
         return self._symbolic[id(jaxpr)]
 
     def _concerns(self, eqn: Any) -> bool:
-        if eqn.primitive.name == "dim_as_value" or any(is_symbolic(v.aval.shape) for v in _shaped(eqn)):
+        if is_found(eqn.params.get("dim", 0)) or any(is_symbolic(v.aval.shape) for v in _shaped(eqn)):
             return True
         return any(map(self.is_symbolic, _inner(eqn.params)))
 

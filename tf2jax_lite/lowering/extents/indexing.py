@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.ops.equations import bind
+from tf2jax_lite.ops.extents import is_found
 
 from .evaluator import Evaluator, rule, unsupported
 from .sizes import is_symbolic
@@ -21,7 +22,7 @@ def _gathered(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     params, mode = eqn.params, eqn.params["mode"]
     numbers, shape = params["dimension_numbers"], eqn.invars[0].aval.shape
     for column, axis in enumerate(numbers.start_index_map):
-        if isinstance(shape[axis], int) or mode == _MODES.PROMISE_IN_BOUNDS:
+        if not is_found(shape[axis]) or mode == _MODES.PROMISE_IN_BOUNDS:
             continue
         # The array has room for more: what is outside of the dimension must be outside, or brought inside, here.
         last = ev.sizes.actual(shape[axis]) - ev.sizes.actual(params["slice_sizes"][axis])
@@ -50,7 +51,7 @@ def _scattered(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     if params["mode"] == _MODES.CLIP:
         raise unsupported(eqn)
     there = ev.sizes.valid(places)
-    indices = jnp.where(there, indices, max(x.shape, default=0))
+    indices = jnp.where(there, indices, jnp.iinfo(indices.dtype).max)
     params.update(mode=_MODES.FILL_OR_DROP, unique_indices=False, indices_are_sorted=False)
     if jnp.issubdtype(updates.dtype, jnp.inexact):
         updates = ev.sizes.filled(updates, parts, 0)

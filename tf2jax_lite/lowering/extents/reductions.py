@@ -9,8 +9,10 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.equations import bind
+from tf2jax_lite.ops.extents import is_found
 
 from .evaluator import Evaluator, rule, unsupported
+from .shapes import longer
 from .sizes import is_symbolic
 
 
@@ -80,7 +82,7 @@ def _running(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 @rule("sort")
 def _sorted(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     axis, shape = eqn.params["dimension"], eqn.invars[0].aval.shape
-    if isinstance(shape[axis], int):
+    if not is_found(shape[axis]):
         return bind(eqn, *args)
     # What is not there comes last, also after NaN.
     missing = jnp.broadcast_to(~ev.sizes.valid(shape, [axis]), args[0].shape)
@@ -94,9 +96,7 @@ def _largest(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     axes = [eqn.params.get("axis", -1) % len(var.aval.shape)]
     k = ev.sizes.most(eqn.params["k"])
     x = ev.sizes.filled(jnp.asarray(args[0]), var.aval.shape, _least(var.aval.dtype), axes)
-    missing = k - x.shape[axes[0]]
-    if missing > 0:
-        x = jnp.pad(x, [(0, missing if i == axes[0] else 0) for i in range(x.ndim)])
+    x = longer(x, axes[0], k)
     return list(lax.top_k(x, k) if axes[0] == x.ndim - 1 else lax.top_k(x, k, axis=axes[0]))
 
 
@@ -127,7 +127,7 @@ def _windows(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     params = eqn.params
     for axis, dim in enumerate(eqn.invars[0].aval.shape):
         alone = params["window_dimensions"][axis] == 1 and params["window_strides"][axis] == 1
-        if not isinstance(dim, int) and not (alone and tuple(params["padding"][axis]) == (0, 0)):
+        if is_found(dim) and not (alone and tuple(params["padding"][axis]) == (0, 0)):
             raise unsupported(eqn)
     return bind(eqn, *args)
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import core, errors, lax
 
 from tf2jax_lite.ops.equations import bind
+from tf2jax_lite.ops.extents import is_found
 
 from .evaluator import Evaluator, rule, unsupported
 from .sizes import Sizes, is_symbolic
 
-__all__ = ["taken"]
+__all__ = ["is_sure", "longer", "taken"]
 
 
 @rule("prefix")
@@ -27,9 +28,23 @@ def _prefix(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 @rule("longer")
 def _longer(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    x, axis = jnp.asarray(args[0]), eqn.params["axis"]
-    more = eqn.params["least"] - x.shape[axis]
-    return [jnp.pad(x, [(0, more if i == axis else 0) for i in range(x.ndim)]) if more > 0 else x]
+    return [longer(jnp.asarray(args[0]), eqn.params["axis"], eqn.params["least"])]
+
+
+def longer(x: Any, axis: int, least: Any) -> Any:
+    """Returns an array that has room for ``least`` along an axis, at least."""
+    if is_sure(lambda: x.shape[axis] >= least):
+        return x
+    more = core.max_dim(least - x.shape[axis], 0)
+    return lax.pad(x, np.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
+
+
+def is_sure(comparison: Callable[[], bool]) -> bool:
+    """Whether sizes compare so, whatever given dimensions come to."""
+    try:
+        return bool(comparison())
+    except errors.InconclusiveDimensionOperation:
+        return False
 
 
 @rule("dim_as_value")
@@ -60,7 +75,7 @@ def _tiled(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 @rule("unstack")
 def _unstacked(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    if not isinstance(eqn.invars[0].aval.shape[eqn.params["axis"]], int):
+    if is_found(eqn.invars[0].aval.shape[eqn.params["axis"]]):
         raise unsupported(eqn)
     return bind(eqn, *args)
 
@@ -154,13 +169,13 @@ def _part(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     strides = params["strides"] or (1,) * x.ndim
     for axis, (start, stride) in enumerate(zip(params["start_indices"], strides, strict=True)):
-        if isinstance(before[axis], int) and isinstance(after[axis], int) and isinstance(start, int):
+        if not is_symbolic((before[axis], after[axis], start)):
             x = lax.slice_in_dim(x, start, params["limit_indices"][axis], stride, axis)
             continue
         room = ev.sizes.most(after[axis])
-        end = start + (room - 1) * stride + 1 if isinstance(start, int) else math.inf
-        if room and end <= x.shape[axis]:
-            x = lax.slice_in_dim(x, start, int(end), stride, axis)
+        end = start + (room - 1) * stride + 1
+        if not is_found(start) and is_sure(lambda: room > 0 and end <= x.shape[axis]):  # noqa: B023
+            x = lax.slice_in_dim(x, start, end, stride, axis)
         else:
             x = taken(x, ev.sizes.actual(start) + lax.iota(np.int32, room) * stride, axis)
     return [x]
@@ -169,7 +184,7 @@ def _part(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 @rule("split", bounded=True)
 def _split(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, axis = jnp.asarray(args[0]), eqn.params["axis"]
-    if isinstance(eqn.invars[0].aval.shape[axis], int) and not is_symbolic(eqn.params["sizes"]):
+    if not is_symbolic((eqn.invars[0].aval.shape[axis], *eqn.params["sizes"])):
         return bind(eqn, x)
     start, out = 0, []
     for dim in eqn.params["sizes"]:
@@ -184,7 +199,7 @@ def _part_at(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     before, wanted = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
     for axis, (start, dim) in enumerate(zip(starts, wanted, strict=True)):
         first = jnp.clip(jnp.asarray(start, np.int32), 0, ev.sizes.actual(before[axis]) - ev.sizes.actual(dim))
-        if isinstance(before[axis], int) and isinstance(dim, int):
+        if not is_symbolic((before[axis], dim)):
             x = lax.dynamic_slice_in_dim(x, first, dim, axis)
         else:
             x = taken(x, first + lax.iota(np.int32, ev.sizes.most(dim)), axis)
@@ -211,7 +226,7 @@ def _padded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     x, value = jnp.asarray(args[0]), args[1]
     before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     for axis, (low, high, inner) in enumerate(eqn.params["padding_config"]):
-        if isinstance(before[axis], int) and all(isinstance(d, int) for d in (low, high)):
+        if not is_symbolic((before[axis], low, high)):
             x = lax.pad(x, value, [(low, high, inner) if i == axis else (0, 0, 0) for i in range(x.ndim)])
             continue
         place = lax.iota(np.int32, ev.sizes.most(after[axis])) - ev.sizes.actual(low)
@@ -236,4 +251,4 @@ def _joined(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         out = lax.dynamic_update_slice_in_dim(out, x, start, axis)
         start = start + ev.sizes.actual(dim)
     room = ev.sizes.most(eqn.outvars[0].aval.shape[axis])
-    return [lax.slice_in_dim(out, 0, room, axis=axis) if room < shape[axis] else out]
+    return [lax.slice_in_dim(out, 0, room, axis=axis) if is_sure(lambda: room < shape[axis]) else out]

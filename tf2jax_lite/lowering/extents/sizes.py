@@ -13,30 +13,37 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import core, lax
 
 from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops.extents import is_found
 
 __all__ = ["Sizes", "is_symbolic"]
 
 # A result is largest where each variable is at its end; so many ends are tried.
 _MOST_VARIABLES = 10
+_SOME = 1000  # a size
 
 
 def is_symbolic(shape: Sequence[Any]) -> bool:
-    """Whether a shape has a symbolic dimension."""
-    return not all(isinstance(d, int) for d in shape)
+    """Whether data decides a dimension of a shape."""
+    return any(is_found(d) for d in shape)
 
 
 class Sizes:
-    """The values of the variables in dimensions: the most they can be, and what they are."""
+    """The values of the variables in dimensions: the most they can be, and what they are.
 
-    def __init__(self) -> None:
-        self._most: dict[str, int] = {}
+    Args:
+      others: the variables that are not found but given, by name: symbolic dimensions of arguments.
+    """
+
+    def __init__(self, others: Mapping[str, Any] | None = None) -> None:
+        self._others = dict(others or {})
+        self._most: dict[str, Any] = {}
         self._actual: dict[str, Any] = {}
 
-    def define(self, name: str, most: int, actual: Any) -> None:
-        """Gives a variable a value: an int32 scalar ``actual``, at most ``most``."""
+    def define(self, name: str, most: Any, actual: Any) -> None:
+        """Gives a variable a value: an int32 scalar ``actual``, at most ``most``, which may be a given dimension."""
         self._most[name] = most
         self._actual[name] = actual
 
@@ -47,31 +54,46 @@ class Sizes:
 
     def given(self, values: Mapping[str, Any]) -> Sizes:
         """Returns the same sizes with other arrays for what the variables are."""
-        out = Sizes()
+        out = Sizes(self._others)
         out._most.update(self._most)
         out._actual.update(values)
         return out
 
-    def most(self, dim: Any) -> int:
-        """Returns how much room a dimension needs.
+    def most(self, dim: Any) -> Any:
+        """Returns how much room a dimension needs: an int, or a dimension that is given.
 
         Raises:
           OpError: nothing tells.
         """
-        if isinstance(dim, int):
+        if not is_found(dim):
             return dim
         tree = _parsed(str(dim))
-        names = sorted(_names(tree) & self._most.keys())
-        if _names(tree) - self._most.keys() or "mod(" in str(dim) or len(names) > _MOST_VARIABLES:
+        names = sorted(_names(tree) - self._others.keys())
+        if set(names) - self._most.keys() or "mod(" in str(dim) or len(names) > _MOST_VARIABLES:
             raise OpError(f"nothing tells how large the dimension {dim} can be")
-        ends = itertools.product(*[(1, self._most[name]) for name in names])
-        return max(0, *(int(_value(tree, dict(zip(names, end, strict=True)))) for end in ends))
+        # Where it is largest does not depend on how large the given ones are: for these, any number will do.
+        sizes = dict.fromkeys(self._others, _SOME)
+        ends = [dict(zip(names, end, strict=True)) for end in itertools.product((False, True), repeat=len(names))]
+
+        def tried(end: Mapping[str, bool]) -> int:
+            some = {name: self._tried(self._most[name]) if high else 1 for name, high in end.items()}
+            return int(_value(tree, sizes | some))
+
+        best = max(ends, key=tried)
+        found = _value(tree, self._others | {name: self._most[name] if high else 1 for name, high in best.items()})
+        return max(0, int(found)) if isinstance(found, int) else found
+
+    def _tried(self, most: Any) -> int:
+        return most if isinstance(most, int) else _value(_parsed(str(most)), dict.fromkeys(self._others, _SOME))
 
     def actual(self, dim: Any) -> Any:
         """Returns how large a dimension is: an int, or an int32 scalar."""
-        return dim if isinstance(dim, int) else _value(_parsed(str(dim)), self._actual)
+        if isinstance(dim, int):
+            return dim
+        others = {name: jnp.asarray(value).astype(np.int32) for name, value in self._others.items()}
+        return _value(_parsed(str(dim)), others | self._actual)
 
-    def shape(self, shape: Sequence[Any]) -> tuple[int, ...]:
+    def shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the shape of the array that has room for all."""
         return tuple(self.most(d) for d in shape)
 
@@ -79,7 +101,7 @@ class Sizes:
         """Returns which elements are there, judged by some axes, or all: a bool array that broadcasts; None for all."""
         found = None
         for axis in range(len(shape)) if axes is None else axes:
-            if isinstance(shape[axis], int):
+            if not is_found(shape[axis]):
                 continue
             wide = tuple(self.most(shape[axis]) if i == axis else 1 for i in range(len(shape)))
             there = lax.broadcasted_iota(np.int32, wide, axis) < self.actual(shape[axis])
@@ -102,8 +124,8 @@ def _names(tree: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
 
 
-def _extreme(of_arrays: Callable[..., Any], of_ints: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda a, b: (of_arrays if isinstance(a, jax.Array) or isinstance(b, jax.Array) else of_ints)(a, b)
+def _extreme(of_arrays: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, b: (of_arrays if isinstance(a, jax.Array) or isinstance(b, jax.Array) else of_sizes)(a, b)
 
 
 _OPERATORS: dict[type, Callable[..., Any]] = {
@@ -116,8 +138,8 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
-    "max": _extreme(jnp.maximum, max),
-    "min": _extreme(jnp.minimum, min),
+    "max": _extreme(jnp.maximum, core.max_dim),
+    "min": _extreme(jnp.minimum, core.min_dim),
 }
 
 

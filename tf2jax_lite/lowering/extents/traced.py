@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax import core
+from jax import core, export
 
 from tf2jax_lite.errors import LoweringError, Tf2JaxError
 from tf2jax_lite.ops.extents import Extents, UnboundedError
@@ -37,8 +38,7 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
     """
     leaves, tree = jax.tree.flatten(args)
     moving = [i for i, v in enumerate(leaves) if isinstance(v, core.Tracer)]
-    symbolic = any(is_symbolic(leaves[i].shape) for i in moving)
-    if not moving or symbolic:
+    if not moving:
         return run(*args, pads=True)
     try:
         return run(*args, pads=False)
@@ -64,17 +64,28 @@ def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving:
         given = list(leaves)
         for i, value in zip(moving, chosen, strict=True):
             given[i] = value
-        results = run(*jax.tree.unflatten(tree, given), extents=Extents(limit), pads=False)
+        results = run(*jax.tree.unflatten(tree, given), extents=Extents(limit, scope), pads=False)
         found, structure = jax.tree.flatten(results, is_leaf=lambda v: v is None)
         arrays = [i for i, v in enumerate(found) if isinstance(v, jax.Array)]
         form[:] = [[None if i in arrays else v for i, v in enumerate(found)], arrays, structure]
         return [found[i] for i in arrays]
 
+    scope, others = _given([leaves[i] for i in moving])
     closed = jax.make_jaxpr(function)([leaves[i] for i in moving])
     if limit is None and any(is_symbolic(aval.shape) for aval in closed.out_avals):
         raise _OpenResultError
     found, arrays, structure = form
-    values = Evaluator(Sizes()).run(closed, [leaves[i] for i in moving])
+    values = Evaluator(Sizes(others)).run(closed, [leaves[i] for i in moving])
     for i, value in zip(arrays, values, strict=True):
         found[i] = value
     return jax.tree.unflatten(structure, found)
+
+
+def _given(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[str, Any]]:
+    """Returns the scope of the symbolic dimensions that arrays have, and their variables by name."""
+    dims = [dim for x in arrays for dim in x.shape if not isinstance(dim, int)]
+    if not dims:
+        return None, {}
+    scope = dims[0].scope
+    names = {name for dim in dims for name in re.findall(r"[a-zA-Z_]\w*", str(dim))} - {"max", "min", "mod", "floordiv"}
+    return scope, {name: export.symbolic_shape(name, scope=scope)[0] for name in names}
