@@ -194,7 +194,8 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
             f"elements of shape {list(value.shape[1:])} do not fit an array of {list(contents.buffer.shape[1:])}"
         )
     rows = jnp.asarray(contents.buffer).at[jnp.asarray(indices)]
-    return contents.with_buffer(rows.add(value, mode="drop") if array.sources else rows.set(value, mode="drop"))
+    rows = rows.add(value, mode="drop") if array.sources else rows.set(value, mode="drop")
+    return contents.with_buffer(rows).with_spare(contents.spare)
 
 
 @op("TensorArraySplitV3")

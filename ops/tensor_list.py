@@ -20,9 +20,13 @@ from tf2jax_lite.errors import OpError
 from . import forms
 from .values import UNKNOWN, canonical, known
 
-__all__ = ["ElementShape", "TensorList", "add_lists", "is_full", "resized", "zeros_like_list"]
+__all__ = ["ElementShape", "ListLacksRoomError", "TensorList", "add_lists", "is_full", "resized", "zeros_like_list"]
 
 ElementShape = tuple[Any, ...] | None
+
+
+class ListLacksRoomError(OpError):
+    """A list is read that is longer within a loop's iteration than its room: the loop makes more and starts anew."""
 
 
 @jax.tree_util.register_pytree_node_class
@@ -39,7 +43,12 @@ class TensorList:
       limit: most elements it may hold, or -1.
       owner: which TensorArray's contents these are (ops/tensor_array.py), or None.
       items: of a list that is not packed, its elements, None for those never set. Its length is their number.
-      roomy: whether the capacity is enough whatever is pushed, as the lowering sees to inside loops.
+      roomy: whether the capacity is known to be enough for what a loop hands on of it. It does not grow then, and
+        ``spare`` goes below zero instead.
+      spare: of a list whose length is traced, how many places are known to be free, whatever its length is. Below zero,
+        so many may be missing: then it cannot be read. None if nothing is known: then it does not grow, what is put
+        past its capacity is lost, and is NaN where it is read (as far as there is one).
+      stale: of such a list, whether what lies past its length may be what was there before, not zeros.
       alike: what each element is, if a loop has put the same into every one: TensorFlow's gradients keep a list of the
         weights that a loop reads, once for each iteration. What takes an element has it without reading the buffer.
       most: the most elements that it, or one that it was made of, was known to have; for `lowering.trip_count` alone.
@@ -53,12 +62,14 @@ class TensorList:
     owner: Any = None
     items: tuple[Any, ...] | None = None
     roomy: bool = False
+    spare: int | None = 0
+    stale: bool = False
     alike: Any = None
     most: int = 0
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """Returns children and auxiliary data: a static length is not a child."""
-        rest = (self.dtype, self.shape, self.limit, self.owner, self.roomy)
+        rest = (self.dtype, self.shape, self.limit, self.owner, (self.roomy, self.spare, self.stale))
         if self.is_traced:
             return (self.buffer, self.items, self.alike, self.length), (True, None, *rest)
         return (self.buffer, self.items, self.alike), (False, self.length, *rest)
@@ -66,15 +77,34 @@ class TensorList:
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> TensorList:
         """Undoes `tree_flatten`."""
-        traced, length, *rest, roomy = aux
+        traced, length, *rest, marks = aux
         buffer, items, alike, *lengths = children
-        return cls(buffer, lengths[0] if traced else length, *rest, items=items, roomy=roomy, alike=alike)
+        roomy, spare, stale = marks
+        length = lengths[0] if traced else length
+        return cls(buffer, length, *rest, items=items, roomy=roomy, spare=spare, stale=stale, alike=alike)
 
     @property
     def capacity(self) -> Any:
         """Elements that there is room for."""
         leaves = jax.tree.leaves(self.buffer)
         return leaves[0].shape[0] if leaves else (0 if self.is_traced else self.length)
+
+    @property
+    def places(self) -> Any:
+        """Elements that there is room for, or would have to be if anything was known of them."""
+        return self.capacity - min(self.spare or 0, 0) if self.buffer is None else self.capacity
+
+    @property
+    def longest(self) -> Any:
+        """The most elements that it may have: ``spare`` must be known."""
+        return self.capacity - self.spare
+
+    def spare_of(self, capacity: Any) -> int | None:
+        """Returns what ``spare`` would be if it had another capacity."""
+        if self.spare is None:
+            return None
+        spare = capacity - self.longest
+        return spare if isinstance(spare, int) else min(self.spare, 0)
 
     @property
     def is_traced(self) -> bool:
@@ -91,10 +121,24 @@ class TensorList:
         )
 
     def with_buffer(self, buffer: Any, length: Any = None) -> TensorList:
-        """Returns the list packed, with another buffer, and another length if given."""
+        """Returns the list packed, with another buffer, and another length if given; no place of it is free then."""
         length = self.length if length is None else length
         most = max(self.most, length) if isinstance(length, int) else self.most
-        return dataclasses.replace(self, buffer=buffer, items=None, length=length, alike=None, most=most)
+        new = dataclasses.replace(self, buffer=buffer, items=None, length=length, alike=None, most=most)
+        if not new.is_traced:
+            return dataclasses.replace(new, spare=0, stale=False)
+        return new.with_spare(None if self.spare is None else min(self.spare, 0))
+
+    def with_spare(self, spare: int | None) -> TensorList:
+        """Returns the list with another number of places that are known to be free."""
+        return self if spare == self.spare else dataclasses.replace(self, spare=spare)
+
+    def with_capacity(self, capacity: Any) -> TensorList:
+        """Returns a packed list cut, or padded with zeros, to another capacity."""
+        if self.buffer is None or self.capacity == capacity:
+            return self
+        lst = self.poisoned() if self.is_traced and self.spare is None else self  # zeros would stand for what is lost
+        return dataclasses.replace(lst.with_buffer(resized(lst, capacity)), spare=self.spare_of(capacity))
 
     def with_items(self, items: tuple[Any, ...]) -> TensorList:
         """Returns the list with other elements, not packed."""
@@ -146,19 +190,50 @@ class TensorList:
                 return leaf
             return jnp.where(over, jnp.asarray(jnp.nan, leaf.dtype), leaf)
 
-        return self.with_buffer(jax.tree.map(one, self.buffer))
+        return self.with_buffer(jax.tree.map(one, self.buffer)).with_spare(self.spare)
+
+    def checked(self) -> TensorList:
+        """Returns the list to read from: a packed one whose length is traced holds what it should, or NaN.
+
+        Raises:
+          ListLacksRoomError: elements of it may be missing; the loop around starts anew.
+        """
+        if not self.is_traced or self.buffer is None:
+            return self
+        if self.spare is None:
+            return self.poisoned()
+        if self.spare < 0:
+            raise ListLacksRoomError("a tensor list is read within a loop that is longer than what the loop hands on")
+        return self
+
+    def cleared(self) -> TensorList:
+        """Returns a packed list whose places past its length are zeros."""
+        if not self.is_traced or not self.stale or self.buffer is None:
+            return self
+        inside = jnp.arange(self.capacity) < self.length
+
+        def one(leaf: Any) -> Any:
+            mask = inside.reshape(-1, *[1] * (leaf.ndim - 1))
+            return jnp.where(mask, leaf, jnp.zeros((), leaf.dtype))
+
+        cleared = self.with_buffer(jax.tree.map(one, self.buffer))
+        return dataclasses.replace(cleared, spare=self.spare, stale=False)
 
     def common_form(self, other: TensorList) -> TensorList:
         """Returns the form that both forms fit: see `tf2jax_lite.ops.forms`."""
         a, b = _packed_form(self), _packed_form(other)
-        capacity = max(a.capacity, b.capacity)
+        capacity = max(a.places, b.places)
         buffer = forms.joint_form([None if x is None else _element_form(x) for x in (a.buffer, b.buffer)])
         buffer = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((capacity, *leaf.shape), leaf.dtype), buffer)
         same = not a.is_traced and not b.is_traced and a.length == b.length
         shape, dtype = (b.shape, b.dtype) if a.buffer is None else (a.shape, a.dtype)
         length = a.length if same else jax.ShapeDtypeStruct((), np.dtype(np.int32))
-        roomy = a.roomy and b.roomy
-        return dataclasses.replace(a.with_buffer(buffer, length), shape=shape, dtype=dtype, roomy=roomy)
+        form = dataclasses.replace(a.with_buffer(buffer, length), shape=shape, dtype=dtype, roomy=a.roomy and b.roomy)
+        if not form.is_traced:
+            return form
+        spares = [x.spare_of(form.capacity) for x in (a, b)]
+        spare = None if any(n is None for n in spares) else min(n for n in spares if n is not None)
+        return dataclasses.replace(form, spare=spare, stale=a.stale or b.stale)
 
     def fitted(self, form: TensorList) -> TensorList:
         """Returns the list in a form that `common_form` gave."""
@@ -167,9 +242,9 @@ class TensorList:
         if buffer is None and form.buffer is not None:
             buffer = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form.buffer)
         elif buffer is not None:
-            buffer = resized(_fit_elements(lst, form), form.capacity)
+            buffer = _fit_elements(lst, form).with_capacity(form.capacity).buffer
         length = jnp.asarray(lst.length, np.int32) if form.is_traced else lst.length
-        return TensorList(buffer, length, form.dtype, form.shape, form.limit, form.owner, roomy=form.roomy)
+        return dataclasses.replace(form, buffer=buffer, length=length, items=None, alike=None, most=0)
 
 
 def _packed_form(form: TensorList) -> TensorList:
@@ -187,7 +262,8 @@ def _fit_elements(lst: TensorList, form: TensorList) -> TensorList:
     element = _element_form(form.buffer)
     if forms.same_form(_element_form(lst.buffer), element):
         return lst
-    return lst.with_buffer(jax.vmap(lambda value: forms.fitted(value, element))(lst.buffer))
+    fitted = lst.with_buffer(jax.vmap(lambda value: forms.fitted(value, element))(lst.buffer))
+    return fitted.with_spare(lst.spare)
 
 
 def _stacked(*leaves: Any) -> Any:
@@ -236,8 +312,8 @@ def _added(a: TensorList, b: TensorList) -> TensorList:
     a, b = a.packed(), b.packed()
     if a.buffer is None or b.buffer is None:
         return a if b.buffer is None else b
-    a, b = forms.aligned([a, b])
-    return a.with_buffer(_sum(a.buffer, b.buffer))
+    a, b = forms.aligned([a.checked(), b.checked()])
+    return a.with_buffer(_sum(a.buffer, b.buffer)).with_spare(a.spare)
 
 
 def _sum(a: Any, b: Any) -> Any:

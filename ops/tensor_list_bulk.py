@@ -46,7 +46,7 @@ def tensor_list_stack(
 
     Where the length depends on data, ``bound`` elements come out, those past the length zeros.
     """
-    lst = as_list(input_handle).packed()
+    lst = as_list(input_handle).packed().checked()
     if lst.is_traced and num_elements < 0:
         if bound is None:
             raise OpError(
@@ -87,7 +87,7 @@ def tensor_list_gather(input_handle: Any, indices: Any, element_shape: Static, *
             raise OpError(f"an index is out of range for a list of {lst.length} elements ({positions.tolist()})")
         lst = lst.with_items(tuple(lst.items[int(i)] for i in positions))
         return _filled(lst.packed(), element_shape, element_dtype, lst.length)
-    lst = lst.packed()
+    lst = lst.packed().checked()
     if lst.buffer is None:
         return _filled(lst, element_shape, element_dtype, jnp.shape(indices)[0])
     return jax.tree.map(lambda leaf: jnp.take(leaf, indices, axis=0, mode="clip"), lst.buffer)
@@ -130,7 +130,7 @@ def tensor_list_scatter_into_existing_list(
     if positions is not None and not lst.is_traced and isinstance(lst.length, int) and positions.size:
         lst = resize_list(lst, max(lst.length, int(positions.max()) + 1))
     lst = lst.packed()
-    return lst.with_buffer(_scattered(lst.capacity, tensor, indices, lst.buffer))
+    return lst.with_buffer(_scattered(lst.capacity, tensor, indices, lst.buffer)).with_spare(lst.spare)
 
 
 @op("TensorListSplit")

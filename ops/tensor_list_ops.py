@@ -96,12 +96,16 @@ def unset_element(lst: TensorList, element_shape: Any, dtype: Any) -> Any:
 def _like(count: Any, element: Any) -> Any:
     """Returns a buffer of zeros with room for ``count`` elements like ``element``, in the form that is put into it."""
     form = forms.joint_form([forms.form_of(element)])  # of a list: without what is said of its elements
+    if isinstance(form, TensorList):
+        form = form.with_buffer(form.buffer)  # the lists that follow may be longer
     return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), form)
 
 
 def _set(lst: TensorList, index: Any, element: Any) -> Any:
     """Returns the buffer of a packed list with an element set."""
     row, place = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer), known(index)
+    if isinstance(row, TensorList):
+        element = _fitting(element, row)
     if hasattr(row, "fitted"):
         element = forms.fitted(element, row)
     if jax.tree.structure(row) != jax.tree.structure(element):
@@ -118,8 +122,33 @@ def _set(lst: TensorList, index: Any, element: Any) -> Any:
     return jax.tree.map(one, lst.buffer, element)
 
 
-def _get(buffer: Any, index: Any) -> Any:
-    return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(at_least(leaf, 0, 1), index, 0, keepdims=False), buffer)
+def _fitting(element: Any, row: TensorList) -> Any:
+    """Returns a list that is put into a list, if it has room there."""
+    if not isinstance(element, TensorList):
+        return element
+    element = element.packed().checked()
+    missing = element.spare_of(row.capacity)
+    if row.buffer is not None and missing is not None and missing < 0:
+        raise OpError(f"a list of up to {element.longest} elements is put into a list of lists of {row.capacity}")
+    return element
+
+
+def _get(lst: TensorList, index: Any) -> Any:
+    """Returns an element of a packed list at a place that is not known."""
+    if not lst.is_traced or lst.spare is not None:
+        buffer = lst.checked().buffer
+        return jax.tree.map(
+            lambda leaf: lax.dynamic_index_in_dim(at_least(leaf, 0, 1), index, 0, keepdims=False), buffer
+        )
+    over = index >= lst.capacity
+
+    def one(leaf: Any) -> Any:
+        value = lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False)
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return value
+        return jnp.where(over, jnp.asarray(jnp.nan, leaf.dtype), value)
+
+    return jax.tree.map(one, lst.buffer)
 
 
 # ---- numpy twins ----
@@ -227,12 +256,7 @@ def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any)
     """Appends an element. See tf.raw_ops.TensorListPushBack."""
     lst = as_list(input_handle)
     if lst.is_traced:
-        packed = lst.packed()
-        if packed.buffer is None:
-            packed = packed.with_buffer(_like(1, tensor))
-        elif not lst.roomy:
-            packed = packed.with_buffer(resized(packed, packed.capacity + 1))
-        return packed.with_buffer(_set(packed, lst.length, tensor), lst.length + 1)
+        return _appended(lst.packed(), tensor)
     if 0 <= lst.limit <= lst.length:
         raise OpError(f"an element is pushed on a list that is full ({lst.limit} elements)")
     if lst.items is None and isinstance(lst.length, int) and (lst.buffer is None or not _is_row(lst.buffer, tensor)):
@@ -246,6 +270,25 @@ def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any)
     row = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tensor)
     joined = jax.tree.map(lambda a, b: lax.concatenate([jnp.asarray(a), b], 0), buffer, row)
     return lst.with_buffer(joined, lst.length + 1)
+
+
+def _appended(lst: TensorList, element: Any) -> TensorList:
+    """Returns a packed list of traced length with an element more; it grows where no place is known to be free."""
+    lst = _with_rows(lst, element)
+    spare = lst.spare
+    if spare is not None and spare <= 0 and isinstance(lst.capacity, int) and 0 <= lst.limit <= lst.capacity:
+        spare = 1  # TensorFlow refuses what goes past the limit
+    elif spare is not None and spare <= 0 and not lst.roomy:
+        lst, spare = lst.with_capacity(lst.capacity + 1), spare + 1
+    longer = lst.with_buffer(_set(lst, lst.length, element), lst.length + 1)
+    return longer.with_spare(None if spare is None else spare - 1)
+
+
+def _with_rows(lst: TensorList, element: Any) -> TensorList:
+    """Returns a packed list of traced length with a buffer, if only from now on its elements are known."""
+    if lst.buffer is not None:
+        return lst
+    return lst.with_buffer(_like(max(lst.places, 1), element)).with_spare(lst.spare_of(max(lst.places, 1)))
 
 
 def _is_row(buffer: Any, element: Any) -> bool:
@@ -264,7 +307,9 @@ def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dt
             return lst.with_buffer(None, length), unset_element(lst, element_shape, element_dtype)
         if lst.alike is not None:
             return dataclasses.replace(lst, length=length), lst.alike
-        return lst.with_buffer(lst.buffer, length), _get(lst.buffer, length)
+        spare = None if lst.spare is None else lst.spare + 1
+        shorter = dataclasses.replace(lst.with_buffer(lst.buffer, length), spare=spare, stale=True)
+        return shorter, _get(lst, length)
     if isinstance(lst.length, int) and lst.length == 0:
         raise EmptyListError("trying to pop from an empty list")
     if lst.items is None and lst.buffer is None:
@@ -301,26 +346,31 @@ def tensor_list_set_item(
                 "a list of dynamic size is written at an index that is not known while tracing; give the TensorArray "
                 "its size and dynamic_size=False"
             )
+        if index is lst.length:
+            return _appended(lst.packed(), item)
         return _set_or_extend(lst.packed(), as_array(index), item)
     lst = lst.packed()
     if lst.buffer is None:
-        lst = lst.with_buffer(_like(lst.length if not lst.is_traced else 1, item))
-    return lst.with_buffer(_set(lst, as_array(index), item))
+        lst = _with_rows(lst, item) if lst.is_traced else lst.with_buffer(_like(lst.length, item))
+    return lst.with_buffer(_set(lst, as_array(index), item)).with_spare(lst.spare)
 
 
 def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
     """Sets an element that may lie past the end: the length follows; loops have made room.
 
-    Elsewhere there is room for one element more. A write further out makes the list NaN, where it can be.
+    Elsewhere there is room for one element more. A write further out is lost, and is NaN, where it can be.
     """
+    lst = _with_rows(lst, item).cleared()
+    place, spare = known(index), lst.spare
+    if spare is not None and place is not None and isinstance(lst.capacity, int):
+        lst = lst.with_capacity(max(lst.capacity, int(place) + 1))
+        spare = min(lst.spare or 0, lst.capacity - int(place) - 1)
+    elif spare is not None:
+        lst = lst if lst.roomy or spare > 0 else lst.with_capacity(lst.capacity + 1)
+        spare = None
     index = jnp.asarray(index, np.int32)
-    if lst.buffer is None:
-        lst = lst.with_buffer(_like(1, item))
-    elif not lst.roomy:
-        lst = lst.with_buffer(resized(lst, lst.capacity + 1))
     length = jnp.maximum(jnp.asarray(lst.length, np.int32), index + 1)
-    written = lst.with_buffer(_set(lst, index, item), length)
-    return written if lst.roomy else written.poisoned()
+    return lst.with_buffer(_set(lst, index, item), length).with_spare(spare)
 
 
 @op(
@@ -358,15 +408,15 @@ def tensor_list_get_item(
         return unset_element(lst, element_shape, element_dtype)
     if lst.alike is not None:
         return lst.alike
-    if position is not None:
-        place = int(position)
+    if position is not None and (not lst.is_traced or lst.spare is not None):
+        place, lst = int(position), lst.checked()
         return jax.tree.map(
             lambda leaf: (
                 leaf[place] if isinstance(leaf, np.ndarray) else lax.index_in_dim(leaf, place, 0, keepdims=False)
             ),
             lst.buffer,
         )
-    return _get(lst.buffer, as_array(index))
+    return _get(lst, as_array(index))
 
 
 def _with_shape_of_others(lst: TensorList) -> TensorList:
@@ -399,7 +449,9 @@ def tensor_list_element_shape(input_handle: Any, *, shape_type: Any) -> Any:
 
 
 def resize_list(lst: TensorList, size: Any) -> TensorList:
-    """Returns a list of known length cut, or extended with unset elements."""
+    """Returns a list cut, or extended with unset elements."""
+    if lst.is_traced:
+        lst = lst.packed().checked().cleared()
     if lst.items is not None:
         return lst.with_items(lst.items[:size] + (None,) * (size - len(lst.items)))
     return lst.with_buffer(None if lst.buffer is None else resized(lst, size), size)

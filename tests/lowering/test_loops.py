@@ -302,3 +302,213 @@ def test_lists_that_are_longer_within_an_iteration(step):
     np.testing.assert_allclose(jax.jit(converted)(X), fn(X), rtol=1e-5, atol=1e-6)
     gradient = jax.jit(jax.grad(lambda x: total(converted(x))))(X)
     np.testing.assert_allclose(gradient, tf_gradient(fn, X), rtol=1e-4, atol=1e-5)
+
+
+def _length(lst):
+    return tf.raw_ops.TensorListLength(input_handle=lst)
+
+
+def _read(lst, back=1):
+    value = tf.raw_ops.TensorListGetItem(
+        input_handle=lst, index=_length(lst) - back, element_shape=[2, 3], element_dtype=tf.float32
+    )
+    return tf.ensure_shape(value, [2, 3])
+
+
+def _write(lst, index, value):
+    return tf.raw_ops.TensorListSetItem(input_handle=lst, index=index, item=value, resize_if_index_out_of_bounds=True)
+
+
+def _resize(lst, size):
+    return tf.raw_ops.TensorListResize(input_handle=lst, size=size)
+
+
+def _tried_twice(h, lst):
+    """What is pushed besides goes onto a list that is not handed on."""
+    longer = _push(_push(lst, tf.sin(h)), h * 0.7)
+    return tf.tanh(_read(longer) + 0.3 * _read(longer, 2)), _push(lst, h * 0.5)
+
+
+def _tried_where_data_says(h, lst):
+    def tried():
+        longer = _push(_push(_push(lst, tf.sin(h)), h * 0.7), h * 0.2)
+        return _read(longer) + 0.3 * _read(longer, 2)
+
+    return tf.tanh(h + tf.cond(tf.reduce_sum(h) > 0.1, tried, lambda: _read(lst))), _push(lst, h * 0.5)
+
+
+def _tried_in_a_loop(h, lst):
+    longer = tf.while_loop(
+        lambda j, _: j < 3, lambda j, lst: (j + 1, _push(lst, h * tf.cast(j, tf.float32))), (0, lst)
+    )[1]
+    return tf.tanh(h + _read(longer) + 0.3 * _read(longer, 2)), _push(lst, h * 0.5)
+
+
+def _tried_in_a_loop_that_data_ends(h, lst):
+    def more(h, lst):
+        longer = _push(_push(lst, h * 0.9), h * 0.4)
+        return 0.5 * h + _read(longer, 2), _push(lst, h)
+
+    h2, longer = tf.while_loop(lambda h, _: tf.reduce_sum(h * h) > 0.2, more, (h, lst), maximum_iterations=3)
+    return tf.tanh(h2 + _read(longer)), _push(lst, h * 0.5)
+
+
+def _written_at_its_end(h, lst):
+    longer = _push(lst, tf.sin(h))
+    longer = _write(longer, _length(longer), h * 0.7)
+    return tf.tanh(_read(longer) + 0.3 * _read(longer, 2)), _push(lst, h * 0.5)
+
+
+def _pushed_in_one_branch(h, lst):
+    """The list is as long after either branch, and longer within one of them."""
+    both = lambda: _taken_back(h, lst)  # noqa: E731
+    h, lst = tf.cond(tf.reduce_sum(h) > 0.1, both, lambda: (h * 0.5 + _read(lst), _push(lst, h)))
+    return tf.tanh(h), lst
+
+
+def _pushed_more_in_one_branch(h, lst):
+    more = lambda: _push(_push(lst, h * 0.5), h * 0.25)  # noqa: E731
+    lst = tf.cond(tf.reduce_sum(h) > 0.1, more, lambda: _pop(_push(_push(lst, h), h * 2.0))[0])
+    return tf.tanh(h + _read(_push(_push(lst, h * 0.1), h * 0.2), 2)), lst
+
+
+def _extended_after_an_element_was_taken(h, lst):
+    """Elements that are added unset are zeros, whatever was in their place."""
+    shorter = _pop(lst)[0]
+    extended = _resize(shorter, 12)
+    at_the_end = tf.raw_ops.TensorListGetItem(
+        input_handle=extended, index=_length(shorter), element_shape=[2, 3], element_dtype=tf.float32
+    )
+    return tf.tanh(h + tf.ensure_shape(at_the_end, [2, 3])), _push(lst, h * 0.5)
+
+
+def _written_past_where_an_element_was_taken(h, lst):
+    longer = _write(_pop(lst)[0], _length(lst), h)
+    return tf.tanh(h + _read(longer, 2)), _push(lst, h * 0.5)
+
+
+TEMPORARIES = [
+    _tried_twice,
+    _tried_where_data_says,
+    _tried_in_a_loop,
+    _tried_in_a_loop_that_data_ends,
+    _written_at_its_end,
+    _pushed_in_one_branch,
+    _pushed_more_in_one_branch,
+    _extended_after_an_element_was_taken,
+    _written_past_where_an_element_was_taken,
+]
+
+
+def _sum_of(lst, bound=16):
+    """The elements of a list whose length data may decide, weighted by their places."""
+    places = [tf.minimum(k, _length(lst) - 1) for k in range(bound)]
+    values = [
+        tf.raw_ops.TensorListGetItem(input_handle=lst, index=k, element_shape=[2, 3], element_dtype=tf.float32)
+        for k in places
+    ]
+    return tf.add_n([tf.ensure_shape(v, [2, 3]) * (1.0 + 0.1 * k) for k, v in enumerate(values)])
+
+
+def _looped(step, go, x, **options):
+    lst = tf.raw_ops.EmptyTensorList(element_shape=[2, 3], max_num_elements=-1, element_dtype=tf.float32)
+    body = lambda i, h, lst: (i + 1, *step(h, lst))  # noqa: E731
+    _, h, lst = tf.while_loop(go, body, (0, x, _push(_push(lst, x), x * 0.3)), **options)
+    return h, _sum_of(lst), _length(lst)
+
+
+ENDS = {
+    "counted": (lambda i, *_: i < 4, {}),
+    "maximum": (lambda i, h, _: tf.reduce_sum(h * h) < 5.5, {"maximum_iterations": 4}),
+    "data": (lambda i, h, _: tf.cast(i, tf.float32) < 3.0 + tf.reduce_sum(h * h) * 0.01, {}),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("step", TEMPORARIES, ids=lambda step: step.__name__)
+def test_lists_that_are_not_handed_on_have_room(step, end):
+    """The room that a loop makes for a list is for what it hands on: a push onto any other list was lost."""
+    go, options = ENDS[end]
+    fn = tf.function(lambda x: _looped(step, go, x, **options), autograph=False)
+    converted = convert(fn, **({"dynamic_shape_bound": 16} if end == "data" else {}))
+    for x in (X, X + 0.2):
+        for result, expected in zip(jax.jit(converted)(x), fn(x), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_elements_written_further_out_than_there_is_room_are_nan():
+    """Nothing tells how far out a place is that data decides: what would be lost is noticed."""
+
+    def step(h, lst):
+        return tf.tanh(_read(_write(lst, _length(lst) + tf.cast(h[0, 0] < 9.0, tf.int32) * 3, h))), _push(lst, h)
+
+    fn = tf.function(lambda x: _looped(step, ENDS["counted"][0], x), autograph=False)
+    h, elements, length = jax.jit(convert(fn))(X)
+    assert np.isnan(h).all() and np.isnan(elements).any() and length == 6
+
+
+def _emptied(h, lst):
+    empty = tf.raw_ops.EmptyTensorList(element_shape=[2, 3], max_num_elements=-1, element_dtype=tf.float32)
+    return tf.tanh(h + _read(lst)), _push(empty, h)
+
+
+def _cut(h, lst):
+    return tf.tanh(h + _read(lst)), _resize(_push(lst, h), 2)
+
+
+def _pushed_after_an_element_was_taken(h, lst):
+    shorter, value = _pop(lst)
+    return tf.tanh(h + value), _push(_push(shorter, h), h * 0.5)
+
+
+@pytest.mark.parametrize("end", ["maximum", "data"])
+@pytest.mark.parametrize("step", [_emptied, _cut], ids=lambda step: step.__name__)
+def test_lists_that_each_iteration_makes_shorter(step, end):
+    """They are as long after each iteration: they need no bound, and did not settle."""
+    go, options = ENDS[end]
+    fn = tf.function(lambda x: _looped(step, go, x, **options), autograph=False)
+    for result, expected in zip(jax.jit(convert(fn))(X), fn(X), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "step, end, capacity",
+    [
+        (lambda h, lst: (h * 0.5, _push(lst, h)), "counted", 6),
+        (lambda h, lst: (h * 0.5, _push(lst, h)), "maximum", 6),
+        (_taken_back, "counted", 8),
+        (_taken_back, "maximum", 8),
+        (_pushed_after_an_element_was_taken, "maximum", 6),
+    ],
+)
+def test_lists_that_are_handed_on_do_not_grow_within_an_iteration(step, end, capacity):
+    go, options = ENDS[end]
+    fn = tf.function(lambda x: _looped(step, go, x, **options)[1:], autograph=False)
+    text = str(jax.make_jaxpr(convert(fn))(X))
+    body = text[text.index("scan[" if end == "counted" else "while[") :]
+    assert f"f32[{capacity},2,3]" in text and f"f32[{capacity + 1},2,3]" not in text
+    assert "concatenate" not in body and "pad" not in body
+
+
+def test_elements_past_a_bound_that_are_taken_back_are_nan():
+    """A list may outgrow its bound, and be no longer than it in the end."""
+
+    def body(i, h, lst):
+        push = lambda: (h, _push(lst, h))  # noqa: E731
+
+        def pop():
+            shorter, value = _pop(lst)
+            return h * 0.5 + value, shorter
+
+        return i + 1, *tf.cond(i < n, push, pop)
+
+    n = 4
+    go = lambda i, h, _: tf.cast(i, tf.float32) < 7.0 + tf.reduce_sum(h * h) * 0.0  # noqa: E731
+
+    @tf.function(autograph=False)
+    def fn(x):
+        lst = tf.raw_ops.EmptyTensorList(element_shape=[2, 3], max_num_elements=-1, element_dtype=tf.float32)
+        return tf.while_loop(go, body, (0, x, _push(lst, x)))[1]
+
+    np.testing.assert_allclose(jax.jit(convert(fn, dynamic_shape_bound=5))(X), fn(X), rtol=1e-5)
+    assert np.isnan(jax.jit(convert(fn, dynamic_shape_bound=4))(X)).all()

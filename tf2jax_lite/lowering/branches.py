@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,7 +44,7 @@ def _in_both(a: Any, b: Any) -> Any:
     if values.is_static(a) and values.is_static(b):
         return a if same_static(a, b) else values.UNKNOWN
     if isinstance(a, TensorList) and isinstance(b, TensorList) and a.length == b.length:
-        return a.forgotten()
+        return dataclasses.replace(a.forgotten(), most=max(a.most, b.most))
     return values.UNKNOWN
 
 

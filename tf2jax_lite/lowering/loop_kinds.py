@@ -97,6 +97,7 @@ class Loop:
             trips=None if host is None else host.trips,
             host=host,
             bound=trace.program.config.dynamic_shape_bound,
+            pops=trace.program.holds(self.body, "TensorListPopBack"),
         )
 
     def gated(self, go: Any, args: list[Any], state: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -61,6 +61,7 @@ class Program:
         self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None, bool], Plan] = {}
         self._live: dict[str, tuple[ir.Node, ...]] = {}
         self._heavy: dict[str, bool] = {}
+        self._holding: dict[tuple[str, str], bool] = {}
         self.random_nodes: tuple[str, ...] = ()
         self.fallback_nodes: tuple[str, ...] = ()
         self.wide = self._wide_variables()
@@ -131,6 +132,17 @@ class Program:
                 or any(self._holds_heavy(ref.name) for node in function.callers for ref in node.functions)
             )
             self._heavy[name] = found
+        return found
+
+    def holds(self, function: ir.Function, op: str) -> bool:
+        """Whether a function, or one that it calls, has a node of that op."""
+        key = (function.name, op)
+        found = self._holding.get(key)
+        if found is None:
+            self._holding[key] = False  # for a function that calls itself, which is refused elsewhere
+            called = (self.graph.functions.get(ref.name) for node in function.callers for ref in node.functions)
+            found = op in function.ops or any(inner is not None and self.holds(inner, op) for inner in called)
+            self._holding[key] = found
         return found
 
     def _nodes(self, function: ir.Function) -> tuple[ir.Node, ...]:

@@ -42,6 +42,7 @@ class HostLoop:
       history: for each static variable its value at the start of each iteration; lists are not among them.
       final: for each static variable its value after ``trips`` iterations.
       capacity: for each list of known length the most elements it ever has, within iterations, too.
+      longest: for each list of known length the most elements that it has at the start of an iteration.
       lists: for each list of known length what is known of it after ``trips`` iterations.
       resizing: lists whose length changes between iterations.
       uneven: static variables whose shape or dtype changes between iterations.
@@ -52,6 +53,7 @@ class HostLoop:
     history: dict[int, list[np.ndarray]] = dataclasses.field(default_factory=dict)
     final: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
     capacity: dict[int, int] = dataclasses.field(default_factory=dict)
+    longest: dict[int, int] = dataclasses.field(default_factory=dict)
     lists: dict[int, TensorList] = dataclasses.field(default_factory=dict)
     resizing: set[int] = dataclasses.field(default_factory=set)
     uneven: set[int] = dataclasses.field(default_factory=set)
@@ -152,6 +154,7 @@ def _iterate(
     current: list[Any] = [v if i in constant or i in order else UNKNOWN for i, v in enumerate(known)]
     loop = HostLoop(history={i: [] for i in order if not isinstance(known[i], TensorList)})
     loop.capacity = {i: known[i].length for i in order if isinstance(known[i], TensorList)}
+    loop.longest = dict(loop.capacity)
     budget = trace.host_budget
     assert budget is not None
     least = budget.left - _MAX_BOUND_STEPS
@@ -183,6 +186,7 @@ def _iterate(
                     loop.uneven.add(i)
             else:
                 loop.capacity[i] = max(loop.capacity[i], value.length, value.most)
+                loop.longest[i] = max(loop.longest[i], current[i].length)
                 if value.length != current[i].length:
                     loop.resizing.add(i)
             following[i] = _bounded(value)
