@@ -22,6 +22,9 @@ from jax.interpreters import ad, batching
 
 from tf2jax_lite.errors import OpError
 
+from .provenance import Entry, entries, name_of, value_of
+from .values import Mixed
+
 __all__ = ["Extents", "UnboundedError", "at_least", "cut", "is_found", "prefix_p", "room"]
 
 # How variables are called whose values data decides; those of exported functions have other names.
@@ -103,20 +106,58 @@ class UnboundedError(OpError):
 class Extents:
     """The sizes that data decides in one call.
 
-    Args:
+    Attributes:
       limit: how many elements there is room for; None: as many as there can be.
+
+    Args:
+      limit: see above.
       scope: that of symbolic dimensions that arguments have already, if any.
     """
 
     def __init__(self, limit: int | None = None, scope: export.SymbolicScope | None = None):
-        self._limit = limit
+        self.limit = limit
         self._scope = export.SymbolicScope() if scope is None else scope
-        self._found: dict[tuple[int, ...], tuple[str, Any, Any]] = {}
+        self._found: dict[Any, tuple[str, Any, Any]] = {}
         self._wholes: dict[frozenset[Any], Any] = {}
 
     def room(self, most: Any) -> Any:
         """Returns how many elements there is to be room for, where there are at most ``most``."""
-        return most if self._limit is None else self._limit
+        return most if self.limit is None else self.limit
+
+    def sizes(self, value: Any) -> np.ndarray:
+        """Returns traced whole numbers that are to be sizes as dimensions, of which there is room for ``limit``.
+
+        Args:
+          value: a traced scalar or vector of integers, or a `Mixed`.
+        """
+        if value.shape == ():
+            found = [Entry(value, 0)]
+        elif isinstance(value, Mixed):
+            found = [Entry(v, 0) if isinstance(v, jax.Array) else Entry(None, v) for v in value.items]
+        else:
+            found = entries(value, value.shape[0])
+        out = np.empty(len(found), object)
+        out[:] = [e.offset if e.is_known else self._size(e) for e in found]
+        return out.reshape(value.shape)
+
+    def part(self, places: Any, count: Any, key: Any, kept: Any) -> Any:
+        """Returns the first ``count`` of a vector, a size that ``key`` tells from others."""
+        name, variable = self._variable(key, kept)
+        return prefix_p.bind(places, jnp.clip(count, 0, jnp.asarray(places.shape[0])), dim=variable - 1, name=name)
+
+    def _size(self, entry: Entry) -> Any:
+        assert self.limit is not None
+        name, variable = self._variable((name_of(entry.base), entry.offset), entry.base)
+        count = jnp.clip(value_of(entry), 0, self.limit).astype(np.int32)
+        prefix_p.bind(lax.iota(np.int32, self.limit), count, dim=variable - 1, name=name)
+        return variable - 1
+
+    def _variable(self, key: Any, kept: Any) -> tuple[str, Any]:
+        if key not in self._found:
+            name = f"{_PREFIX}{len(self._found) + 1}"
+            # What decides is kept, as an array that is dropped may leave its identity to another.
+            self._found[key] = (name, export.symbolic_shape(name, scope=self._scope)[0], kept)
+        return self._found[key][:2]
 
     def split(self, sizes: list[Any], whole: Any) -> None:
         """Keeps in mind that so many rows were parted into parts of these sizes."""
@@ -134,12 +175,7 @@ class Extents:
           count: how many rows are there.
           of: what alone decides how many: an array, and perhaps a number. What it decides twice is one dimension.
         """
-        key = tuple(v if isinstance(v, int) else id(v) for v in of)
-        if key not in self._found:
-            name = f"{_PREFIX}{len(self._found) + 1}"
-            # What is found is kept, as an array that is dropped may leave its identity to another.
-            self._found[key] = (name, export.symbolic_shape(name, scope=self._scope)[0], of)
-        name, variable, _ = self._found[key]
+        name, variable = self._variable(tuple(v if isinstance(v, int) else id(v) for v in of), of)
         count = jnp.minimum(jnp.asarray(count, np.int32), jnp.asarray(arrays[0].shape[0]).astype(np.int32))
         return tuple(prefix_p.bind(jnp.asarray(x), count, dim=variable - 1, name=name) for x in arrays)
 
@@ -155,7 +191,7 @@ def room(bound: int | Extents | None, most: Any, problem: str) -> Any:
     Raises:
       UnboundedError: there is no bound.
     """
-    if isinstance(bound, Extents) and most is not None:
+    if isinstance(bound, Extents) and (most is not None or bound.limit is not None):
         return bound.room(most)
     if isinstance(bound, int):
         return bound

@@ -36,7 +36,7 @@ class Entry:
 
     def minus(self, other: Entry) -> Any:
         """Returns the difference if it is known, else None."""
-        same = self.base is other.base or (self.base is not None and _name(self.base) == _name(other.base))
+        same = self.base is other.base or (self.base is not None and name_of(self.base) == name_of(other.base))
         return self.offset - other.offset if same else None
 
 
@@ -48,10 +48,10 @@ def entries(vector: Any, length: int) -> list[Entry]:
     return _vector(vector, length, 0) or [Entry((vector, i), 0) for i in range(length)]
 
 
-def _name(base: Any) -> Any:
+def name_of(base: Any) -> Any:
     """Returns what identifies a traced scalar: how it is computed, from which variables of the jaxpr."""
     if isinstance(base, tuple):
-        return (_name(base[0]), base[1])
+        return (name_of(base[0]), base[1])
     return _structure(base, 0)
 
 

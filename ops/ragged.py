@@ -15,6 +15,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .extents import Extents, cut, room
 from .gather import take
 from .registry import op
 from .sparse import need_bound, pick, scatter_entries
@@ -108,9 +109,9 @@ def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64
 # ---- repeating ----
 
 
-@op("_Repeat", dynamic_shape=True)
+@op("_Repeat", dynamic_shape="prefix")
 def repeat(
-    data: Any, repeats: Any, likes: list[Any], pairs: list[Any], *, Tparams: Any = None, bound: int | None
+    data: Any, repeats: Any, likes: list[Any], pairs: list[Any], *, Tparams: Any = None, bound: int | Extents | None
 ) -> Any:
     """Repeats each entry of ``data`` as often as ``repeats`` says: `tf.repeat`, all axes up to the last of counts flat.
 
@@ -125,12 +126,16 @@ def repeat(
         return np.repeat(np.reshape(data, (repeats.size, *rest)), np.maximum(repeats, 0).reshape(-1), axis=0)
     lengths = [like.shape[0] for like in likes if like.ndim]
     lengths += [a.shape[0] for a, b in _pairs(pairs) if rank == 1 and a.ndim == b.ndim > 0 and a.shape[0] != 1]
-    size = lengths[0] if lengths else need_bound(bound, "how many values come out depends on traced counts")
+    size = lengths[0] if lengths else room(bound, None, "how many values come out depends on traced counts")
     counts = jnp.maximum(jnp.reshape(jnp.asarray(repeats), (-1,)), 0)
     data = jnp.reshape(jnp.asarray(data), (counts.shape[0], *rest))
     fill = -1 if jnp.issubdtype(data.dtype, jnp.signedinteger) else 0
     data = jnp.concatenate([data, jnp.full((1, *rest), fill, data.dtype)])
-    return take(data, _search(jnp.cumsum(counts), lax.iota(counts.dtype, size), "right"), 0)
+    ends = jnp.cumsum(counts)
+    places = _search(ends, lax.iota(counts.dtype, size), "right")
+    if not lengths:
+        (places,) = cut(bound, lambda: jnp.sum(counts), places, of=(repeats,))
+    return take(data, places, 0)
 
 
 def _pairs(flat: list[Any]) -> Any:

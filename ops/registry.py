@@ -76,6 +76,8 @@ class Op:
         an op shares with others is computed once (`lowering.sharing`).
       along: for ops that work along the last axis alone, what ``fn`` does along another: takes inputs and attributes as
         ``fn`` does, and ``axis=``.
+      sized: whether ``fn`` takes ``extents=``, the `extents.Extents` by which results get sizes that are symbols, or
+        None: unlike ops of dynamic shape, most nodes of it have results of sizes that are known.
       source: where it was registered, as ``file:line``.
       plain: whether a node only gives results: it reads and writes no variable, draws nothing and has no effect.
     """
@@ -105,6 +107,7 @@ class Op:
     plain: bool
     heavy: bool = False
     along: Callable[..., Any] | None = None
+    sized: bool = False
 
     @property
     def effectful(self) -> bool:
@@ -145,6 +148,7 @@ def _describe(
     elements: Callable[..., int | None] | None,
     heavy: bool,
     along: Callable[..., Any] | None,
+    sized: bool,
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -157,7 +161,12 @@ def _describe(
     attrs: set[str] = set()
     required: set[str] = set()
     varargs = False
-    supplied = {*options, *(["key"] if needs_key else []), *(["bound"] if dynamic_shape else [])}
+    supplied = {
+        *options,
+        *(["key"] if needs_key else []),
+        *(["bound"] if dynamic_shape else []),
+        *(["extents"] if sized else []),
+    }
     for index, parameter in enumerate(parameters):
         if needs_context and index == 0:
             continue
@@ -207,6 +216,7 @@ def _describe(
         plain=not (needs_key or reads or writes or wide or effect),
         heavy=heavy,
         along=along,
+        sized=sized,
     )
 
 
@@ -228,6 +238,7 @@ def op(
     elements: Callable[..., int | None] | None = None,
     heavy: bool = False,
     along: Callable[..., Any] | None = None,
+    sized: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
@@ -249,6 +260,7 @@ def op(
       elements: see `Op.elements`.
       heavy: see `Op.heavy`.
       along: see `Op.along`.
+      sized: see `Op.sized`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -280,6 +292,7 @@ def op(
                 elements=elements,
                 heavy=heavy,
                 along=along,
+                sized=sized,
             )
             with _lock:
                 if name in _registry:
@@ -326,6 +339,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "elements": None,
         "heavy": False,
         "along": None,
+        "sized": False,
     }
     unknown = set(options) - set(defaults)
     if unknown:

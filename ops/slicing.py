@@ -11,8 +11,9 @@ from jax import core, errors, lax
 
 from tf2jax_lite.errors import OpError
 
-from .extents import at_least
-from .provenance import Entry, entries, value_of
+from .extents import Extents, UnboundedError, at_least
+from .gather import take
+from .provenance import Entry, entries, name_of, value_of
 from .registry import Static, op
 from .values import as_array, dims
 
@@ -192,13 +193,17 @@ def _items(rank: int, begin: list[Entry], end: list[Entry], strides: tuple[Any, 
 
 
 def _plan(shape: tuple[Any, ...], begin: list[Entry], end: list[Entry], strides: Any, masks: Masks) -> _Plan:
+    return _planned(shape, _items(len(shape), begin, end, dims(strides), masks))
+
+
+def _planned(shape: tuple[Any, ...], items: list[_Item]) -> _Plan:
     starts: list[Entry] = []
     limits: list[Any] = []
     counts: list[Any] = []
     steps: list[int] = []
     reverse: list[int] = []
     layout: list[int | None] = []
-    for item in _items(len(shape), begin, end, dims(strides), masks):
+    for item in items:
         if item.kind == "new":
             layout.append(None)
             continue
@@ -228,16 +233,24 @@ def _index(entry: Any, size: Any, axis: int) -> Entry:
     return Entry(None, size + at if _is_int(at) and at < 0 else at)
 
 
+class _OpenRangeError(UnboundedError):
+    """A slice has a size that depends on values."""
+
+    def __init__(self, axis: int):
+        problem = (
+            f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with a "
+            "known size, or pass the bounds as static arguments"
+        )
+        super().__init__(problem, natural=True)
+
+
 def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
     """Returns the lowest element of a range of a dimension, the end (above the highest), and the number of elements."""
     begin, end, stride = item.begin, item.end, item.stride
     if not ((begin is None or begin.is_known) and (end is None or end.is_known)):
         count = end.minus(begin) if begin is not None and end is not None else None
         if count is None or stride != 1:
-            raise OpError(
-                f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with "
-                "a known size, or pass the bounds as static arguments"
-            )
+            raise _OpenRangeError(axis)
         assert begin is not None
         return begin, None, core.max_dim(core.min_dim(count, size), 0)
     first = None if begin is None else begin.offset
@@ -354,13 +367,46 @@ def _host_strided_slice(
         raise OpError(f"slice index out of bounds: {error}") from error
 
 
-@op("StridedSlice", words="each", host=_host_strided_slice)
+def _open_ranges(input: Any, items: list[_Item], extents: Extents) -> tuple[Any, list[_Item]]:
+    """Takes the ranges whose size depends on values; what is left to take of their dimensions is all."""
+    axis, rest = 0, []
+    for item in items:
+        begin, end = item.begin, item.end
+        is_open = item.kind == "range" and any(e is not None and not e.is_known for e in (begin, end))
+        if is_open and not (begin is not None and end is not None and end.minus(begin) is not None):
+            if item.stride != 1:
+                raise OpError(f"a slice of dimension {axis} with traced bounds and stride {item.stride}")
+            input = _take_open(input, axis, begin, end, extents)
+            item = _Item("range")
+        rest.append(item)
+        axis += item.kind != "new"
+    return input, rest
+
+
+def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, extents: Extents) -> Any:
+    size = input.shape[axis]
+    whole = jnp.asarray(size).astype(np.int32)
+
+    def edge(entry: Entry | None, default: Any) -> Any:
+        if entry is None:
+            return default
+        at = (jnp.asarray(entry.offset) if entry.is_known else value_of(entry)).astype(np.int32)
+        return jnp.clip(jnp.where(at < 0, at + whole, at), 0, whole)
+
+    first, last = edge(begin, np.int32(0)), edge(end, whole)
+    names = [None if e is None else (name_of(e.base), str(e.offset)) for e in (begin, end)]
+    places = lax.iota(np.int32, size) + first
+    return take(input, extents.part(places, last - first, (str(size), *names), (begin, end)), axis)
+
+
+@op("StridedSlice", words="each", host=_host_strided_slice, sized=True)
 def strided_slice(
     input: Any,
     begin: Any,
     end: Any,
     strides: Static,
     *,
+    extents: Extents | None = None,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
@@ -371,12 +417,16 @@ def strided_slice(
 
     Bounds may be traced where the size is known all the same: an index, or a range whose ends are a known distance
     apart (``x[i:i + 3]``). A traced index out of range is an error in TensorFlow; a traced range that reaches out is
-    cut short there, and empty if it starts below 0 and ends at 0 or above. Here the slice is moved inside.
+    cut short there, and empty if it starts below 0 and ends at 0 or above. Here the slice is moved inside. Other
+    ranges have a size that data decides.
     """
     input = jnp.asarray(input)
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     count = np.shape(strides)[0]
-    return _take(input, _plan(input.shape, entries(begin, count), entries(end, count), strides, masks))
+    items = _items(input.ndim, entries(begin, count), entries(end, count), dims(strides), masks)
+    if extents is not None:
+        input, items = _open_ranges(input, items, extents)
+    return _take(input, _planned(input.shape, items))
 
 
 def _inserted(value: Any, plan: _Plan) -> Any:

@@ -401,3 +401,65 @@ def test_exported_for_any_length(name):
     exported = jax.export.export(jax.jit(own))(spec)
     for x in (X, X[:3], -np.abs(X), np.tile(X, 3)):
         assert_close(exported.call(x), graph(x).numpy(), f"{len(x)}")
+
+
+GRID = np.arange(24, dtype=np.float32).reshape(6, 4) / 8
+SLICES = {
+    "end": lambda x, n: tf.reduce_sum(x[:n], 0),
+    "start": lambda x, n: tf.reduce_sum(x[n:], 0),
+    "columns": lambda x, n: tf.reduce_sum(tf.exp(x[:, :n]), 1),
+    "both": lambda x, n: tf.reduce_sum(x[1:n, n:]),
+    "from the end": lambda x, n: tf.reduce_sum(x[-n:]) + 2 * tf.reduce_sum(x[:-n]),
+    "product": lambda x, n: tf.transpose(x[:n]) @ x[:n],
+    "put together": lambda x, n: tf.reduce_sum(tf.concat([x[:n] * 2, x[n:]], 0), 0),
+    "new axis": lambda x, n: tf.reduce_sum(x[tf.newaxis, :n, 1]),
+    "window": lambda x, n: tf.reduce_max(tf.concat([x[n // 2 : n + 1], x[:1]], 0)),
+    "in a loop": lambda x, n: tf.while_loop(
+        lambda i, total: i < n, lambda i, total: (i + 1, total + tf.reduce_mean(x[: i + 1])), (0, 0.0)
+    )[1],
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_to_where_data_says(name):
+    graph = tf.function(SLICES[name], autograph=False)
+    own = jax.jit(tf2jax.convert_functional(graph, tf.TensorSpec(GRID.shape), tf.TensorSpec((), tf.int32)))
+    for n in (3, 0, 6, 1, 9):
+        with tf.GradientTape() as tape:
+            x = tf.constant(GRID)
+            tape.watch(x)
+            expected = graph(x, tf.constant(n))
+        assert_close(own(GRID, np.int32(n)), expected.numpy(), f"{n}")
+        if name != "in a loop":
+            gradient = jax.grad(lambda x: own(x, np.int32(n)).sum())(GRID)  # noqa: B023
+            assert_close(gradient, tf.convert_to_tensor(tape.gradient(expected, x)).numpy(), f"gradient of {n}")
+
+
+LENGTHS = np.array([2, 0, 3], np.int32)
+BOUNDED = {
+    "range": (lambda n: tf.reduce_sum(tf.range(n) * 3), np.int32(4)),
+    "range of steps": (lambda n: tf.reduce_sum(tf.range(2, n * 2, 3)), np.int32(4)),
+    "sequence mask": (lambda n: tf.reduce_mean(tf.cast(tf.sequence_mask(n), tf.float32)), LENGTHS),
+    "ones": (lambda n: tf.reduce_sum(tf.ones([n, 3]), 0), np.int32(4)),
+    "tile": (lambda n: tf.reduce_sum(tf.tile(X, [n])), np.int32(2)),
+    "reshape": (lambda n: tf.reduce_sum(tf.reshape(tf.tile(X, [n]), [n, 6]), 0), np.int32(2)),
+    "one hot": (lambda n: tf.reduce_sum(tf.one_hot(n, tf.reduce_max(n) + 1), 1), LENGTHS),
+    "repeat": (lambda n: tf.reduce_sum(tf.repeat([5, 6, 7], n)), LENGTHS),
+    "segments": (lambda n: tf.reduce_min(tf.math.unsorted_segment_sum(X, tf.range(6) // 2, n)), np.int32(3)),
+    "eye": (lambda n: tf.reduce_sum(tf.eye(n)), np.int32(5)),
+    "random": (lambda n: tf.reduce_sum(tf.random.stateless_normal([n], [1, 2])), np.int32(5)),
+    "mapped": (lambda n: tf.reduce_sum(tf.map_fn(lambda i: i * i, tf.range(n))), np.int32(5)),
+    "pairs": (lambda n: tf.reduce_sum(tf.range(n)[:, None] * tf.range(n)[None]), np.int32(5)),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_sizes_with_a_bound(name):
+    function, value = BOUNDED[name]
+    graph = tf.function(function, autograph=False)
+    spec = tf.TensorSpec(value.shape, tf.int32)
+    with tf2jax.override_config("dynamic_shape_bound", 12):
+        own = jax.jit(tf2jax.convert_functional(graph, spec))
+    assert_close(own(value), graph(tf.constant(value)).numpy())
+    with pytest.raises(Tf2JaxError, match=r"known while tracing|dynamic_shape_bound"):
+        jax.jit(tf2jax.convert_functional(graph, spec))(value)

@@ -289,11 +289,14 @@ class Trace:
             return flatten_results(op.fn(Context(self, frame, step), *_grouped(step, inputs), **step.kwargs))
         args, moves_words = self._arguments(step, inputs, frame)
         sized = op.dynamic_shape == "prefix" and not self.pads
-        if op.plain and not step.functions and not moves_words and not sized:
+        open_ = op.sized and self.extents is not None
+        if op.plain and not step.functions and not moves_words and not sized and not open_:
             return flatten_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
         if sized:
             kwargs["bound"] = self.extents
+        if open_:
+            kwargs["extents"] = self.extents
         for name, ref in step.functions.items():
             kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
         if op.needs_key:
@@ -326,7 +329,7 @@ class Trace:
                     continue
                 arg = args[index] = _map(narrow, arg)
             if step.static[index]:
-                args[index] = _static_input(arg, step, index, frame)
+                args[index] = _static_input(arg, step, index, frame, self.extents)
             elif index < len(op.inputs) and op.inputs[index] in op.reads:
                 args[index] = self.read(arg, step, frame)
             elif index < len(op.inputs) and op.inputs[index] in op.partial:
@@ -411,6 +414,8 @@ def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError
     text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
     if isinstance(problem, TypeError) and "forward-mode" in text:
         text = NO_FORWARD_RULE
+    if isinstance(problem, jax.errors.InconclusiveDimensionOperation):
+        text = f"a size must be known here: {str(problem).splitlines()[0]}"
     return LoweringError(f"{where}: {text}", node=node.name, op=node.op, path=frame.path)
 
 
@@ -466,13 +471,19 @@ def _known_or_traced(value: Any) -> Any:
     return values.as_array(value) if found is None else found
 
 
-def _static_input(arg: Any, step: Step, index: int, frame: Frame) -> Any:
+def _may_be_sizes(value: Any) -> bool:
+    return np.dtype(value.dtype).kind in "iu" and (value.shape == () or (len(value.shape) == 1 and value.shape[0] < 16))
+
+
+def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Extents | None) -> Any:
     def convert(value: Any) -> Any:
         found = values.known(value)
         if found is not None:
             return found
         if not isinstance(value, jax.Array | values.Mixed):
             return value
+        if extents is not None and extents.limit is not None and _may_be_sizes(value):
+            return extents.sizes(value)
         name = step.op.inputs[index]
         message = (
             f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it "

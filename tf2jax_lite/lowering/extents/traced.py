@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import jax
 from jax import core, export
 
-from tf2jax_lite.errors import LoweringError, Tf2JaxError
+from tf2jax_lite.errors import LoweringError, StaticInputError, Tf2JaxError
 from tf2jax_lite.ops.extents import Extents, UnboundedError
 
 from .evaluator import Evaluator
 from .sizes import Sizes, is_symbolic
 
 __all__ = ["traced"]
+
+_log = logging.getLogger("tf2jax_lite")
 
 
 class _OpenResultError(Exception):
@@ -42,19 +45,28 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
         return run(*args, pads=True)
     try:
         return run(*args, pads=False)
+    except StaticInputError as error:
+        if limit is None:
+            raise
+        refusal = error
     except LoweringError as error:
-        cause = error.__cause__
-        if not isinstance(cause, UnboundedError) or not (cause.natural or limit):
+        if not isinstance(error.__cause__, UnboundedError) or not (error.__cause__.natural or limit):
             raise
         refusal = error
     try:
         return _with_extents(run, leaves, tree, moving, limit)
     except _OpenResultError:
-        raise refusal from cause
+        raise refusal from refusal.__cause__
     except Tf2JaxError as error:
         if limit is None:
             raise LoweringError(f"{refusal}; without a bound, as {error}") from error
-    return run(*args, pads=True)
+        reason = error
+    try:
+        results = run(*args, pads=True)
+    except StaticInputError:
+        raise refusal from reason
+    _log.warning("Results are padded to %d, and what is computed of them counts the padding in: %s", limit, reason)
+    return results
 
 
 def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving: list[int], limit: int | None) -> Any:
