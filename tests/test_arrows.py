@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,10 @@ def test_ops_has_one_name_only():
     result = subprocess.run([sys.executable, "-c", "import ops"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode != 0
     assert "tf2jax_lite.ops" in result.stderr
+
+
+def test_every_package_is_installed():
+    """Tests that run in the sources do not see that one is missing."""
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "tf2jax_lite").rglob("__init__.py")}
+    assert set(named) == found | {"tf2jax_lite.ops"}

@@ -463,3 +463,50 @@ def test_sizes_with_a_bound(name):
     assert_close(own(value), graph(tf.constant(value)).numpy())
     with pytest.raises(Tf2JaxError, match=r"known while tracing|dynamic_shape_bound"):
         jax.jit(tf2jax.convert_functional(graph, spec))(value)
+
+
+@jax.custom_vjp
+def _backwards(x):
+    return jax.numpy.sin(x) / x.shape[0]
+
+
+_backwards.defvjp(
+    lambda x: (_backwards(x), (x, x.shape[0])), lambda saved, bar: (bar * jax.numpy.cos(saved[0]) * 10 / saved[1],)
+)
+
+
+@jax.custom_jvp
+def _forwards(x):
+    return jax.numpy.sin(x) / x.shape[0]
+
+
+_forwards.defjvp(
+    lambda primals, tangents: (_forwards(*primals), tangents[0] * jax.numpy.cos(primals[0]) * 10 / primals[0].shape[0])
+)
+
+
+@pytest.mark.parametrize("function", [_backwards, _forwards], ids=["vjp", "jvp"])
+def test_derivatives_of_their_own(function):
+    """They are taken as they are given, and see the size that data decides: ten times the cosine here."""
+    with tf2jax.override_op("Softsign", lambda features: function(features)):
+        own = converted(lambda x: tf.reduce_sum(tf.nn.softsign(kept(x))))
+    there = X > 0
+    np.testing.assert_allclose(jax.jit(own)(X), np.sin(X[there]).sum() / there.sum(), rtol=1e-5)
+    expected = np.where(there, np.cos(X) * 10 / there.sum(), 0)
+    np.testing.assert_allclose(jax.jit(jax.grad(own))(X), expected, rtol=1e-5)
+    batch = jax.vmap(jax.grad(own))(np.stack([X, np.abs(X)]))
+    np.testing.assert_allclose(batch, [expected, np.cos(np.abs(X)) * 10 / 6], rtol=1e-5)
+
+
+def test_second_derivatives():
+    own = converted(lambda x: tf.reduce_mean(tf.math.log(kept(x)) ** 2))
+    graph = tf.function(lambda x: tf.reduce_mean(tf.math.log(kept(x)) ** 2))
+    with tf.GradientTape() as outer:
+        x = tf.constant(X)
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            value = graph(x)
+        first = tf.convert_to_tensor(inner.gradient(value, x))
+    expected = outer.jacobian(first, x).numpy()
+    np.testing.assert_allclose(jax.jit(jax.hessian(own))(X), expected, rtol=1e-4, atol=1e-5)
