@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -290,6 +290,13 @@ class Graph:
     def ops(self) -> frozenset[str]:
         """The ops of all nodes."""
         return self.main.ops.union(*[function.ops for function in self.functions.values()])
+
+    def mapped(self, change: Callable[[Function], Function]) -> Graph:
+        """Returns the graph with each function changed; itself if none of them was."""
+        main, functions = change(self.main), {name: change(function) for name, function in self.functions.items()}
+        if main is self.main and all(functions[name] is function for name, function in self.functions.items()):
+            return self
+        return dataclasses.replace(self, main=main, functions=functions)
 
     def walk(self) -> Iterator[tuple[Function, Node]]:
         """Yields every node with its function, the main function first."""

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import Tf2JaxError
+from tf2jax_lite.errors import LoweringError, Tf2JaxError
+from tf2jax_lite.lowering.extents.evaluator import rules
 
 X = np.array([1.5, -2.0, 3.0, -0.5, 5.0, 0.25], np.float32)
 INPUTS = {
@@ -510,3 +511,18 @@ def test_second_derivatives():
         first = tf.convert_to_tensor(inner.gradient(value, x))
     expected = outer.jacobian(first, x).numpy()
     np.testing.assert_allclose(jax.jit(jax.hessian(own))(X), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_jax_says_of_a_rule_is_said_of_its_equation(monkeypatch):
+    """With a bound, it is no reason to fail: the function is padded as plainly as it can be."""
+
+    def failing(ev, eqn, args):
+        raise ValueError("shapes do not fit")
+
+    monkeypatch.setitem(rules, "reduce_sum", failing)
+    with pytest.raises(LoweringError, match=r"'boolean_mask/Where'.*reduce_sum.*shapes do not fit") as refused:
+        jax.jit(converted(CASES["sum"]))(X)
+    assert refused.value.op == "Where"
+    with tf2jax.override_config("dynamic_shape_bound", 9):
+        padded = converted(CASES["sum"])
+    np.testing.assert_allclose(jax.jit(padded)(X), X[X > 0].sum(), rtol=1e-6)

@@ -28,11 +28,7 @@ _INT32 = np.dtype(np.int32)
 
 def settle_clamps(graph: ir.Graph) -> ir.Graph:
     """Returns the graph with the other operand of such a clamp given as what it comes to, in the same shape."""
-    functions = {name: _function(function) for name, function in graph.functions.items()}
-    main = _function(graph.main)
-    if main is graph.main and all(functions[name] is function for name, function in graph.functions.items()):
-        return graph
-    return dataclasses.replace(graph, main=main, functions=functions)
+    return graph.mapped(_function)
 
 
 def _function(function: ir.Function) -> ir.Function:

@@ -19,11 +19,7 @@ __all__ = ["join_twins"]
 
 def join_twins(graph: ir.Graph) -> ir.Graph:
     """Returns the graph with nodes joined that compute the same, in functions in which data decides sizes."""
-    functions = {name: _function(function) for name, function in graph.functions.items()}
-    main = _function(graph.main)
-    if main is graph.main and all(functions[name] is function for name, function in graph.functions.items()):
-        return graph
-    return dataclasses.replace(graph, main=main, functions=functions)
+    return graph.mapped(_function)
 
 
 def _function(function: ir.Function) -> ir.Function:
@@ -68,11 +64,12 @@ def _key(node: ir.Node) -> Any:
     op = lookup(node.op)
     if op is None or not op.plain or op.needs_context or node.stateful or node.control or node.functions:
         return None
-    attrs = tuple((name, _hashable(v)) for name, v in sorted(node.attrs.items()) if not name.startswith("_"))
+    key = (node.op, node.inputs, node.groups, tuple((name, _hashable(v)) for name, v in sorted(node.attrs.items())))
     try:
-        return hash(key := (node.op, node.inputs, node.groups, attrs)) and key
+        hash(key)
     except TypeError:
         return None
+    return key
 
 
 def _hashable(value: Any) -> Any:

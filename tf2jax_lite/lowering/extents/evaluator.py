@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.extend import core as jex
 
-from tf2jax_lite.errors import OpError
+from tf2jax_lite.errors import OpError, Tf2JaxError
 from tf2jax_lite.ops.equations import bind
 from tf2jax_lite.ops.extents import is_found
 
@@ -88,7 +88,12 @@ class Evaluator:
         found = rules.get(eqn.primitive.name)
         if found is None:
             raise unsupported(eqn)
-        return found(self, eqn, args)
+        try:
+            return found(self, eqn, args)
+        except Tf2JaxError:
+            raise
+        except Exception as error:  # of JAX, about shapes that a rule made: what it is about is this equation
+            raise OpError(f"JAX's {shown(eqn)}: {type(error).__name__}: {str(error).split(chr(10))[0]}") from error
 
     def is_symbolic(self, closed: Any) -> bool:
         """Whether anything in a jaxpr has a symbolic dimension."""

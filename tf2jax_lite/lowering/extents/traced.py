@@ -59,7 +59,8 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
         raise refusal from refusal.__cause__
     except Tf2JaxError as error:
         if limit is None:
-            raise LoweringError(f"{refusal}; without a bound, as {error}") from error
+            message = f"{refusal}; without a bound, as {error}"
+            raise LoweringError(message, node=refusal.node, op=refusal.op, path=refusal.path) from error
         reason = error
     try:
         results = run(*args, pads=True)
