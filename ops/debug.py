@@ -16,7 +16,9 @@ from jax.experimental import checkify
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
 from .registry import op
+from .strings import ByteStrings, encoded, hosted
 from .values import as_array, canonical, is_static, known
+from .words import narrow
 
 
 @op("Assert", effect=True, options=("enable_checkify_for_asserts",), partial=("data",))
@@ -67,16 +69,12 @@ class Text:
     summarize: int
 
 
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
 def _decode(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
 def _string(text: str) -> np.ndarray:
-    return np.array(_encode(text), object)
+    return np.array(encoded(text), object)
 
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "\\\\"}
@@ -140,7 +138,7 @@ def _filled(template: str, placeholder: str, inputs: list[Any], summarize: int) 
     return parts[0] + "".join(_summary(v, summarize) + p for v, p in zip(inputs, parts[1:], strict=True))
 
 
-@op("StringFormat", partial=("inputs",))
+@op("StringFormat", words="whole", partial=("inputs",))
 def string_format(inputs: list[Any], *, template: str = "%s", placeholder: str = "%s", summarize: int = 3) -> Any:
     """Writes tensors into a template; of traced ones a `Text` to print. See tf.raw_ops.StringFormat."""
     values = [v if known(v) is None else known(v) for v in map(_whole, inputs)]
@@ -150,84 +148,7 @@ def string_format(inputs: list[Any], *, template: str = "%s", placeholder: str =
 
 
 def _whole(value: Any) -> Any:
-    return value if is_static(value) else as_array(value)
-
-
-def _as_string(
-    input: Any,
-    *,
-    precision: int = -1,
-    scientific: bool = False,
-    shortest: bool = False,
-    width: int = -1,
-    fill: str = "",
-) -> Any:
-    if scientific and shortest:
-        raise OpError("scientific and shortest notation exclude each other")
-    if fill not in ("", " ", "0", "-", "+"):
-        raise OpError(f"fill {fill!r} is not supported")
-    dtype = input.dtype
-    inexact = jnp.issubdtype(dtype, jnp.inexact)
-    if not inexact and dtype.kind != "O":
-        if precision >= 0:
-            raise OpError(f"precision is not supported for {dtype}")
-        if scientific or shortest:
-            raise OpError(f"scientific and shortest notation are not supported for {dtype}")
-    kind = "e" if scientific else "g" if shortest else "f"
-    digits = f".{precision}" if precision >= 0 else ""
-    flag = fill if width >= 0 else ""
-    size = str(width) if width >= 0 else ""
-
-    def one(value: Any) -> bytes:
-        if isinstance(value, bytes):
-            return value.rjust(max(width, 0)) if flag != "-" else value.ljust(max(width, 0))
-        if dtype == np.bool_:
-            return b"true" if value else b"false"
-        if jnp.issubdtype(dtype, jnp.complexfloating):
-            parts = (f"%{digits}{kind}" % float(p) for p in (value.real, value.imag))
-            return f"({','.join(parts)})".encode()
-        if inexact:
-            # C pads what is no number with blanks, never zeros.
-            plain = flag if np.isfinite(value) or flag != "0" else ""
-            return (f"%{plain}{size}{digits}{kind}" % float(value)).encode()
-        return (f"%{flag}{size}d" % int(value)).encode()
-
-    out = np.empty(input.shape, object)
-    out.reshape(-1)[:] = [one(v) for v in input.reshape(-1)]
-    return out
-
-
-@op("AsString", host=_as_string)
-def as_string(
-    input: Any,
-    *,
-    precision: int = -1,
-    scientific: bool = False,
-    shortest: bool = False,
-    width: int = -1,
-    fill: str = "",
-) -> Any:
-    """Writes numbers that are known while tracing as text. See tf.raw_ops.AsString."""
-    found = known(input)
-    if found is None:
-        raise OpError("numbers that are not known while tracing cannot become strings; JAX has no string arrays")
-    return _as_string(found, precision=precision, scientific=scientific, shortest=shortest, width=width, fill=fill)
-
-
-def _string_join(inputs: list[Any], *, separator: str = "") -> Any:
-    shape = next((v.shape for v in inputs if v.ndim), ())
-    if any(v.ndim and v.shape != shape for v in inputs):
-        raise OpError(f"the shapes {[v.shape for v in inputs]} are neither equal nor scalar")
-    out = np.empty(shape, object)
-    parts = [np.broadcast_to(v, shape).reshape(-1) for v in inputs]
-    out.reshape(-1)[:] = [_encode(separator).join(row) for row in zip(*parts, strict=True)]
-    return out
-
-
-@op("StringJoin", host=_string_join)
-def string_join(inputs: list[Any], *, separator: str = "") -> Any:
-    """Joins strings that are known while tracing. See tf.raw_ops.StringJoin."""
-    raise OpError(f"only strings that are known while tracing can be joined, not {[type(v).__name__ for v in inputs]}")
+    return value if is_static(value) or isinstance(value, ByteStrings) else as_array(narrow(value))
 
 
 # ---- printing ----
@@ -246,10 +167,14 @@ def _print(write: Callable[[str], None], make: Callable[..., str], values: list[
 
     def run(*found: Any) -> None:
         given = iter(found)
-        text = make([np.asarray(next(given)) if s is None else s for s in static])
-        write(_encode(text).decode("utf-8", "replace"))
+        text = make([_found(next(given)) if s is None else s for s in static])
+        write(encoded(text).decode("utf-8", "replace"))
 
     jax.debug.callback(run, *traced)
+
+
+def _found(value: Any) -> np.ndarray:
+    return hosted(value) if isinstance(value, ByteStrings) else np.asarray(value)
 
 
 def _print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> Any:
@@ -262,7 +187,7 @@ def _print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> 
     return ()
 
 
-@op("PrintV2", host=_print_v2, effect=True)
+@op("PrintV2", host=_print_v2, effect=True, words="whole", partial=("input",))
 def print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> Any:
     """Prints a string each time the function runs, in no fixed order inside ``jit``. See tf.raw_ops.PrintV2."""
     return _print_v2(input, output_stream=output_stream, end=end)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from .inlining import shared
+from .u64 import product, wrapping
 from .words import to_words
 
 __all__ = ["at", "bits", "block", "scramble", "side_by_side", "skip"]
@@ -24,27 +24,15 @@ _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 _KEY = (np.uint32(0x3EC8F720), np.uint32(0x02461E29))
 
 
-def _mul(a: np.uint32, b: Any) -> tuple[Any, Any]:
-    """Returns the low and the high word of a product."""
-    if isinstance(b, jax.Array) and hasattr(lax, "mulhi"):  # since JAX 0.10; it compiles in half the time
-        return lax.mul(a, b), lax.mulhi(a, b)
-    a_low, a_high = np.uint32(int(a) & 0xFFFF), np.uint32(int(a) >> 16)
-    b_low, b_high = b & np.uint32(0xFFFF), b >> np.uint32(16)
-    low = a_low * b_low
-    middle = a_high * b_low + (low >> np.uint32(16))
-    cross = a_low * b_high + (middle & np.uint32(0xFFFF))
-    return b * a, a_high * b_high + (middle >> np.uint32(16)) + (cross >> np.uint32(16))
-
-
 @shared
 def block(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
     """Returns the four words for a counter and a key, each a uint32 array."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
-    with np.errstate(over="ignore"):  # words wrap; numpy says so of those that are known while tracing
+    with wrapping():
         for _ in range(10):
-            low0, high0 = _mul(_M0, c0)
-            low1, high1 = _mul(_M1, c2)
+            low0, high0 = product(_M0, c0)
+            low1, high1 = product(_M1, c2)
             c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
             k0, k1 = k0 + _W0, k1 + _W1
     return c0, c1, c2, c3
@@ -73,7 +61,7 @@ def skip(counter: Any, low: Any, high: Any = 0) -> tuple[Any, Any, Any, Any]:
 
 def at(counter: Any, index: Any, stride: int) -> tuple[Any, Any, Any, Any]:
     """Returns the counter moved on by ``index * stride``; ``index`` may be an array of uint32."""
-    return skip(counter, *_mul(np.uint32(stride), jnp.asarray(index, np.uint32)))
+    return skip(counter, *product(np.uint32(stride), jnp.asarray(index, np.uint32)))
 
 
 def side_by_side(fn: Callable[[Any], Sequence[Any]], rows: Any, width: int) -> Any:

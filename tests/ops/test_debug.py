@@ -23,42 +23,6 @@ CASES = [
     case("Print", np.float32([1, 2]), [np.float32([3, 4]), np.int32(1)], message="here "),
     case("Print", np.float32([1, 2]), [np.array([b"text"])], first_n=0),
     case("Print", np.arange(6).reshape(2, 3), [np.float32(0.1)], summarize=1).using(baked=("data",), name="baked"),
-    case("AsString", np.array([b"a", b"bcd"]), width=3).using(jit=False),
-    *(
-        case("AsString", np.array(v), **attrs).using(jit=False)
-        for v in (
-            np.float32([1 / 3, -1e10, 1e-7, NAN, INF, -INF, -0.0]),
-            np.float64([[1 / 3, 1e17]]),
-            np.float16([1 / 3]),
-            np.array([1 / 3], BF16),
-            np.array([1 / 3 + 2j], np.complex64),
-        )
-        for attrs in (
-            {},
-            {"precision": 2},
-            {"scientific": True},
-            {"shortest": True},
-            {"scientific": True, "precision": 1},
-            {"width": 12},
-            {"shortest": True, "precision": 3},
-            {"fill": "0"},
-            *({"width": 12, "fill": f} for f in " 0-+"),
-        )
-        if v.dtype != np.complex64 or "width" not in attrs
-    ),
-    *(
-        case("AsString", v, **attrs).using(jit=False)
-        for v in (np.int32([1, -200]), np.uint8([200]), np.int64([2**62]), np.uint64([2**63]), np.array([True, False]))
-        for attrs in ({}, {"width": 6}, {"width": 6, "fill": "0"}, {"width": 6, "fill": "-"})
-    ),
-    case("AsString", np.int32([1]), precision=2).using(error="precision is not supported", jit=False),
-    case("AsString", np.float32([1]), scientific=True, shortest=True).using(error="exclude each other"),
-    case("AsString", np.float32([1]), fill="x").using(error="fill"),
-    case("StringJoin", [np.array([b"a", b"b"]), np.array([b"c", b"\xff"])]).using(jit=False),
-    case("StringJoin", [np.array([[b"a"], [b"b"]]), np.array(b"x"), np.array([[b"c"], [b"d"]])], separator=", ").using(
-        jit=False
-    ),
-    case("StringJoin", [np.array([b"a", b"b"]), np.array([b"c"])]).using(error="neither equal nor scalar"),
 ]
 TESTED_OTHERWISE = {"Assert", "PrintV2", "StringFormat", "Timestamp"}
 

@@ -18,7 +18,7 @@ from tf2jax_lite.ops import values
 from tf2jax_lite.ops.extents import Extents
 from tf2jax_lite.ops.once import once_if_traced
 from tf2jax_lite.ops.tensor_list import TensorList
-from tf2jax_lite.ops.words import Words, each_word, is_wide, narrow, to_words
+from tf2jax_lite.ops.words import Planes, Words, each_word, is_wide, narrow, to_words
 
 from .assigned import as_variable
 from .growth import check_forms, check_growth, check_results
@@ -320,10 +320,11 @@ class Trace:
                     continue
             elif isinstance(arg, jax.core.Tracer) and not op.reads:
                 continue  # nothing of what follows changes it
+            partial = index < len(op.inputs) and op.inputs[index] in op.partial
             if op.words == "whole":
-                if not step.static[index]:  # a shape may have symbolic dimensions
+                if not step.static[index] and not partial:  # a shape may have symbolic dimensions
                     arg = args[index] = _map(_whole, arg)
-            elif any(isinstance(v, Words) for v in (arg if isinstance(arg, list) else [arg])):
+            elif any(isinstance(v, Planes) for v in (arg if isinstance(arg, list) else [arg])):
                 if op.words == "each":
                     moves_words = True
                     continue
@@ -332,7 +333,7 @@ class Trace:
                 args[index] = _static_input(arg, step, index, frame, self.extents)
             elif index < len(op.inputs) and op.inputs[index] in op.reads:
                 args[index] = self.read(arg, step, frame)
-            elif index < len(op.inputs) and op.inputs[index] in op.partial:
+            elif partial:
                 pass
             elif op.dynamic_shape:
                 args[index] = _map(_known_or_traced, arg)
