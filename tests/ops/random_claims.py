@@ -165,6 +165,21 @@ STATELESS: dict[str, Claim] = {
         ),
         note="save from float32 or float64 to int32, where the kernel's order depends on the processor: distribution",
     ),
+    "StatelessSampleDistortedBoundingBox": Claim(
+        EXACT,
+        tuple(
+            functools.partial(
+                _apply,
+                "StatelessSampleDistortedBoundingBox",
+                image_size=np.array([480, 640, 3], np.int32),
+                bounding_boxes=np.array([[[0.1, 0.2, 0.7, 0.5], [0.4, 0.4, 0.9, 1]]], np.float32),
+                min_object_covered=np.float32(covered),
+                seed=seed,
+            )
+            for seed, covered in zip(SEEDS, (0.1, 0.9), strict=True)
+        ),
+        note="of images of up to 4096 pixels a side; of larger ones a crop in millions may differ by a pixel",
+    ),
     "RandomIndexShuffle": Claim(
         EXACT,
         tuple(
@@ -242,6 +257,8 @@ KEYED: dict[str, Claim] = {
             "UniformCandidateSampler": "see tests/ops/test_sampling.py",
             "LogUniformCandidateSampler": "see tests/ops/test_sampling.py",
             "FixedUnigramCandidateSampler": "see tests/ops/test_sampling.py",
+            "SampleDistortedBoundingBox": "see tests/ops/test_distorted_box.py",
+            "SampleDistortedBoundingBoxV2": "see tests/ops/test_distorted_box.py",
             "FractionalMaxPool": "exact if `deterministic` with a seed, and then no key is asked for",
             "FractionalAvgPool": "exact if `deterministic` with a seed, and then no key is asked for",
             "ExtractGlimpse": "only the noise outside the image; no key is asked for with noise='zero'",
