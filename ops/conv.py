@@ -13,7 +13,7 @@ from tf2jax_lite.errors import OpError
 from .operands import array
 from .registry import Static, op
 from .spelling_conv import call
-from .values import dims
+from .values import dims, dims_array
 
 Dims = Sequence[int]
 
@@ -180,6 +180,56 @@ def conv2d_backprop_filter(
         input,
         out_backprop,
         dims(filter_sizes),
+        strides=strides,
+        padding=padding,
+        explicit_paddings=explicit_paddings,
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+@op("Conv2DBackpropInputV2", heavy=True)
+def conv2d_backprop_input_v2(
+    input: Any,
+    filter: Any,
+    out_backprop: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+) -> Any:
+    """Returns the gradient by images that are given for their shape. See tf.raw_ops.Conv2DBackpropInputV2."""
+    return conv2d_backprop_input(
+        dims_array(input.shape),
+        filter,
+        out_backprop,
+        strides=strides,
+        padding=padding,
+        explicit_paddings=explicit_paddings,
+        data_format=data_format,
+        dilations=dilations,
+    )
+
+
+@op("Conv2DBackpropFilterV2", heavy=True)
+def conv2d_backprop_filter_v2(
+    input: Any,
+    filter: Any,
+    out_backprop: Any,
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+    dilations: Dims = (1, 1, 1, 1),
+) -> Any:
+    """Returns the gradient by a filter that is given for its shape. See tf.raw_ops.Conv2DBackpropFilterV2."""
+    return conv2d_backprop_filter(
+        input,
+        dims_array(filter.shape),
+        out_backprop,
         strides=strides,
         padding=padding,
         explicit_paddings=explicit_paddings,

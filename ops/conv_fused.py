@@ -137,6 +137,37 @@ def fused_conv2d(
     return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
+@op("_FusedConv3D", heavy=True)
+def fused_conv3d(
+    input: Any,
+    filter: Any,
+    args: list[Any],
+    *,
+    num_args: int,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NDHWC",
+    dilations: Dims = (1, 1, 1, 1, 1),
+    padding_list: Dims = (),
+    fused_ops: Sequence[str] = (),
+    epsilon: float = 0.0001,
+    leakyrelu_alpha: float = 0.2,
+) -> Any:
+    """Convolves volumes and applies ``fused_ops``. See the OpDef _FusedConv3D."""
+    if padding_list and padding != "VALID":
+        raise UnsupportedAttributeError(f"padding {padding!r} together with padding_list {list(padding_list)}")
+    product = convolve(
+        input,
+        filter,
+        strides=strides,
+        padding="EXPLICIT" if padding_list else padding,
+        explicit_paddings=padding_list,
+        data_format=data_format,
+        dilations=dilations,
+    )
+    return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+
+
 @op("_FusedDepthwiseConv2dNative", heavy=True)
 def fused_depthwise_conv2d(
     input: Any,

@@ -10,7 +10,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .random_distributions import draw_bounded_normal, draw_gamma, draw_poisson
-from .random_fill import size
+from .random_fill import full_int, size
 from .registry import Static, op
 from .values import canonical, dims
 
@@ -67,6 +67,18 @@ def random_gamma(shape: Static, alpha: Any, *, seed: int = 0, seed2: int = 0, ke
 def random_poisson_v2(shape: Static, rate: Any, *, dtype: Any = _INT64, seed: int = 0, seed2: int = 0, key: Any) -> Any:
     """Poisson variables, ``shape`` of them for each rate. See tf.raw_ops.RandomPoissonV2."""
     return draw_poisson(np.array(_samples_of_each(shape, rate)), *_philox(key), rate, dtype)
+
+
+@op("RandomPoisson", needs_key=True)
+def random_poisson(shape: Static, rate: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+    """Poisson variables of the rates' type. See tf.raw_ops.RandomPoisson."""
+    return draw_poisson(np.array(_samples_of_each(shape, rate)), *_philox(key), rate, rate.dtype)
+
+
+@op("NonDeterministicInts", needs_key=True, words="whole")
+def non_deterministic_ints(shape: Static, *, dtype: Any = _INT64, key: Any) -> Any:
+    """Any integers of a type; they follow from the key. See tf.raw_ops.NonDeterministicInts."""
+    return full_int(shape, *_philox(key), dtype)
 
 
 @op("ParameterizedTruncatedNormal", needs_key=True)

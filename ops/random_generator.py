@@ -18,17 +18,18 @@ from .philox import skip
 from .random_distributions import draw_binomial
 from .random_fill import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
 from .registry import Static, op
+from .values import known
 from .words import from_words, to_words
 
 _FLOAT32, _INT64, _UINT64 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.uint64)
 
 
-def _words(resource: Any) -> Any:
+def _words(resource: Any, least: int = 3) -> Any:
     """Returns a generator's state as words (n, 2): two integers are the counter, the third is the key."""
     if resource.dtype != np.int64:
         raise OpError(f"the state of a random generator is 64-bit integers, but it arrives as {resource.dtype}")
-    if resource.ndim != 1 or not isinstance(resource.shape[0], int) or resource.shape[0] < 3:
-        raise OpError(f"the state of a random generator is a vector of three integers, not of shape {resource.shape}")
+    if resource.ndim != 1 or not isinstance(resource.shape[0], int) or resource.shape[0] < least:
+        raise OpError(f"a random generator's state is a vector of {least} integers, not of shape {resource.shape}")
     return jnp.asarray(to_words(resource))
 
 
@@ -38,11 +39,15 @@ def _key_and_counter(words: Any) -> tuple[Any, Any]:
 
 def _advanced(words: Any, delta: Any) -> Any:
     """Returns the state after ``delta`` numbers: each moves the counter by 256, whatever was drawn."""
+    return from_words(_counted(words, delta), np.int64)
+
+
+def _counted(words: Any, delta: Any) -> Any:
     # Eight bits leave the low word for the high one, as in a product of 64-bit integers.
     low, high = to_words(delta)
     low, high = low << np.uint32(8), (high << np.uint32(8)) | (low >> np.uint32(24))
     counter = jnp.stack(skip(words[:2].reshape(-1), low, high)).reshape(2, 2)
-    return from_words(lax.concatenate([counter, words[2:]], 0), np.int64)
+    return lax.concatenate([counter, words[2:]], 0)
 
 
 def _start(resource: Any, algorithm: Any, shape: Any) -> tuple[Any, tuple[Any, Any]]:
@@ -99,6 +104,20 @@ def stateful_standard_normal_v2(
     """Standard normal. See tf.raw_ops.StatefulStandardNormalV2."""
     after, start = _start(resource, algorithm, shape)
     return after, normal(shape, *start, dtype)
+
+
+@op("StatefulStandardNormal", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
+def stateful_standard_normal(resource: Any, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
+    """Standard normal, from a state that begins with its algorithm. See tf.raw_ops.StatefulStandardNormal.
+
+    A traced algorithm is taken to be Philox, the only one of TensorFlow's CPU kernels.
+    """
+    words, found = _words(resource, 4), known(resource)
+    if found is not None:
+        check_algorithm(found[0])
+    after = _counted(words[1:], np.asarray(size(shape)[1], np.int64))
+    drawn = normal(shape, *_key_and_counter(words[1:]), dtype)
+    return from_words(lax.concatenate([words[:1], after], 0), np.int64), drawn
 
 
 @op("StatefulTruncatedNormal", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))

@@ -77,9 +77,26 @@ CASES = [
 ]
 
 
+# TensorFlow has an OpDef of these, and no kernel.
+TESTED_OTHERWISE = {"Conv2DBackpropInputV2", "Conv2DBackpropFilterV2"}
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case):
     check(case)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sizes_of_a_tensor(form):
+    """The second versions take the tensor whose shape counts."""
+    given = RNG.normal(size=out_shape("Conv2D", IMAGE, FILTER, form)).astype(np.float32)
+    sizes = [np.array(x.shape, np.int32) for x in (IMAGE, FILTER)]
+    for op, first, second in (
+        ("Conv2DBackpropInput", (sizes[0], FILTER, given), (np.full_like(IMAGE, np.nan), FILTER, given)),
+        ("Conv2DBackpropFilter", (IMAGE, sizes[1], given), (IMAGE, np.full_like(FILTER, np.nan), given)),
+    ):
+        expected = lookup(op).fn(*first, **form)
+        np.testing.assert_array_equal(lookup(f"{op}V2").fn(*second, **form), expected)
 
 
 def _nchw(values):

@@ -8,6 +8,8 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import UnsupportedAttributeError
+from tf2jax_lite.ops import registry
 
 from .harness import case, check
 
@@ -110,7 +112,7 @@ CASES = [
 ]
 
 
-TESTED_OTHERWISE = {"_FusedBatchNormEx", "_FusedDepthwiseConv2dNative"}
+TESTED_OTHERWISE = {"_FusedBatchNormEx", "_FusedConv3D", "_FusedDepthwiseConv2dNative"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -204,3 +206,43 @@ def test_normalization_with_activation(mode, sides, training, dtype):
     for e, a in zip(expected, actual, strict=False):
         assert a.dtype == e.numpy().dtype
         np.testing.assert_allclose(a, e.numpy(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("names", "settings"),
+    [
+        (["BiasAdd"], {"padding": "SAME"}),
+        (["BiasAdd", "LeakyRelu"], {"padding": "VALID", "leakyrelu_alpha": 0.4}),
+        (["BiasAdd", "Add", "Relu"], {"padding": "VALID", "padding_list": [0, 0, 1, 0, 0, 2, 1, 1, 0, 0]}),
+    ],
+)
+def test_volumes(names, settings):
+    """TensorFlow has a kernel where oneDNN is used only: compared with what it joins."""
+    volume = RNG.normal(size=(2, 4, 3, 5, 3)).astype(np.float32)
+    filter = RNG.normal(size=(2, 1, 2, 3, 4)).astype(np.float32)
+    pads = np.reshape(settings.get("padding_list", [0] * 10), (5, 2))
+    padded = tf.pad(volume, pads)
+    expected = tf.nn.conv3d(padded, filter, [1] * 5, settings["padding"]) + BIAS
+    args = [BIAS]
+    if "Add" in names:
+        args.append(RNG.normal(size=expected.shape).astype(np.float32))
+        expected = expected + args[-1]
+    if len(names) > 1:
+        expected = tf.nn.relu(expected) if names[-1] == "Relu" else tf.nn.leaky_relu(expected, 0.4)
+    more = {"data_format": "NDHWC", "dilations": [1] * 5, "epsilon": 1e-4, "leakyrelu_alpha": 0.2, "padding_list": []}
+
+    def fused_volumes(x, **settings):
+        settings = {**more, "strides": [1] * 5, "fused_ops": names, "name": "fused", **settings}
+        given = list(map(tf.constant, args))
+        return op_def_library.apply_op("_FusedConv3D", input=x, filter=filter, args=given, **settings)
+
+    spec = tf.TensorSpec(volume.shape, tf.float32)
+    jax_fn = tf2jax.convert_functional(tf.function(lambda x: fused_volumes(x, **settings)), spec)
+    np.testing.assert_allclose(jax.jit(jax_fn)(volume), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_volumes_are_padded_once():
+    fn = registry.lookup("_FusedConv3D").fn
+    settings = {"num_args": 0, "strides": [1] * 5, "padding": "SAME", "padding_list": [0] * 10}
+    with pytest.raises(UnsupportedAttributeError, match="together with padding_list"):
+        fn(np.zeros((1, 2, 2, 2, 1)), np.zeros((1, 1, 1, 1, 1)), [], **settings)

@@ -17,6 +17,7 @@ TESTED_OTHERWISE = {
     "RandomGamma",
     "RandomPoissonV2",
     "ParameterizedTruncatedNormal",
+    "NonDeterministicInts",
 }
 N = 20_000
 
@@ -113,3 +114,12 @@ def test_parameterized_truncated_normal(bounds):
     assert np.all(drawn >= low.reshape(-1, 1)) and np.all(drawn <= high.reshape(-1, 1))
     np.testing.assert_allclose(drawn.mean(1), expected.mean(1), atol=0.03)
     np.testing.assert_allclose(drawn.std(1), expected.std(1), atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.uint32, tf.int64, tf.uint64])
+def test_non_deterministic_ints(dtype):
+    with jax.enable_x64(True):
+        found = draw(lambda: tf.raw_ops.NonDeterministicInts(shape=[2, 500], dtype=dtype))
+    assert found.shape == (2, 500) and found.dtype == dtype.as_numpy_dtype
+    assert len(np.unique(found)) == 1000
+    assert np.ptp(found / 2.0 ** (8 * found.itemsize)) > 0.98

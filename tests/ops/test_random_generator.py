@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import InputError, LoweringError
+from tf2jax_lite.errors import InputError, LoweringError, OpError
+from tf2jax_lite.ops import registry
 
 CASES = []
 STATE = np.array([-3, 2**40 + 5, 2**63 - 77], np.int64)
@@ -33,7 +34,7 @@ OPS = [
     ("RngSkip", {"algorithm": 1, "delta": np.int64(12345)}),
     ("RngSkip", {"algorithm": 1, "delta": np.int64(-12345)}),
 ]
-TESTED_OTHERWISE = {name for name, _ in OPS}
+TESTED_OTHERWISE = {name for name, _ in OPS} | {"StatefulStandardNormal"}
 
 
 def make(name, arguments):
@@ -67,6 +68,39 @@ def test_op(name, arguments):
                 compare = np.testing.assert_allclose if "Normal" in name else np.testing.assert_array_equal
                 extra = {"rtol": tolerance, "atol": 1e-6} if "Normal" in name else {}
                 compare(np.asarray(actual).astype(wide), expected.numpy().astype(wide), **extra)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_first_standard_normal(dtype):
+    """TensorFlow runs it in old graphs only. Its state begins with the algorithm."""
+    graph_def = tf.compat.v1.GraphDef()
+    graph_def.versions.producer = 20
+    handle, node = (
+        graph_def.node.add(name=n, op=o) for n, o in (("v", "VarHandleOp"), ("out", "StatefulStandardNormal"))
+    )
+    handle.attr["dtype"].type = tf.int64.as_datatype_enum
+    handle.attr["shape"].shape.dim.add(size=4)
+    shape = graph_def.node.add(name="shape", op="Const")
+    shape.attr["dtype"].type = tf.int64.as_datatype_enum
+    shape.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([3, 3], tf.int64))
+    node.input.extend(["v", "shape"])
+    node.attr["dtype"].type, node.attr["shape_dtype"].type = dtype.as_datatype_enum, tf.int64.as_datatype_enum
+    state = np.concatenate([[1], STATE])
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.import_graph_def(graph_def, name="")
+        v = graph.get_tensor_by_name("v:0")
+        with tf.compat.v1.Session() as session:
+            session.run(tf.raw_ops.AssignVariableOp(resource=v, value=tf.constant(state)))
+            expected = session.run("out:0")
+            after = session.run(tf.raw_ops.ReadVariableOp(resource=v, dtype=tf.int64))
+    fn = registry.lookup("StatefulStandardNormal").fn
+    with jax.enable_x64(True):
+        moved, drawn = fn(state, np.array([3, 3]), dtype=dtype.as_numpy_dtype)
+        with pytest.raises(OpError, match="algorithm 2"):
+            fn(state + 1, np.array([3, 3]))
+    np.testing.assert_array_equal(moved, after)
+    assert drawn.dtype == expected.dtype
+    np.testing.assert_allclose(drawn, expected, rtol=1e-5, atol=1e-6)
 
 
 class Model(tf.Module):
