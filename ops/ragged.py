@@ -40,7 +40,7 @@ def _search(ordered: Any, query: Any, side: Any) -> Any:
     return jnp.sum(pairs, axis=0, dtype=np.int32)
 
 
-def _row_of(splits: Any, count: Any) -> Any:
+def row_of(splits: Any, count: Any) -> Any:
     """Returns the row of each of ``count`` values; values past the last split get one row too many."""
     found = known(splits)
     if found is not None and isinstance(count, int):
@@ -100,7 +100,7 @@ def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64
         counts = jnp.ceil((limits - starts) / deltas)
     counts = jnp.maximum(counts, 0).astype(canonical(Tsplits))
     splits = jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)])
-    row = _row_of(splits, size)
+    row = row_of(splits, size)
     step = jnp.arange(size, dtype=splits.dtype) - take(splits, row, 0)
     values = take(starts, row, 0) + step.astype(starts.dtype) * take(deltas, row, 0)
     return splits, jnp.where(row < rows, values, jnp.zeros((), values.dtype))
@@ -157,7 +157,7 @@ def _expand(splits: Any, places: Any, bound: int | None) -> tuple[Any, Any]:
     splits = jnp.asarray(splits)
     lengths = pick(splits[1:] - splits[:-1], places)
     out = jnp.concatenate([jnp.zeros(1, splits.dtype), jnp.cumsum(lengths, dtype=splits.dtype)])
-    row = _row_of(out, size)
+    row = row_of(out, size)
     begin = take(pick(splits[:-1], places), row, 0)
     inner = begin + jnp.arange(size, dtype=splits.dtype) - take(out, row, 0)
     return out, jnp.where(row < out.shape[0] - 1, inner, -1)
@@ -293,7 +293,7 @@ def _rows_and_places(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
     """Returns for each row made its parent, and which child of it it is."""
     tensor = _known_or_self(tensor)
     if kind == "ROW_SPLITS":
-        row = _row_of(tensor, made)
+        row = row_of(tensor, made)
         begin = pick(tensor, row)
         return row, (np if _xp(row, begin) is np else jnp).arange(made, dtype=tensor.dtype) - begin
     if known(tensor) is not None and isinstance(made, int):
