@@ -177,11 +177,6 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
     ),
     _DRAWS: (
         "LearnedUnigramCandidateSampler",
-        "NonDeterministicInts",
-        "RandomCrop",
-        "RandomPoisson",
-        "SampleDistortedBoundingBox",
-        "SampleDistortedBoundingBoxV2",
         "ThreadUnsafeUnigramCandidateSampler",
     ),
     _FREES: (
