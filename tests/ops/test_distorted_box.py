@@ -20,9 +20,9 @@ NAME = "StatelessSampleDistortedBoundingBox"
 
 CASES = [
     case(NAME, SIZE, BOXES, TENTH, SEED),
-    case(NAME, SIZE, BOXES, TENTH, np.array([-5, 2**40 + 3])).using(name="long-seed"),
-    case(NAME, SIZE, BOXES, TENTH, SEED).using(name="constants", baked=("image_size", "bounding_boxes")),
-    case(NAME, SIZE, NONE, TENTH, SEED, use_image_if_no_bounding_boxes=True).using(name="whole-image"),
+    case(NAME, SIZE, BOXES, TENTH, np.array([-5, 2**40 + 3])).using(name="long-seed", vmap=False),
+    case(NAME, SIZE, BOXES, TENTH, SEED).using(name="constants", baked=("image_size", "bounding_boxes"), vmap=False),
+    case(NAME, SIZE, NONE, TENTH, SEED, use_image_if_no_bounding_boxes=True).using(name="whole-image", vmap=False),
     *(case(NAME, SIZE.astype(t), BOXES, TENTH, SEED).using(vmap=False) for t in ("int8", "uint8", "int16", "int64")),
     case(NAME, np.int32([3000, 4000, 1]), BOXES, np.float32(0.7), SEED, aspect_ratio_range=[0.2, 5.0]),
     # Nothing fits: the whole image.

@@ -151,6 +151,14 @@ def drawn(op, inputs, count):
     )
 
 
+def test_random_poisson_has_the_type_of_its_rates():
+    fn = registry.lookup("RandomPoisson").fn
+    for dtype in (np.float16, np.float32):
+        found = jax.eval_shape(lambda key, d=dtype: fn(np.array([3, 2]), np.ones(4, d), key=key), jax.random.key(0))
+        assert found.shape == (3, 2, 4) and found.dtype == dtype
+
+
+@pytest.mark.slow  # the sampler compiles for long, and is RandomPoissonV2's
 def test_random_poisson():
     rates = np.float32([1.5, 30])
     found = drawn("RandomPoisson", [np.array([500], np.int32), rates], 4)
