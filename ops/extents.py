@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +23,11 @@ from jax.interpreters import ad, batching
 
 from tf2jax_lite.errors import OpError
 
+from .dimension_values import largest, names, parsed
 from .provenance import Entry, entries, name_of, value_of
 from .values import Mixed
 
-__all__ = ["Extents", "UnboundedError", "at_least", "cut", "is_found", "prefix_p", "room"]
+__all__ = ["Extents", "UnboundedError", "at_least", "cut", "is_found", "limits", "most", "prefix_p", "room"]
 
 # How variables are called whose values data decides; those of exported functions have other names.
 _PREFIX = "found_"
@@ -39,6 +41,31 @@ has first, and ``name``, the variable of which it is one less (a variable is at 
 def _prefix(data: Any, count: Any, *, dim: Any, name: str) -> Any:
     del count, name
     return core.ShapedArray((dim, *data.shape[1:]), data.dtype)
+
+
+# The most that each variable of a scope can be, where that is a number.
+_MOST: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]] = weakref.WeakKeyDictionary()
+
+
+def most(dim: Any) -> int | None:
+    """Returns the most that a dimension can be, which may be less than nothing; None if no number tells."""
+    if not is_found(dim):
+        return dim if isinstance(dim, int) else None
+    return _most(dim, dim.scope)
+
+
+@functools.lru_cache(maxsize=4096)
+def _most(dim: Any, scope: export.SymbolicScope) -> int | None:
+    tree, known = parsed(str(dim)), _MOST.get(scope, {})
+    return largest(tree, known) if names(tree) <= known.keys() else None
+
+
+def limits(dim: Any) -> tuple[float, float]:
+    """Returns the least and the most that a number or a dimension can be; infinity where nothing tells."""
+    if isinstance(dim, int):
+        return dim, dim
+    least, greatest = most(-dim), most(dim)
+    return -np.inf if least is None else -least, np.inf if greatest is None else greatest
 
 
 @functools.lru_cache(maxsize=4096)
@@ -142,21 +169,24 @@ class Extents:
 
     def part(self, places: Any, count: Any, key: Any, kept: Any) -> Any:
         """Returns the first ``count`` of a vector, a size that ``key`` tells from others."""
-        name, variable = self._variable(key, kept)
+        name, variable = self._variable(key, kept, places.shape[0])
         return prefix_p.bind(places, jnp.clip(count, 0, jnp.asarray(places.shape[0])), dim=variable - 1, name=name)
 
     def _size(self, entry: Entry) -> Any:
         assert self.limit is not None
-        name, variable = self._variable((name_of(entry.base), entry.offset), entry.base)
+        name, variable = self._variable((name_of(entry.base), entry.offset), entry.base, self.limit)
         count = jnp.clip(value_of(entry), 0, self.limit).astype(np.int32)
         prefix_p.bind(lax.iota(np.int32, self.limit), count, dim=variable - 1, name=name)
         return variable - 1
 
-    def _variable(self, key: Any, kept: Any) -> tuple[str, Any]:
+    def _variable(self, key: Any, kept: Any, room: Any) -> tuple[str, Any]:
         if key not in self._found:
             name = f"{_PREFIX}{len(self._found) + 1}"
             # What decides is kept, as an array that is dropped may leave its identity to another.
             self._found[key] = (name, export.symbolic_shape(name, scope=self._scope)[0], kept)
+            known = most(room)
+            if known is not None:
+                _MOST.setdefault(self._scope, {})[name] = known + 1
         return self._found[key][:2]
 
     def split(self, sizes: list[Any], whole: Any) -> None:
@@ -175,7 +205,7 @@ class Extents:
           count: how many rows are there.
           of: what alone decides how many: an array, and perhaps a number. What it decides twice is one dimension.
         """
-        name, variable = self._variable(tuple(v if isinstance(v, int) else id(v) for v in of), of)
+        name, variable = self._variable(tuple(v if isinstance(v, int) else id(v) for v in of), of, arrays[0].shape[0])
         count = jnp.minimum(jnp.asarray(count, np.int32), jnp.asarray(arrays[0].shape[0]).astype(np.int32))
         return tuple(prefix_p.bind(jnp.asarray(x), count, dim=variable - 1, name=name) for x in arrays)
 
