@@ -241,7 +241,7 @@ class _OpenRangeError(UnboundedError):
             f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with a "
             "known size, or pass the bounds as static arguments"
         )
-        super().__init__(problem, natural=True)
+        super().__init__(problem)
 
 
 def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:

@@ -296,14 +296,6 @@ def test_a_bound_that_is_too_small_leaves_the_first():
     np.testing.assert_allclose(jax.jit(total)(X), X[X > 0][:2].sum(), rtol=1e-6)
 
 
-def test_masks_that_nothing_says_fit():
-    def function(x):
-        return tf.reduce_sum(tf.boolean_mask(x, x > 0) * tf.boolean_mask(x, x < 1))
-
-    with pytest.raises(Tf2JaxError, match="Mul"):
-        jax.jit(converted(function))(X)
-
-
 def test_what_has_no_rule_names_node_and_primitive():
     def function(x):
         return tf.reduce_sum(tf.nn.conv1d(kept(x)[None, :, None], TABLE[:2, None], 1, "SAME"))

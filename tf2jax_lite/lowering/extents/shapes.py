@@ -21,9 +21,21 @@ __all__ = ["is_sure", "longer", "taken"]
 
 @rule("prefix")
 def _prefix(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    data, count = args
-    ev.sizes.define(eqn.params["name"], data.shape[0] + 1, count + 1)
-    return [data]
+    data, count = jnp.asarray(args[0]), args[1]
+    name, dim, room = eqn.params["name"], eqn.params["dim"], data.shape[0]
+    if not eqn.params["is_sure"]:
+        room = jnp.asarray(room).astype(np.int32)
+        ev.sizes.checks.append(count <= room)
+        count = jnp.minimum(count, room)
+    if name:
+        ev.sizes.define(name, data.shape[0] + 1, count + 1)
+        return [data]
+    ev.sizes.checks.append(count == ev.sizes.actual(dim))
+    return [_with_room(data, ev.sizes.most(dim))]
+
+
+def _with_room(x: Any, size: Any) -> Any:
+    return x if _same(x.shape[0], size) else lax.slice_in_dim(longer(x, 0, size), 0, size)
 
 
 @rule("longer")

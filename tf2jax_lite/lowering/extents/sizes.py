@@ -30,6 +30,9 @@ def is_symbolic(shape: Sequence[Any]) -> bool:
 class Sizes:
     """The values of the variables in dimensions: the most they can be, and what they are.
 
+    Attributes:
+      checks: bool scalars: whether sizes are what they were taken to be.
+
     Args:
       others: the variables that are not found but given, by name: symbolic dimensions of arguments.
     """
@@ -38,6 +41,7 @@ class Sizes:
         self._others = dict(others or {})
         self._most: dict[str, Any] = {}
         self._actual: dict[str, Any] = {}
+        self.checks: list[Any] = []
 
     def define(self, name: str, most: Any, actual: Any) -> None:
         """Gives a variable a value: an int32 scalar ``actual``, at most ``most``, which may be a given dimension."""
