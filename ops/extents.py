@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 import weakref
 from collections.abc import Callable, Sequence
@@ -28,7 +29,19 @@ from .dimension_values import largest, names, parsed, value
 from .provenance import Entry, entries, name_of, value_of
 from .values import Mixed
 
-__all__ = ["Agreed", "Extents", "UnboundedError", "at_least", "cut", "is_found", "limits", "most", "prefix_p", "room"]
+__all__ = [
+    "Agreed",
+    "Extents",
+    "UnboundedError",
+    "at_least",
+    "cut",
+    "is_found",
+    "limits",
+    "most",
+    "prefix_p",
+    "reshaped_p",
+    "room",
+]
 
 # How variables are called whose values data decides; those of exported functions have other names.
 _PREFIX = "found_"
@@ -72,6 +85,20 @@ def limits(dim: Any) -> tuple[float, float]:
     return -np.inf if least is None else -least, np.inf if greatest is None else greatest
 
 
+reshaped_p = jex.Primitive("reshaped")
+"""An array in another shape, of sizes of which JAX cannot tell that they are sizes, or as many together as before.
+
+Parameters: ``shape``, of the result; ``real``, what its dimensions come to; ``names``, for each dimension the variable
+of which it is one less if that has no size yet, else "".
+"""
+
+
+@reshaped_p.def_abstract_eval
+def _reshaped(x: Any, *, shape: Any, real: Any, names: Any) -> Any:
+    del real, names
+    return x.update(shape=shape)
+
+
 @functools.lru_cache(maxsize=4096)
 def is_found(dim: Any) -> bool:
     """Whether data decides a dimension, be it in part."""
@@ -94,6 +121,11 @@ def at_least(x: Any, axis: int, least: int) -> Any:
     if is_found(size):
         return _longer.bind(x, axis=axis, least=least)
     return _padded(x, axis=axis, least=least)
+
+
+def _is_size(dim: Any) -> bool:
+    """Whether JAX can tell that a dimension is not below 0."""
+    return _reaches(dim, 0)
 
 
 def _reaches(size: Any, least: int) -> bool:
@@ -172,6 +204,7 @@ class Extents:
         self._names = 0
         self._next: str | None = None
         self._wholes: dict[frozenset[Any], Any] = {}
+        self._products: dict[str, Any] = {}
 
     def room(self, greatest: Any) -> Any:
         """Returns how many elements there is to be room for, where there are at most so many; None: nothing tells."""
@@ -208,6 +241,30 @@ class Extents:
     def part(self, places: Any, count: Any, key: Any, kept: Any) -> Any:
         """Returns the first ``count`` of a vector, a size that ``key`` tells from others."""
         return self._prefix((places,), jnp.clip(count, 0, jnp.asarray(places.shape[0])), key, kept)[0]
+
+    def reshaped(self, x: Any, shape: Sequence[Any]) -> Any:
+        """Returns an array in another shape: a product of sizes is a size of its own."""
+        real = self.real(shape)
+        known = [_is_size(dim) for dim in real]
+        if all(known) and real == tuple(shape) and math.prod(x.shape) == math.prod(shape):
+            return lax.reshape(x, shape)
+        if math.prod(self.real(x.shape)) != math.prod(real):
+            raise OpError(f"nothing tells that {list(x.shape)} has as many elements as {list(shape)}")
+        dims, names = list(shape), [""] * len(shape)
+        for i, dim in enumerate(real):
+            if not known[i]:
+                name, dims[i] = self._variable(("product", str(dim)), None, dim)
+                names[i] = "" if name in self._products else name
+                self._products[name] = dim
+        return reshaped_p.bind(x, shape=tuple(dims), real=real, names=tuple(names))
+
+    def real(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns a shape with what dimensions come to that are products of others."""
+        return tuple(map(self._real, shape))
+
+    def _real(self, dim: Any) -> Any:
+        found = re.fullmatch(rf"({_PREFIX}\d+) - 1", str(dim))
+        return dim if found is None else self._products.get(found[1], dim)
 
     def _size(self, entry: Entry) -> Any:
         size, count = self.room(None), value_of(entry).astype(np.int32)

@@ -129,6 +129,15 @@ def _reshaped(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return [_renumbered(ev.sizes, x, before, after)]
 
 
+@rule("reshaped", bounded=True)
+def _reshaped_to_products(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    before, after = eqn.invars[0].aval.shape, eqn.params["real"]
+    for name, dim in zip(eqn.params["names"], after, strict=True):
+        if name:
+            ev.sizes.define(name, ev.sizes.most(dim) + 1, ev.sizes.actual(dim) + 1)
+    return [_renumbered(ev.sizes, jnp.asarray(args[0]), before, after)]
+
+
 def _keeps_places(before: Sequence[Any], after: Sequence[Any]) -> bool:
     """Whether elements stay where they are if there is room for more: each group's first axis alone is symbolic."""
     a, b = [list(reversed([d for d in shape if not _is_one(d)])) for shape in (before, after)]
