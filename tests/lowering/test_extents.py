@@ -250,6 +250,7 @@ def pairwise(x):
 
 CASES |= {
     "pairwise": pairwise,
+    "number times shares": lambda x: tf.reduce_sum(tf.square((kept(x) + x[1]) * x[0] / tf.reduce_sum(kept(x)))),
     "diagonal": lambda x: tf.reduce_sum(tf.linalg.diag_part(square(x))),
     "trace": lambda x: tf.linalg.trace(square(x) + 1.0),
     "flat square": lambda x: tf.reduce_sum(tf.cumsum(tf.reshape(square(x), [-1]))),
@@ -268,7 +269,9 @@ ALWAYS = {
     "stitched",
     "mapped",
     "ragged to dense",
+    "number times shares",
     "pairwise",
+    "number times shares",
 }
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 

@@ -66,6 +66,7 @@ CASES = {
     "chosen": lambda x: tf.reduce_sum(tf.where(kept(x) > 1, others(x), 0.0)),
     "side by side": lambda x: tf.reduce_max(tf.concat([kept(x)[:, None], others(x)[:, None]], 1), 0),
     "a count": lambda x: tf.reduce_sum(kept(x) * tf.ones([tf.math.count_nonzero(x > 0)])),
+    "a count at first": lambda x: tf.reduce_sum(tf.ones([tf.math.count_nonzero(x > 0)]) * 2 * kept(x)),
     "numbered": lambda x: tf.reduce_sum(kept(x) * tf.cast(tf.range(tf.math.count_nonzero(x > 0)), tf.float32)),
     "entries of a sparse tensor": lambda x: tf.reduce_sum(tf.sparse.from_dense(tf.nn.relu(grid(x))).values * kept(x)),
     "rows of a ragged tensor": weighted,
