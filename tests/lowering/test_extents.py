@@ -271,7 +271,6 @@ ALWAYS = {
     "ragged to dense",
     "number times shares",
     "pairwise",
-    "number times shares",
 }
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 

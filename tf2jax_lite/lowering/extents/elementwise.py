@@ -109,7 +109,7 @@ def _spread(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         return args
     out = list(args)
     for i, var in enumerate(eqn.invars):
-        if isinstance(var, jex.Var) and var.aval.shape == () and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+        if not isinstance(var, jex.Literal) and var.aval.shape == () and jnp.issubdtype(var.aval.dtype, jnp.inexact):
             out[i] = ev.sizes.filled(jnp.broadcast_to(args[i], ev.sizes.shape(shape)), shape, 0)
     return out
 
@@ -118,6 +118,6 @@ def _spread(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 def _guarded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     values, args, shape = _FINITE_AT[eqn.primitive.name], _spread(ev, eqn, args), eqn.outvars[0].aval.shape
     for i, (var, value) in enumerate(zip(eqn.invars, values, strict=False)):
-        if value is not None and isinstance(var, jex.Var) and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+        if value is not None and not isinstance(var, jex.Literal) and jnp.issubdtype(var.aval.dtype, jnp.inexact):
             args[i] = ev.sizes.filled(jnp.asarray(args[i]), var.aval.shape or shape, value)
     return bind(eqn, *args)
