@@ -74,7 +74,7 @@ CASES = {
     "in a loop": again_and_again,
     "in a branch": in_a_branch,
 }
-SLOW = {"three masks", "product", "side by side", "numbered", "entries of a sparse tensor"}
+SLOW = {"three masks", "asserted", "product", "side by side", "numbered", "entries of a sparse tensor"}
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
 
 

@@ -98,7 +98,7 @@ LOOPS = {
     "nested": nested,
     "two sizes": of_both,
 }
-SLOW = {"scan", "GRU", "fold backwards", "for", "nested"}
+SLOW = {"map", "scan", "GRU", "fold", "fold backwards", "for", "two sizes", "nested"}
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in LOOPS]
 
 
