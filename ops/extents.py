@@ -9,8 +9,11 @@ symbol, as for export. `tf2jax_lite.lowering.extents` then evaluates what was tr
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import re
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,23 +25,78 @@ from jax.interpreters import ad, batching
 
 from tf2jax_lite.errors import OpError
 
+from .dimension_values import largest, names, parsed, value
 from .provenance import Entry, entries, name_of, value_of
 from .values import Mixed
 
-__all__ = ["Extents", "UnboundedError", "at_least", "cut", "is_found", "prefix_p", "room"]
+__all__ = [
+    "Agreed",
+    "Extents",
+    "UnboundedError",
+    "at_least",
+    "cut",
+    "is_found",
+    "limits",
+    "most",
+    "prefix_p",
+    "reshaped_p",
+    "room",
+]
 
 # How variables are called whose values data decides; those of exported functions have other names.
 _PREFIX = "found_"
 
 prefix_p = jex.Primitive("prefix")
-"""The first elements of an array, as many as a number says: parameters ``dim``, the symbolic dimension that the result
-has first, and ``name``, the variable of which it is one less (a variable is at least 1, a size at least 0)."""
+"""The first elements of an array, as many as a number says.
+
+Parameters: ``dim``, the dimension that the result has first; ``name``, the variable of which it is one less (a variable
+is at least 1, a size at least 0), or "" where the number is taken to be ``dim``; ``is_sure``, whether there is room.
+"""
 
 
 @prefix_p.def_abstract_eval
-def _prefix(data: Any, count: Any, *, dim: Any, name: str) -> Any:
-    del count, name
+def _prefix(data: Any, count: Any, *, dim: Any, name: str, is_sure: bool) -> Any:
+    del count, name, is_sure
     return core.ShapedArray((dim, *data.shape[1:]), data.dtype)
+
+
+# The most that each variable of a scope can be, where that is a number.
+_MOST: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]] = weakref.WeakKeyDictionary()
+
+
+def most(dim: Any) -> int | None:
+    """Returns the most that a dimension can be, which may be less than nothing; None if no number tells."""
+    if not is_found(dim):
+        return dim if isinstance(dim, int) else None
+    return _most(dim, dim.scope)
+
+
+@functools.lru_cache(maxsize=4096)
+def _most(dim: Any, scope: export.SymbolicScope) -> int | None:
+    tree, known = parsed(str(dim)), _MOST.get(scope, {})
+    return largest(tree, known) if names(tree) <= known.keys() else None
+
+
+def limits(dim: Any) -> tuple[float, float]:
+    """Returns the least and the most that a number or a dimension can be; infinity where nothing tells."""
+    if isinstance(dim, int):
+        return dim, dim
+    least, greatest = most(-dim), most(dim)
+    return -np.inf if least is None else -least, np.inf if greatest is None else greatest
+
+
+reshaped_p = jex.Primitive("reshaped")
+"""An array in another shape, of sizes of which JAX cannot tell that they are sizes, or as many together as before.
+
+Parameters: ``shape``, of the result; ``real``, what its dimensions come to; ``names``, for each dimension the variable
+of which it is one less if that has no size yet, else "".
+"""
+
+
+@reshaped_p.def_abstract_eval
+def _reshaped(x: Any, *, shape: Any, real: Any, names: Any) -> Any:
+    del real, names
+    return x.update(shape=shape)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -63,6 +121,11 @@ def at_least(x: Any, axis: int, least: int) -> Any:
     if is_found(size):
         return _longer.bind(x, axis=axis, least=least)
     return _padded(x, axis=axis, least=least)
+
+
+def _is_size(dim: Any) -> bool:
+    """Whether JAX can tell that a dimension is not below 0."""
+    return _reaches(dim, 0)
 
 
 def _reaches(size: Any, least: int) -> bool:
@@ -92,15 +155,29 @@ batching.primitive_batchers[_longer] = _batched
 
 
 class UnboundedError(OpError):
-    """The size of a result depends on traced values.
+    """The size of a result depends on traced values: tracing with `Extents` may do."""
+
+    def __init__(self, problem: str):
+        super().__init__(f"{problem}; set the config option dynamic_shape_bound")
+
+
+class Agreed:
+    """Which sizes are taken to be equal, and how large those can be that nothing else tells of.
+
+    TensorFlow finds at run time whether two sizes fit. Here a program is traced; where it fails as two sizes meet that
+    nothing says are equal, it is traced anew with one for both. Whether they are is then seen when it runs.
 
     Attributes:
-      natural: whether there is a most that it can be, so that tracing with `Extents` may do.
+      same: the dimensions, as text, that variables are one more than, by name.
+      rooms: the most that a size can be, by the name of its variable.
     """
 
-    def __init__(self, problem: str, *, natural: bool):
-        super().__init__(f"{problem}; set the config option dynamic_shape_bound")
-        self.natural = natural
+    def __init__(self) -> None:
+        self.same: dict[str, str] = {}
+        self.rooms: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.same) + len(self.rooms)
 
 
 class Extents:
@@ -108,24 +185,45 @@ class Extents:
 
     Attributes:
       limit: how many elements there is room for; None: as many as there can be.
+      open: the variables of sizes of which no room is known: what is traced cannot be evaluated.
 
     Args:
       limit: see above.
       scope: that of symbolic dimensions that arguments have already, if any.
+      agreed: what was found out when the program was traced before.
     """
 
-    def __init__(self, limit: int | None = None, scope: export.SymbolicScope | None = None):
+    def __init__(
+        self, limit: int | None = None, scope: export.SymbolicScope | None = None, agreed: Agreed | None = None
+    ):
         self.limit = limit
+        self.open: set[str] = set()
+        self._agreed = Agreed() if agreed is None else agreed
         self._scope = export.SymbolicScope() if scope is None else scope
         self._found: dict[Any, tuple[str, Any, Any]] = {}
+        self._names = 0
+        self._next: str | None = None
         self._wholes: dict[frozenset[Any], Any] = {}
+        self._products: dict[str, Any] = {}
 
-    def room(self, most: Any) -> Any:
-        """Returns how many elements there is to be room for, where there are at most ``most``."""
-        return most if self.limit is None else self.limit
+    def room(self, greatest: Any) -> Any:
+        """Returns how many elements there is to be room for, where there are at most so many; None: nothing tells."""
+        self._next = None
+        if self.limit is not None or greatest is not None:
+            return greatest if self.limit is None else self.limit
+        # The size is named before it is known which it is.
+        self._next = name = self._new_name()
+        if name in self._agreed.same:
+            dim = self._dim(self._agreed.same[name])
+            size = most(dim)
+            return dim if size is None else size
+        if name in self._agreed.rooms:
+            return self._agreed.rooms[name]
+        self.open.add(name)
+        return self._dim(f"{name} - 1")
 
     def sizes(self, value: Any) -> np.ndarray:
-        """Returns traced whole numbers that are to be sizes as dimensions, of which there is room for ``limit``.
+        """Returns traced whole numbers that are to be sizes as dimensions.
 
         Args:
           value: a traced scalar or vector of integers, or a `Mixed`.
@@ -142,22 +240,100 @@ class Extents:
 
     def part(self, places: Any, count: Any, key: Any, kept: Any) -> Any:
         """Returns the first ``count`` of a vector, a size that ``key`` tells from others."""
-        name, variable = self._variable(key, kept)
-        return prefix_p.bind(places, jnp.clip(count, 0, jnp.asarray(places.shape[0])), dim=variable - 1, name=name)
+        return self._prefix((places,), jnp.clip(count, 0, jnp.asarray(places.shape[0])), key, kept)[0]
+
+    def reshaped(self, x: Any, shape: Sequence[Any]) -> Any:
+        """Returns an array in another shape: a product of sizes is a size of its own."""
+        real = self.real(shape)
+        known = [_is_size(dim) for dim in real]
+        if all(known) and real == tuple(shape) and math.prod(x.shape) == math.prod(shape):
+            return lax.reshape(x, shape)
+        if math.prod(self.real(x.shape)) != math.prod(real):
+            raise OpError(f"nothing tells that {list(x.shape)} has as many elements as {list(shape)}")
+        dims, names = list(shape), [""] * len(shape)
+        for i, dim in enumerate(real):
+            if not known[i]:
+                name, dims[i] = self._variable(("product", str(dim)), None, dim)
+                names[i] = "" if name in self._products else name
+                self._products[name] = dim
+        return reshaped_p.bind(x, shape=tuple(dims), real=real, names=tuple(names))
+
+    def real(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns a shape with what dimensions come to that are products of others."""
+        return tuple(map(self._real, shape))
+
+    def _real(self, dim: Any) -> Any:
+        found = re.fullmatch(rf"({_PREFIX}\d+) - 1", str(dim))
+        return dim if found is None else self._products.get(found[1], dim)
 
     def _size(self, entry: Entry) -> Any:
-        assert self.limit is not None
-        name, variable = self._variable((name_of(entry.base), entry.offset), entry.base)
-        count = jnp.clip(value_of(entry), 0, self.limit).astype(np.int32)
-        prefix_p.bind(lax.iota(np.int32, self.limit), count, dim=variable - 1, name=name)
-        return variable - 1
+        size, count = self.room(None), value_of(entry).astype(np.int32)
+        count = jnp.maximum(count if self._next else jnp.minimum(count, size), 0)
+        places = lax.iota(np.int32, size)
+        return self._prefix((places,), count, (name_of(entry.base), entry.offset), entry.base)[0].shape[0]
 
-    def _variable(self, key: Any, kept: Any) -> tuple[str, Any]:
+    def _prefix(self, arrays: tuple[Any, ...], count: Any, key: Any, kept: Any) -> tuple[Any, ...]:
+        room, is_sure = arrays[0].shape[0], self._next is None
+        name, dim = self._variable(key, kept, room)
+        name = "" if name in self._agreed.same else name
+        return tuple(prefix_p.bind(jnp.asarray(x), count, dim=dim, name=name, is_sure=is_sure) for x in arrays)
+
+    def _variable(self, key: Any, kept: Any, room: Any) -> tuple[str, Any]:
+        name, self._next = self._next, None
         if key not in self._found:
-            name = f"{_PREFIX}{len(self._found) + 1}"
+            name = self._new_name() if name is None else name
+            dim = self._dim(self._agreed.same.get(name, f"{name} - 1"))
             # What decides is kept, as an array that is dropped may leave its identity to another.
-            self._found[key] = (name, export.symbolic_shape(name, scope=self._scope)[0], kept)
+            self._found[key] = (name, dim, kept)
+            known = most(room)
+            if known is not None and name not in self._agreed.same:
+                _MOST.setdefault(self._scope, {})[name] = known + 1
+        elif name is not None and name in self.open:
+            self._agreed.same.setdefault(name, str(self._found[key][1]))
         return self._found[key][:2]
+
+    def _new_name(self) -> str:
+        self._names += 1
+        return f"{_PREFIX}{self._names}"
+
+    def _dim(self, text: str) -> Any:
+        tree, same = parsed(text), self._agreed.same
+        variables = {name: self._dim(same[name]) + 1 for name in names(tree) & same.keys()}
+        others = names(tree) - same.keys()
+        variables |= {name: export.symbolic_shape(name, scope=self._scope)[0] for name in others}
+        return value(tree, variables)
+
+    def agrees(self, shapes: Sequence[Sequence[Any]]) -> bool:
+        """Takes two sizes to be equal that a node could not put up with; False where there are none such.
+
+        Args:
+          shapes: of what the node takes.
+        """
+        for a, b in itertools.combinations(shapes, 2):
+            aligned = (*zip(a[::-1], b[::-1], strict=False), *zip(a, b, strict=False))
+            for one, other in (*aligned, *itertools.product(a, b)):
+                if self._agree(one, other) or self._agree(other, one):
+                    return True
+        return False
+
+    def _agree(self, dim: Any, other: Any) -> bool:
+        """Takes a size to be what another is, if it was found after that, or one of which there is no other way."""
+        found = re.fullmatch(rf"({_PREFIX}(\d+)) - 1", str(dim))
+        if found is None or (isinstance(other, int) and (other == 1 or found[1] not in self.open)):
+            return False
+        numbers = [int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(other))]
+        number, name, size = int(found[2]), found[1], most(other)
+        if not isinstance(other, int) and (not numbers or int(number) in numbers):
+            return False
+        if max(numbers, default=0) > number:
+            if name not in self.open or size is None:
+                return False
+            self._agreed.rooms[name] = size  # the other is taken to be this one once there is room
+        elif name in self._agreed.same:
+            return False
+        else:
+            self._agreed.same[name] = str(other)
+        return True
 
     def split(self, sizes: list[Any], whole: Any) -> None:
         """Keeps in mind that so many rows were parted into parts of these sizes."""
@@ -175,9 +351,10 @@ class Extents:
           count: how many rows are there.
           of: what alone decides how many: an array, and perhaps a number. What it decides twice is one dimension.
         """
-        name, variable = self._variable(tuple(v if isinstance(v, int) else id(v) for v in of), of)
-        count = jnp.minimum(jnp.asarray(count, np.int32), jnp.asarray(arrays[0].shape[0]).astype(np.int32))
-        return tuple(prefix_p.bind(jnp.asarray(x), count, dim=variable - 1, name=name) for x in arrays)
+        count = jnp.asarray(count, np.int32)
+        if self._next is None:
+            count = jnp.minimum(count, jnp.asarray(arrays[0].shape[0]).astype(np.int32))
+        return self._prefix(arrays, count, tuple(v if isinstance(v, int) else id(v) for v in of), of)
 
 
 def room(bound: int | Extents | None, most: Any, problem: str) -> Any:
@@ -185,17 +362,17 @@ def room(bound: int | Extents | None, most: Any, problem: str) -> Any:
 
     Args:
       bound: what an op of dynamic shape gets.
-      most: how many there can be; None if nothing tells.
+      most: how many there can be; None if nothing tells but what the result meets.
       problem: what the error says.
 
     Raises:
       UnboundedError: there is no bound.
     """
-    if isinstance(bound, Extents) and (most is not None or bound.limit is not None):
+    if isinstance(bound, Extents):
         return bound.room(most)
     if isinstance(bound, int):
         return bound
-    raise UnboundedError(problem, natural=most is not None)
+    raise UnboundedError(problem)
 
 
 def cut(bound: int | Extents | None, count: Callable[[], Any], *arrays: Any, of: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from jax import core, lax
 
 from . import spelling_angles
+from .extents import limits
 from .inlining import inlined
 from .no_nan import product_or_zero, with_slope
 from .operands import array, matched, pair
@@ -155,6 +156,19 @@ def _host_extreme(fn: Callable[[Any, Any], Any], of_dimensions: Callable[[Any, A
     return host
 
 
+def _ordered(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns a comparison that knows, too, how large sizes that data decides can be."""
+
+    def host(x: Any, y: Any) -> Any:
+        if x.size != 1 or y.size != 1 or x.dtype.kind not in "iuO" or y.dtype.kind not in "iuO":
+            return fn(x, y)
+        (least, most), (lower, upper) = limits(x.item()), limits(y.item())
+        first, last = fn(0, upper - least), fn(0, lower - most)  # it depends on the difference's sign alone
+        return np.full(np.broadcast_shapes(x.shape, y.shape), first) if first == last else fn(x, y)
+
+    return host
+
+
 @jax.custom_jvp
 def _abs(x: Any) -> Any:
     return lax.abs(x)
@@ -222,10 +236,10 @@ _binary("Maximum", _maximum, _host_extreme(np.maximum, core.max_dim))
 _binary("Minimum", _minimum, _host_extreme(np.minimum, core.min_dim))
 _binary("Pow", _power, np.power)
 _binary("SquaredDifference", _squared_difference, operands=matched)
-_binary("Less", lax.lt, np.less, operands=matched)
-_binary("LessEqual", lax.le, np.less_equal, operands=matched)
-_binary("Greater", lax.gt, np.greater, operands=matched)
-_binary("GreaterEqual", lax.ge, np.greater_equal, operands=matched)
+_binary("Less", lax.lt, _ordered(np.less), operands=matched)
+_binary("LessEqual", lax.le, _ordered(np.less_equal), operands=matched)
+_binary("Greater", lax.gt, _ordered(np.greater), operands=matched)
+_binary("GreaterEqual", lax.ge, _ordered(np.greater_equal), operands=matched)
 for _name, _fn in {
     "Acos": spelling_angles.acos,
     "Acosh": lax.acosh,

@@ -80,8 +80,10 @@ def _host_values(starts: Any, deltas: Any, counts: np.ndarray) -> np.ndarray:
     return np.add.accumulate(steps, axis=1, dtype=starts.dtype)[mask]
 
 
-@op("RaggedRange", dynamic_shape=True)
-def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: int | None) -> tuple[Any, Any]:
+@op("RaggedRange", dynamic_shape="prefix")
+def ragged_range(
+    starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: int | Extents | None
+) -> tuple[Any, Any]:
     """Returns a row of numbers for each start, limit and step. See tf.raw_ops.RaggedRange."""
     sizes = {v.shape[0] for v in (starts, limits, deltas) if v.ndim == 1}
     if any(v.ndim > 1 for v in (starts, limits, deltas)) or len(sizes) > 1:
@@ -92,7 +94,8 @@ def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64
         counts = _host_counts(starts, limits, deltas)
         splits = np.concatenate([[0], np.cumsum(counts)]).astype(Tsplits)
         return splits, _host_values(starts, deltas, counts)
-    size = need_bound(bound, "the number of values depends on traced starts, limits or deltas")
+    size = room(bound, None, "the number of values depends on traced starts, limits or deltas")
+    of = (starts, limits, deltas)
     starts, limits, deltas = (jnp.broadcast_to(v, (rows,)) for v in (starts, limits, deltas))
     if jnp.issubdtype(starts.dtype, jnp.integer):
         counts = -((starts - limits) // deltas)
@@ -103,7 +106,8 @@ def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64
     row = row_of(splits, size)
     step = jnp.arange(size, dtype=splits.dtype) - take(splits, row, 0)
     values = take(starts, row, 0) + step.astype(starts.dtype) * take(deltas, row, 0)
-    return splits, jnp.where(row < rows, values, jnp.zeros((), values.dtype))
+    values = jnp.where(row < rows, values, jnp.zeros((), values.dtype))
+    return splits, *cut(bound, lambda: splits[-1], values, of=of)
 
 
 # ---- repeating ----
@@ -145,7 +149,7 @@ def _pairs(flat: list[Any]) -> Any:
 # ---- gathering ----
 
 
-def _expand(splits: Any, places: Any, bound: int | None) -> tuple[Any, Any]:
+def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any, Any]:
     """Returns the splits of the rows at ``places``, and the places of what is in them (-1: padding)."""
     if _xp(splits, places) is np:
         lengths = np.where(places >= 0, (splits[1:] - splits[:-1])[places], 0)
@@ -153,24 +157,25 @@ def _expand(splits: Any, places: Any, bound: int | None) -> tuple[Any, Any]:
         out = np.concatenate([[0], np.cumsum(lengths)]).astype(splits.dtype)
         inner = np.arange(int(out[-1])) + np.repeat(begin - out[:-1], lengths)
         return out, inner.astype(splits.dtype)
-    size = need_bound(bound, "how much is gathered depends on traced indices or splits")
+    size = room(bound, None, "how much is gathered depends on traced indices or splits")
+    of = (splits, places)
     splits = jnp.asarray(splits)
     lengths = pick(splits[1:] - splits[:-1], places)
     out = jnp.concatenate([jnp.zeros(1, splits.dtype), jnp.cumsum(lengths, dtype=splits.dtype)])
     row = row_of(out, size)
     begin = take(pick(splits[:-1], places), row, 0)
     inner = begin + jnp.arange(size, dtype=splits.dtype) - take(out, row, 0)
-    return out, jnp.where(row < out.shape[0] - 1, inner, -1)
+    return out, *cut(bound, lambda: out[-1], jnp.where(row < out.shape[0] - 1, inner, -1), of=of)
 
 
-@op("RaggedGather", dynamic_shape=True)
+@op("RaggedGather", dynamic_shape="prefix")
 def ragged_gather(
     params_nested_splits: list[Any],
     params_dense_values: Any,
     indices: Any,
     *,
     OUTPUT_RAGGED_RANK: int,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> tuple[list[Any], Any]:
     """Gathers rows. See tf.raw_ops.RaggedGather. Traced indices out of range give empty rows (an error there)."""
     if len(params_nested_splits) + indices.ndim - 1 != OUTPUT_RAGGED_RANK:

@@ -12,6 +12,7 @@ from jax import core, lax
 from tf2jax_lite.errors import OpError
 
 from . import growth
+from .extents import Extents, is_found
 from .operands import array
 from .registry import Static, op
 from .values import as_array, canonical, dims, dims_array, is_symbolic, normalize_axis
@@ -121,11 +122,14 @@ def _host_reshape(tensor: Any, shape: Any) -> Any:
     return np.reshape(tensor, resolve_shape(shape, np.shape(tensor)))
 
 
-@op("Reshape", words="each", host=_host_reshape)
-def reshape(tensor: Any, shape: Static) -> Any:
+@op("Reshape", words="each", host=_host_reshape, sized=True)
+def reshape(tensor: Any, shape: Static, *, extents: Extents | None = None) -> Any:
     """Reshapes. See tf.raw_ops.Reshape."""
     tensor = array(tensor)
-    return lax.reshape(tensor, resolve_shape(shape, tensor.shape))
+    wanted = resolve_shape(shape, tensor.shape if extents is None else extents.real(tensor.shape))
+    if extents is not None and any(is_found(d) for d in (*tensor.shape, *wanted)):
+        return extents.reshaped(tensor, wanted)
+    return lax.reshape(tensor, wanted)
 
 
 def _new_axis(input: Any, dim: Any) -> int:

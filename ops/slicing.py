@@ -11,7 +11,7 @@ from jax import core, errors, lax
 
 from tf2jax_lite.errors import OpError
 
-from .extents import Extents, UnboundedError, at_least
+from .extents import Extents, UnboundedError, at_least, is_found
 from .gather import take
 from .provenance import Entry, entries, name_of, value_of
 from .registry import Static, op
@@ -50,7 +50,9 @@ def _box(shape: tuple[Any, ...], begin: list[Entry], size: tuple[Any, ...]) -> l
     for i, (b, s, d) in enumerate(zip(begin, size, shape, strict=True)):
         if _is_int(s) and s == -1:
             if not b.is_known:
-                raise OpError(f"size -1 in dimension {i} with a traced 'begin' gives a shape that depends on values")
+                raise _OpenBoxError(
+                    f"size -1 in dimension {i} with a traced 'begin' gives a shape that depends on values"
+                )
             s = d - b.offset
         if b.is_known and all(map(_is_int, (b.offset, s, d))) and not (0 <= b.offset <= d and 0 <= s <= d - b.offset):
             raise OpError(f"slice of size {s} from {b.offset} reaches out of dimension {i} of size {d}")
@@ -66,15 +68,53 @@ def _host_slice(input: Any, begin: Any, size: Any) -> Any:
     return np.asarray(input)[tuple(slice(b, b + s) for b, s in zip(starts, sizes, strict=True))]
 
 
-@op("Slice", words="each", host=_host_slice)
-def slice_(input: Any, begin: Any, size: Static) -> Any:
+class _OpenBoxError(UnboundedError):
+    """A box has a size that depends on values."""
+
+
+@op("Slice", words="each", host=_host_slice, sized=True)
+def slice_(input: Any, begin: Any, size: Any, *, extents: Extents | None = None) -> Any:
     """Takes a box. See tf.raw_ops.Slice.
 
-    A traced 'begin' from which the box would reach out is an error in TensorFlow; here the box is moved inside.
+    A traced 'begin' from which the box would reach out is an error in TensorFlow; here the box is moved inside, or cut
+    short where its size is data, too.
     """
     input = jnp.asarray(input)
-    starts = entries(begin, input.ndim)
-    return _take_box(input, starts, _box(input.shape, starts, dims(size)))
+    starts, sizes = entries(begin, input.ndim), entries(size, input.ndim)
+    if extents is not None:
+        input, starts, sizes = _open_box(input, starts, sizes, extents)
+    if not all(s.is_known for s in sizes):
+        raise _OpenBoxError("the size of a slice depends on values")
+    return _take_box(input, starts, _box(input.shape, starts, tuple(s.offset for s in sizes)))
+
+
+def _open_box(
+    input: Any, starts: list[Entry], sizes: list[Entry], extents: Extents
+) -> tuple[Any, list[Entry], list[Entry]]:
+    """Takes what of a box has a size that depends on values; what is left to take of its dimensions is all."""
+    starts, sizes = list(starts), list(sizes)
+    for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        whole = input.shape[axis]
+        to_end = size.is_known and _is_int(size.offset) and size.offset == -1
+        is_found_size = size.is_known and is_found(size.offset) and size.offset != whole
+        if not (not size.is_known or is_found_size or (to_end and (not start.is_known or is_found(start.offset)))):
+            continue
+        first = jnp.clip(_as_int32(start), 0, jnp.asarray(whole).astype(np.int32))
+        if is_found_size:
+            places = lax.iota(np.int32, size.offset) + first
+        else:
+            rest = jnp.asarray(whole).astype(np.int32) - first
+            count = rest if to_end else _as_int32(size)
+            count = jnp.minimum(jnp.where(count == -1, rest, count), rest)
+            key = (str(whole), *((name_of(e.base), str(e.offset)) for e in (start, size)))
+            places = extents.part(lax.iota(np.int32, whole) + first, count, key, (start, size))
+        input = take(input, places, axis)
+        starts[axis], sizes[axis] = Entry(None, 0), Entry(None, -1)
+    return input, starts, sizes
+
+
+def _as_int32(entry: Entry) -> Any:
+    return (jnp.asarray(entry.offset) if entry.is_known else value_of(entry)).astype(np.int32)
 
 
 def _take_box(input: Any, starts: list[Entry], sizes: list[Any]) -> Any:
@@ -241,7 +281,7 @@ class _OpenRangeError(UnboundedError):
             f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with a "
             "known size, or pass the bounds as static arguments"
         )
-        super().__init__(problem, natural=True)
+        super().__init__(problem)
 
 
 def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
@@ -390,7 +430,7 @@ def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, ex
     def edge(entry: Entry | None, default: Any) -> Any:
         if entry is None:
             return default
-        at = (jnp.asarray(entry.offset) if entry.is_known else value_of(entry)).astype(np.int32)
+        at = _as_int32(entry)
         return jnp.clip(jnp.where(at < 0, at + whole, at), 0, whole)
 
     first, last = edge(begin, np.int32(0)), edge(end, whole)

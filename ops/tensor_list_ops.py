@@ -17,7 +17,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import forms, growth
-from .extents import at_least
+from .extents import at_least, most
 from .registry import Static, op
 from .tensor_list import ElementShape, TensorList, is_full, resized, zeros
 from .values import UNKNOWN, as_array, canonical, dims, dims_array, known
@@ -227,7 +227,9 @@ def _host_resize(handle: Any, size: Any) -> Any:
 @op("EmptyTensorList", host=_host_empty)
 def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype: Any) -> TensorList:
     """Makes an empty list. See tf.raw_ops.EmptyTensorList."""
-    limit = int(max_num_elements)
+    (size,) = dims(max_num_elements)
+    limit = most(size)  # of a size that data decides; of one that the caller decides nothing is known
+    limit = -1 if limit is None else limit
     return TensorList(None, 0, plain_dtype(element_dtype), _element_shape(element_shape), limit, items=())
 
 

@@ -225,8 +225,6 @@ CASES |= {
         lambda i, total: i < 3, lambda i, total: (i + 1, total + tf.reduce_sum(tf.boolean_mask(x, x > total))), (0, 0.0)
     )[1],
 }
-# Their gradients TensorFlow has and JAX has not: of a loop of which data decides how often it runs.
-FORWARD_ONLY = {"mapped", "recurrent", "looped"}
 
 
 def converted(function, x=X):
@@ -239,8 +237,41 @@ def assert_close(actual, expected, message=""):
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-6, err_msg=message)
 
 
+def square(x):
+    return kept(x)[:, None] * kept(x)[None, :]
+
+
+def pairwise(x):
+    """A network over all pairs."""
+    n = tf.size(kept(x))
+    found = tf.tanh(tf.reshape(square(x), [-1, 1]) @ tf.ones([1, 3])) @ tf.ones([3, 1])
+    return tf.reduce_sum(tf.linalg.diag_part(tf.reshape(found, [n, n])) + tf.reduce_sum(tf.reshape(found, [n, -1]), 1))
+
+
+CASES |= {
+    "pairwise": pairwise,
+    "number times shares": lambda x: tf.reduce_sum(tf.square((kept(x) + x[1]) * x[0] / tf.reduce_sum(kept(x)))),
+    "diagonal": lambda x: tf.reduce_sum(tf.linalg.diag_part(square(x))),
+    "trace": lambda x: tf.linalg.trace(square(x) + 1.0),
+    "flat square": lambda x: tf.reduce_sum(tf.cumsum(tf.reshape(square(x), [-1]))),
+    "flat pairs": lambda x: tf.reduce_max(tf.reshape(kept(x)[:, None] - tf.boolean_mask(x, x < 2)[None, :], [-1])),
+    "mask of a square": lambda x: tf.reduce_sum(tf.boolean_mask(square(x), square(x) > 1.0)),
+    "box": lambda x: tf.reduce_sum(tf.slice(x, [0], [tf.size(kept(x))]) * kept(x)),
+    "rest": lambda x: tf.reduce_sum(tf.slice(x, [tf.size(kept(x))], [-1]) ** 2),
+    "every third": lambda x: tf.reduce_sum(x[: tf.size(kept(x)) % 3]),
+}
 # Compiled for values, for gradients and for batches, they take long: of the plainer ones each third is run always.
-ALWAYS = {*list(CASES)[::3], "guarded mean", "logarithm", "own gradient", "stitched", "mapped", "ragged to dense"}
+ALWAYS = {
+    *list(CASES)[::3],
+    "guarded mean",
+    "logarithm",
+    "own gradient",
+    "stitched",
+    "mapped",
+    "ragged to dense",
+    "number times shares",
+    "pairwise",
+}
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 
 
@@ -260,7 +291,7 @@ def test_values_and_gradients(name):
             gradient = tape.gradient(expected, variable)
         except tf.errors.InvalidArgumentError:  # TensorFlow's gradient of sorting fails for nothing
             continue
-        if gradient is None or name in FORWARD_ONLY:
+        if gradient is None:
             continue
         actual = jax.jit(jax.grad(lambda x: own(x).sum()))(x)
         assert_close(actual, tf.convert_to_tensor(gradient).numpy(), f"gradient of {case}")
@@ -296,14 +327,6 @@ def test_a_bound_that_is_too_small_leaves_the_first():
     with tf2jax.override_config("dynamic_shape_bound", 2):
         total = converted(CASES["sum"])
     np.testing.assert_allclose(jax.jit(total)(X), X[X > 0][:2].sum(), rtol=1e-6)
-
-
-def test_masks_that_nothing_says_fit():
-    def function(x):
-        return tf.reduce_sum(tf.boolean_mask(x, x > 0) * tf.boolean_mask(x, x < 1))
-
-    with pytest.raises(Tf2JaxError, match="Mul"):
-        jax.jit(converted(function))(X)
 
 
 def test_what_has_no_rule_names_node_and_primitive():
@@ -434,6 +457,29 @@ def test_slices_to_where_data_says(name):
         if name != "in a loop":
             gradient = jax.grad(lambda x: own(x, np.int32(n)).sum())(GRID)  # noqa: B023
             assert_close(gradient, tf.convert_to_tensor(tape.gradient(expected, x)).numpy(), f"gradient of {n}")
+
+
+BOXES = {
+    "size": lambda x, n: tf.reduce_sum(tf.slice(x, [0, 1], [n, 2]) ** 2, 0),
+    "begin": lambda x, n: tf.reduce_sum(tf.exp(tf.slice(x, [n, 0], [-1, 3])), 0),
+    "both": lambda x, n: tf.reduce_sum(tf.slice(x, [n // 2, 0], [n // 3, -1]) * 2),
+    "all of it": lambda x, n: tf.reduce_sum(tf.slice(x, [n // 3, 1], tf.stack([tf.where(n > 2, -1, 1), 2])), 0),
+    "beside a slice": lambda x, n: tf.reduce_sum(tf.slice(x, [0, 0], [n, 4]) * x[:n]),
+}
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_boxes_of_a_size_that_data_says(name):
+    graph = tf.function(BOXES[name], autograph=False)
+    own = jax.jit(tf2jax.convert_functional(graph, tf.TensorSpec(GRID.shape), tf.TensorSpec((), tf.int32)))
+    for n in (3, 0, 6, 1):
+        with tf.GradientTape() as tape:
+            x = tf.constant(GRID)
+            tape.watch(x)
+            expected = graph(x, tf.constant(n))
+        assert_close(own(GRID, np.int32(n)), expected.numpy(), f"{n}")
+        gradient = jax.grad(lambda x: own(x, np.int32(n)).sum())(GRID)  # noqa: B023
+        assert_close(gradient, tf.convert_to_tensor(tape.gradient(expected, x)).numpy(), f"gradient of {n}")
 
 
 LENGTHS = np.array([2, 0, 3], np.int32)

@@ -218,6 +218,14 @@ def test_changing_shapes_are_refused_by_the_variable_s_name():
     np.testing.assert_array_equal(convert(fn)(x), fn(x))  # outside jit it is unrolled
 
 
+def test_a_condition_may_ask_for_the_shape_of_what_does_not_change():
+    def function(x):
+        return tf.while_loop(lambda i, y: i < tf.shape(x)[0], lambda i, y: (i + 1, y * x[i]), (0, tf.ones(3)))[1]
+
+    fn = tf2jax.convert_functional(tf.function(function, autograph=False), tf.TensorSpec([None, 3]))
+    np.testing.assert_allclose(jax.jit(jax.grad(lambda x: fn(x).sum()))(X), X[::-1], rtol=1e-6)
+
+
 def test_trip_counts_need_only_what_the_condition_reads():
     """A loop of many iterations over a big body is counted by its counter, and scanned without it."""
 

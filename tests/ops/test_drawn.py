@@ -174,7 +174,7 @@ def slicing(draw):
     if op == "Slice":
         begin = [draw(st.integers(0, d)) for d in x.shape]
         size = [draw(st.integers(-1, d - b)) for d, b in zip(x.shape, begin, strict=True)]
-        return Case(op, (x, np.array(begin, index), np.array(size, index)))
+        return Case(op, (x, np.array(begin, index), np.array(size, index))).using(baked=("size",))
     if op == "Tile":
         return Case(op, (x, np.array([draw(st.integers(0, 3)) for _ in range(rank)], index)))
     if op in ("Pad", "PadV2", "MirrorPad"):

@@ -187,7 +187,9 @@ CASES = [
     _update(slice(0, 2), np.ones(3), name="bad").using(error="does not"),
     # Slice.
     *(
-        case("Slice", X, np.array(b, t), np.array(s, t)).using(baked=baked, name=f"{b}-{s}-{np.dtype(t)}{baked}")
+        case("Slice", X, np.array(b, t), np.array(s, t)).using(
+            baked=(*baked, "size"), name=f"{b}-{s}-{np.dtype(t)}{baked}"
+        )
         for t in (np.int32, np.int64)
         for baked in (("begin",), ("begin", "input"))
         for b, s in (
@@ -199,19 +201,29 @@ CASES = [
         )
     ),
     *(
-        case("Slice", X, np.array(b, t), np.array([2, 2, 1], t))
+        case("Slice", X, np.array(b, t), np.array([2, 2, 1], t)).using(baked=("size",))
         for t in ("int32", "int64")
         for b in ([1, 2, 4], [0, 0, 0])
     ),
     *(
-        case("Slice", np.arange(6).reshape(2, 3).astype(t), np.array([0, 1]), np.array([-1, 2])).using(baked=("begin",))
+        case("Slice", np.arange(6).reshape(2, 3).astype(t), np.array([0, 1]), np.array([-1, 2])).using(
+            baked=("begin", "size")
+        )
         for t in DTYPES
     ),
-    case("Slice", np.float32(3), np.array([], np.int32), np.array([], np.int32)).using(baked=("begin",), name="rank0"),
-    case("Slice", M, np.array([1, 1]), np.array([-1, 2])).using(symbolic=("b, 3",), baked=("begin",), name="sym"),
-    case("Slice", M, np.array([0, 1]), np.array([-1, 2])).using(symbolic=("b, 3",), baked=("begin",), name="sym-batch"),
-    case("Slice", M, np.array([0, 2]), np.array([1, 2])).using(baked=("begin",), error="reaches out", name="out"),
-    case("Slice", M, np.array([0]), np.array([1])).using(baked=("begin",), error="entries", name="rank"),
+    case("Slice", np.float32(3), np.array([], np.int32), np.array([], np.int32)).using(
+        baked=("begin", "size"), name="rank0"
+    ),
+    case("Slice", M, np.array([1, 1]), np.array([-1, 2])).using(
+        symbolic=("b, 3",), baked=("begin", "size"), name="sym"
+    ),
+    case("Slice", M, np.array([0, 1]), np.array([-1, 2])).using(
+        symbolic=("b, 3",), baked=("begin", "size"), name="sym-batch"
+    ),
+    case("Slice", M, np.array([0, 2]), np.array([1, 2])).using(
+        baked=("begin", "size"), error="reaches out", name="out"
+    ),
+    case("Slice", M, np.array([0]), np.array([1])).using(baked=("begin", "size"), error="entries", name="rank"),
 ]
 
 

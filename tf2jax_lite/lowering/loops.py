@@ -55,7 +55,7 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
                 raise
         return _unrolled(loop, host)
     try:
-        if host is not None and trace.program.config.loop_bound == "scan":
+        if host is not None and (host.by_data or trace.program.config.loop_bound == "scan"):
             return scan_loop(loop, host)
         return while_loop(loop, host)
     except (LoweringError, OpError):

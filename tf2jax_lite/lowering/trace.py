@@ -229,10 +229,12 @@ class Trace:
         except (LoweringError, MissingKeyError, MissingParamError):
             raise
         except Tf2JaxError as error:
+            self._compare(inputs)
             raise located(error, step, frame) from error
         except Exception as error:
             if getattr(error, "_tf2jax_lite_control", False):
                 raise
+            self._compare(inputs)
             if any(v is UNDEFINED for v in inputs) and not op.needs_context:
                 error = UndefinedValueError("it reads a value that only branches which cannot run would give")
             raise located(error, step, frame) from error
@@ -243,6 +245,11 @@ class Trace:
                 if expected is not None and (actual := getattr(value, "dtype", None)) is not expected:
                     _check_dtype(step, results, expected, actual, value, frame)
         return results
+
+    def _compare(self, inputs: Sequence[Any]) -> None:
+        """Takes sizes of what a node fails with to be equal, if nothing but data says what they are."""
+        if self.extents is not None:
+            self.extents.agrees([v.shape for v in inputs if isinstance(v, (jax.Array, np.ndarray))])
 
     def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
         """Returns what a node gives for values that are all known, computed now; None if it is to be traced."""
@@ -483,7 +490,7 @@ def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Exten
             return found
         if not isinstance(value, jax.Array | values.Mixed):
             return value
-        if extents is not None and extents.limit is not None and _may_be_sizes(value):
+        if extents is not None and _may_be_sizes(value):
             return extents.sizes(value)
         name = step.op.inputs[index]
         message = (

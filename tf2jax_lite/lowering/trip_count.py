@@ -9,14 +9,16 @@ tensor lists the host knows the length, and the elements too as long as they are
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import jax
 import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.extents import is_found
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.values import UNKNOWN
 
@@ -46,6 +48,7 @@ class HostLoop:
       lists: for each list of known length what is known of it after ``trips`` iterations.
       resizing: lists whose length changes between iterations.
       uneven: static variables whose shape or dtype changes between iterations.
+      by_data: whether it may run for as many elements as data decides (`ops.extents`).
     """
 
     trips: int = 0
@@ -57,6 +60,7 @@ class HostLoop:
     lists: dict[int, TensorList] = dataclasses.field(default_factory=dict)
     resizing: set[int] = dataclasses.field(default_factory=set)
     uneven: set[int] = dataclasses.field(default_factory=set)
+    by_data: bool = False
 
 
 def invariants(body: ir.Function) -> set[int]:
@@ -88,12 +92,13 @@ def run_on_host(
     known = [_as_at_first(host_value(v)) for v in start]
     static = {i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and _is_small(v)}
     test = program.slice(cond, [cond.outputs[0]])
+    shapes = {i: start[i] for i in constant if isinstance(start[i], jax.Array)}
     with _budget(trace):
         while True:
             order = sorted(static)
             advance = program.slice(body, [body.outputs[i] for i in order])
             try:
-                result = _iterate(trace, test, advance, known, constant, order)
+                result = _iterate(trace, test, advance, known, shapes, constant, order)
             except HostBudgetSpent:
                 return None
             if not isinstance(result, set):
@@ -148,7 +153,13 @@ def _bounded(value: Any) -> Any:
 
 
 def _iterate(
-    trace: Trace, test: Plan, advance: Plan, known: list[Any], constant: set[int], order: list[int]
+    trace: Trace,
+    test: Plan,
+    advance: Plan,
+    known: list[Any],
+    shapes: dict[int, Any],
+    constant: set[int],
+    order: list[int],
 ) -> HostLoop | set[int] | None:
     """Runs the loop with variables ``order`` known; returns the outcome, or those that did not stay known."""
     current: list[Any] = [v if i in constant or i in order else UNKNOWN for i, v in enumerate(known)]
@@ -158,10 +169,13 @@ def _iterate(
     budget = trace.host_budget
     assert budget is not None
     least = budget.left - _MAX_BOUND_STEPS
+    (test, of_test), (advance, of_advance) = _with_shapes(test, shapes), _with_shapes(advance, shapes)
     test, advance = _hopeful(test, current), _hopeful(advance, current)
-    decidable = _can_be_decided(test, order)
-    test, tested = _settled(trace, test, current, order)
-    advance, advanced = _settled(trace, advance, current, order)
+    can_be_decided = _can_be_decided(test, order)
+    test, tested = _settled(trace, test, current, of_test, order)
+    loop.by_data = any(values.is_symbolic(v) and any(map(is_found, v.flat)) for v in tested)
+    decidable = loop.by_data or can_be_decided
+    advance, advanced = _settled(trace, advance, current, of_advance, order)
     while True:
         (go,) = trace.run_partially(test, current, tested)
         if go is UNKNOWN:
@@ -194,6 +208,28 @@ def _iterate(
         loop.trips += 1
 
 
+def _with_shapes(plan: Plan, arrays: Mapping[int, Any]) -> tuple[Plan, list[Any]]:
+    """Answers what a plan asks for the shapes of arguments that are arrays, and that no iteration changes.
+
+    Returns:
+      The plan of what is left, and what its slots hold before it runs.
+    """
+    given, steps, slots = dict(arrays), [], [UNKNOWN] * plan.size
+    for step in plan.steps:
+        inputs = [given.get(slot) for slot in step.inputs]
+        if not inputs or any(v is None for v in inputs):
+            steps.append(step)
+        elif step.op.shape_only and step.op.host is not None:
+            found = step.op.host(inputs if step.node.groups[0] is not None else inputs[0], **step.kwargs)
+            for slot, value in zip(step.outputs, found if isinstance(found, list) else [found], strict=True):
+                slots[slot] = value
+        else:
+            if step.node.op == "Identity":
+                given[step.outputs[0]] = inputs[0]
+            steps.append(step)
+    return dataclasses.replace(plan, steps=tuple(steps)), slots
+
+
 def _hopeful(plan: Plan, args: Sequence[Any]) -> Plan:
     """Returns the plan without the steps that numpy cannot do anything about, given which arguments are unknown."""
     hopeless = {slot for slot, value in enumerate(args) if value is UNKNOWN}
@@ -210,7 +246,9 @@ def _hopeful(plan: Plan, args: Sequence[Any]) -> Plan:
     return dataclasses.replace(plan, steps=tuple(step for step in steps if not used.isdisjoint(step.outputs)))
 
 
-def _settled(trace: Trace, plan: Plan, args: Sequence[Any], changing: Sequence[int]) -> tuple[Plan, list[Any]]:
+def _settled(
+    trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence[Any], changing: Sequence[int]
+) -> tuple[Plan, list[Any]]:
     """Runs the steps of a plan that need none of the arguments that change; others that give their input are left out.
 
     Returns:
@@ -228,7 +266,9 @@ def _settled(trace: Trace, plan: Plan, args: Sequence[Any], changing: Sequence[i
             same[step.outputs[0]] = inputs[0]
         else:
             left.append(dataclasses.replace(step, inputs=inputs))
-    slots = trace.run_partially(dataclasses.replace(plan, steps=tuple(once), outputs=tuple(range(plan.size))), args)
+    slots = trace.run_partially(
+        dataclasses.replace(plan, steps=tuple(once), outputs=tuple(range(plan.size))), args, slots
+    )
     outputs = tuple(same.get(i, i) for i in plan.outputs)
     return dataclasses.replace(plan, steps=tuple(left), outputs=outputs), slots
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+from jax.extend import core as jex
 
 from tf2jax_lite.ops.equations import bind
 
 from .evaluator import Evaluator, rule
+from .sizes import is_symbolic
 
 _PLAIN = (
     *("abs", "add", "add_any", "and", "asinh", "atan", "atan2", "bessel_i0e", "bessel_i1e", "bitcast_convert_type"),
@@ -94,13 +96,28 @@ _FINITE_AT: dict[str, tuple[float | None, ...]] = {
 
 @rule(*_PLAIN)
 def _plain(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    return bind(eqn, *args)
+    return bind(eqn, *_spread(ev, eqn, args))
+
+
+def _spread(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    """Returns operands with each number beside arrays as one of them: 0 where there is nothing to compute with it.
+
+    Its gradient is a sum over all elements, and that of what is not there may be NaN.
+    """
+    shape = eqn.outvars[0].aval.shape if len(eqn.outvars) == 1 else ()
+    if not is_symbolic(shape):
+        return args
+    out = list(args)
+    for i, var in enumerate(eqn.invars):
+        if not isinstance(var, jex.Literal) and var.aval.shape == () and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+            out[i] = ev.sizes.filled(jnp.broadcast_to(args[i], ev.sizes.shape(shape)), shape, 0)
+    return out
 
 
 @rule(*_FINITE_AT)
 def _guarded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    values = _FINITE_AT[eqn.primitive.name]
+    values, args, shape = _FINITE_AT[eqn.primitive.name], _spread(ev, eqn, args), eqn.outvars[0].aval.shape
     for i, (var, value) in enumerate(zip(eqn.invars, values, strict=False)):
-        if value is not None and jnp.issubdtype(var.aval.dtype, jnp.inexact):
-            args[i] = ev.sizes.filled(jnp.asarray(args[i]), var.aval.shape, value)
+        if value is not None and not isinstance(var, jex.Literal) and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+            args[i] = ev.sizes.filled(jnp.asarray(args[i]), var.aval.shape or shape, value)
     return bind(eqn, *args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,11 +12,13 @@ from jax.extend import core as jex
 
 from tf2jax_lite.errors import OpError, Tf2JaxError
 from tf2jax_lite.ops.equations import bind
-from tf2jax_lite.ops.extents import is_found
+from tf2jax_lite.ops.extents import is_found, prefix_p
 
+from .doubts import doubtful
+from .jaxprs import inner, parts
 from .sizes import Sizes, is_symbolic
 
-__all__ = ["Evaluator", "Rule", "parts", "rule", "rules"]
+__all__ = ["Evaluator", "Rule", "rule", "rules"]
 
 Rule = Callable[["Evaluator", Any, list[Any]], list[Any]]
 """How one primitive is evaluated, of an equation and its operands with room: gives its results with room."""
@@ -80,7 +83,31 @@ class Evaluator:
 
     def inside(self, closed: Any, *args: Any) -> list[Any]:
         """Evaluates a jaxpr within a trace of its own: what it finds of sizes stays there."""
-        return [jnp.asarray(v) for v in Evaluator(self.sizes.given(self.sizes.values)).run(closed, args)]
+        return [jnp.asarray(v) for v in Evaluator(self.sizes.given(self.sizes.values)).checked(closed, args)]
+
+    def checked(self, closed: Any, args: Sequence[Any]) -> list[Any]:
+        """Evaluates a jaxpr; where sizes turn out not to be what they were taken to be, its results are NaN.
+
+        Raises:
+          OpError: a result depends on such a size that cannot be NaN.
+        """
+        results = self.run(closed, args)
+        if not self.sizes.checks:
+            return results
+        fits = functools.reduce(operator.and_, self.sizes.checks)
+        affected = doubtful(parts(closed)[0])
+        return [
+            self._marked(v, x, fits) if isinstance(v, jex.Var) and v in affected else x
+            for v, x in zip(parts(closed)[0].outvars, results, strict=True)
+        ]
+
+    def _marked(self, var: Any, value: Any, fits: Any) -> Any:
+        if not jnp.issubdtype(var.aval.dtype, jnp.inexact):
+            raise OpError(
+                f"two sizes that data decides are taken to be equal, and a result of dtype {var.aval.dtype} could not "
+                "be made NaN if they are not"
+            )
+        return value * jnp.where(fits, 1, jnp.nan).astype(value.dtype)  # a product: its gradient is NaN, too
 
     def _equation(self, eqn: Any, args: list[Any]) -> list[Any]:
         if not self._concerns(eqn):
@@ -103,25 +130,17 @@ class Evaluator:
         return self._symbolic[id(jaxpr)]
 
     def _concerns(self, eqn: Any) -> bool:
-        if is_found(eqn.params.get("dim", 0)) or any(is_symbolic(v.aval.shape) for v in _shaped(eqn)):
+        if (
+            eqn.primitive is prefix_p
+            or is_found(eqn.params.get("dim", 0))
+            or any(is_symbolic(v.aval.shape) for v in _shaped(eqn))
+        ):
             return True
-        return any(map(self.is_symbolic, _inner(eqn.params)))
-
-
-def parts(closed: Any) -> tuple[Any, Sequence[Any]]:
-    """Returns a jaxpr and its constants, of a closed or an open one."""
-    return getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
+        return any(map(self.is_symbolic, inner(eqn.params)))
 
 
 def _shaped(eqn: Any) -> Iterator[Any]:
     return (v for v in (*eqn.invars, *eqn.outvars) if hasattr(v.aval, "shape"))
-
-
-def _inner(params: Any) -> Iterator[Any]:
-    for value in params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if hasattr(parts(item)[0], "eqns"):
-                yield item
 
 
 def shown(eqn: Any) -> str:

@@ -21,9 +21,21 @@ __all__ = ["is_sure", "longer", "taken"]
 
 @rule("prefix")
 def _prefix(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    data, count = args
-    ev.sizes.define(eqn.params["name"], data.shape[0] + 1, count + 1)
-    return [data]
+    data, count = jnp.asarray(args[0]), args[1]
+    name, dim, room = eqn.params["name"], eqn.params["dim"], data.shape[0]
+    if not eqn.params["is_sure"]:
+        room = jnp.asarray(room).astype(np.int32)
+        ev.sizes.checks.append(count <= room)
+        count = jnp.minimum(count, room)
+    if name:
+        ev.sizes.define(name, data.shape[0] + 1, count + 1)
+        return [data]
+    ev.sizes.checks.append(count == ev.sizes.actual(dim))
+    return [_with_room(data, ev.sizes.most(dim))]
+
+
+def _with_room(x: Any, size: Any) -> Any:
+    return x if _same(x.shape[0], size) else lax.slice_in_dim(longer(x, 0, size), 0, size)
 
 
 @rule("longer")
@@ -115,6 +127,15 @@ def _reshaped(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     if _keeps_places(before, after) and math.prod(room) == x.size:
         return [x.reshape(room)]
     return [_renumbered(ev.sizes, x, before, after)]
+
+
+@rule("reshaped", bounded=True)
+def _reshaped_to_products(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    before, after = eqn.invars[0].aval.shape, eqn.params["real"]
+    for name, dim in zip(eqn.params["names"], after, strict=True):
+        if name:
+            ev.sizes.define(name, ev.sizes.most(dim) + 1, ev.sizes.actual(dim) + 1)
+    return [_renumbered(ev.sizes, jnp.asarray(args[0]), before, after)]
 
 
 def _keeps_places(before: Sequence[Any], after: Sequence[Any]) -> bool:

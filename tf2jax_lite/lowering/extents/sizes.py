@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
-import functools
 import itertools
-import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops.dimension_values import largest, names, parsed, value
 from tf2jax_lite.ops.extents import is_found
 
 __all__ = ["Sizes", "is_symbolic"]
@@ -33,6 +30,9 @@ def is_symbolic(shape: Sequence[Any]) -> bool:
 class Sizes:
     """The values of the variables in dimensions: the most they can be, and what they are.
 
+    Attributes:
+      checks: bool scalars: whether sizes are what they were taken to be.
+
     Args:
       others: the variables that are not found but given, by name: symbolic dimensions of arguments.
     """
@@ -41,6 +41,7 @@ class Sizes:
         self._others = dict(others or {})
         self._most: dict[str, Any] = {}
         self._actual: dict[str, Any] = {}
+        self.checks: list[Any] = []
 
     def define(self, name: str, most: Any, actual: Any) -> None:
         """Gives a variable a value: an int32 scalar ``actual``, at most ``most``, which may be a given dimension."""
@@ -67,31 +68,41 @@ class Sizes:
         """
         if not is_found(dim):
             return dim
-        tree = _parsed(str(dim))
-        names = sorted(_names(tree) - self._others.keys())
-        if set(names) - self._most.keys() or "mod(" in str(dim) or len(names) > _MOST_VARIABLES:
+        tree = parsed(str(dim))
+        found = sorted(names(tree) - self._others.keys())
+        known = {name: self._most[name] for name in found if name in self._most}
+        most = None
+        if names(tree) == known.keys() and all(isinstance(v, int) for v in known.values()):
+            most = largest(tree, known)
+        elif len(known) == len(found):
+            most = self._with_others(tree, found)
+        if most is None:
             raise OpError(f"nothing tells how large the dimension {dim} can be")
+        return max(0, most) if isinstance(most, int) else most
+
+    def _with_others(self, tree: ast.expr, found: Sequence[str]) -> Any:
+        if "mod" in ast.unparse(tree) or len(found) > _MOST_VARIABLES:
+            return None
         # Where it is largest does not depend on how large the given ones are: for these, any number will do.
         sizes = dict.fromkeys(self._others, _SOME)
-        ends = [dict(zip(names, end, strict=True)) for end in itertools.product((False, True), repeat=len(names))]
+        ends = [dict(zip(found, end, strict=True)) for end in itertools.product((False, True), repeat=len(found))]
 
         def tried(end: Mapping[str, bool]) -> int:
             some = {name: self._tried(self._most[name]) if high else 1 for name, high in end.items()}
-            return int(_value(tree, sizes | some))
+            return int(value(tree, sizes | some))
 
         best = max(ends, key=tried)
-        found = _value(tree, self._others | {name: self._most[name] if high else 1 for name, high in best.items()})
-        return max(0, int(found)) if isinstance(found, int) else found
+        return value(tree, self._others | {name: self._most[name] if high else 1 for name, high in best.items()})
 
     def _tried(self, most: Any) -> int:
-        return most if isinstance(most, int) else _value(_parsed(str(most)), dict.fromkeys(self._others, _SOME))
+        return most if isinstance(most, int) else value(parsed(str(most)), dict.fromkeys(self._others, _SOME))
 
     def actual(self, dim: Any) -> Any:
         """Returns how large a dimension is: an int, or an int32 scalar."""
         if isinstance(dim, int):
             return dim
         others = {name: jnp.asarray(value).astype(np.int32) for name, value in self._others.items()}
-        return _value(_parsed(str(dim)), others | self._actual)
+        return value(parsed(str(dim)), others | self._actual)
 
     def shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """Returns the shape of the array that has room for all."""
@@ -112,46 +123,3 @@ class Sizes:
         """Returns an array with what is not there replaced by one value."""
         there = self.valid(shape, axes)
         return x if there is None else jnp.where(there, x, jnp.asarray(value, x.dtype))
-
-
-@functools.lru_cache(maxsize=1024)
-def _parsed(text: str) -> ast.expr:
-    """Returns what a dimension's text says: the form that ``jax.export.symbolic_shape`` reads, too."""
-    return ast.parse(re.sub(r"\^", "**", text), mode="eval").body
-
-
-def _names(tree: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
-
-
-def _extreme(of_arrays: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda a, b: (of_arrays if isinstance(a, jax.Array) or isinstance(b, jax.Array) else of_sizes)(a, b)
-
-
-_OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-}
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "max": _extreme(jnp.maximum, core.max_dim),
-    "min": _extreme(jnp.minimum, core.min_dim),
-}
-
-
-def _value(tree: ast.expr, names: Mapping[str, Any]) -> Any:
-    if isinstance(tree, ast.Constant):
-        return tree.value
-    if isinstance(tree, ast.Name):
-        return names[tree.id]
-    if isinstance(tree, ast.UnaryOp):
-        return _OPERATORS[type(tree.op)](_value(tree.operand, names))
-    if isinstance(tree, ast.BinOp):
-        return _OPERATORS[type(tree.op)](_value(tree.left, names), _value(tree.right, names))
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
-        return _FUNCTIONS[tree.func.id](*[_value(arg, names) for arg in tree.args])
-    raise OpError(f"the dimension {ast.unparse(tree)} is of a form that is not known")

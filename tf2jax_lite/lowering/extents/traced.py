@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import jax
 from jax import core, export
 
 from tf2jax_lite.errors import LoweringError, StaticInputError, Tf2JaxError
-from tf2jax_lite.ops.extents import Extents, UnboundedError
+from tf2jax_lite.ops.extents import Agreed, Extents, UnboundedError
 
 from .evaluator import Evaluator
 from .sizes import Sizes, is_symbolic
@@ -21,8 +22,11 @@ __all__ = ["traced"]
 _log = logging.getLogger("tf2jax_lite")
 
 
+_MOST_AGREED = 32  # pairs of sizes: for each the program is traced once more
+
+
 class _OpenResultError(Exception):
-    """A result has a size that data decides."""
+    """A result has a size that data decides, or nothing tells how large one can be."""
 
 
 def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) -> Any:
@@ -46,11 +50,9 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
     try:
         return run(*args, pads=False)
     except StaticInputError as error:
-        if limit is None:
-            raise
         refusal = error
     except LoweringError as error:
-        if not isinstance(error.__cause__, UnboundedError) or not (error.__cause__.natural or limit):
+        if not isinstance(error.__cause__, UnboundedError):
             raise
         refusal = error
     try:
@@ -58,6 +60,8 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
     except _OpenResultError:
         raise refusal from refusal.__cause__
     except Tf2JaxError as error:
+        if limit is None and isinstance(refusal, StaticInputError):
+            raise refusal from None
         if limit is None:
             message = f"{refusal}; without a bound, as {error}"
             raise LoweringError(message, node=refusal.node, op=refusal.op, path=refusal.path) from error
@@ -73,25 +77,42 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
 def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving: list[int], limit: int | None) -> Any:
     form: list[Any] = []
 
-    def function(chosen: list[Any]) -> list[Any]:
+    def function(extents: Extents, chosen: list[Any]) -> list[Any]:
         given = list(leaves)
         for i, value in zip(moving, chosen, strict=True):
             given[i] = value
-        results = run(*jax.tree.unflatten(tree, given), extents=Extents(limit, scope), pads=False)
+        results = run(*jax.tree.unflatten(tree, given), extents=extents, pads=False)
         found, structure = jax.tree.flatten(results, is_leaf=lambda v: v is None)
         arrays = [i for i, v in enumerate(found) if isinstance(v, jax.Array)]
         form[:] = [[None if i in arrays else v for i, v in enumerate(found)], arrays, structure]
         return [found[i] for i in arrays]
 
     scope, others = _given([leaves[i] for i in moving])
-    closed = jax.make_jaxpr(function)([leaves[i] for i in moving])
+    closed = _agreeing(lambda extents: functools.partial(function, extents), [leaves[i] for i in moving], limit, scope)
     if limit is None and any(is_symbolic(aval.shape) for aval in closed.out_avals):
         raise _OpenResultError
     found, arrays, structure = form
-    values = Evaluator(Sizes(others)).run(closed, [leaves[i] for i in moving])
+    values = Evaluator(Sizes(others)).checked(closed, [leaves[i] for i in moving])
     for i, value in zip(arrays, values, strict=True):
         found[i] = value
     return jax.tree.unflatten(structure, found)
+
+
+def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | None, scope: Any) -> Any:
+    """Traces a program, and anew wherever it fails as two sizes meet that nothing says are equal: then they are."""
+    agreed = Agreed()
+    while True:
+        before, extents = len(agreed), Extents(limit, export.SymbolicScope() if scope is None else scope, agreed)
+        try:
+            closed = jax.make_jaxpr(function(extents))(args)
+        except Tf2JaxError:
+            if len(agreed) == before or len(agreed) > _MOST_AGREED:
+                raise
+            continue
+        if not extents.open:
+            return closed
+        if len(agreed) == before:
+            raise _OpenResultError
 
 
 def _given(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[str, Any]]:

@@ -1,0 +1,84 @@
+"""What expressions of symbolic dimensions come to, and the most they can be, given that of their variables."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import core
+
+from tf2jax_lite.errors import OpError
+
+__all__ = ["largest", "names", "parsed", "value"]
+
+_MOST_VALUES = 1 << 20  # of one variable that are tried
+_MOST_VARIABLES = 10  # an expression of several is largest where each is at an end; so many ends are tried
+
+
+@functools.lru_cache(maxsize=1024)
+def parsed(text: str) -> ast.expr:
+    """Returns what a dimension's text says: the form that ``jax.export.symbolic_shape`` reads, too."""
+    return ast.parse(re.sub(r"\^", "**", text), mode="eval").body
+
+
+def names(tree: ast.expr) -> set[str]:
+    """Returns the variables of an expression."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
+
+
+def _extreme(of_arrays: Any, of_numbers: Any, of_sizes: Any) -> Callable[..., Any]:
+    def chosen(a: Any, b: Any) -> Any:
+        if isinstance(a, jax.Array) or isinstance(b, jax.Array):
+            return of_arrays(a, b)
+        return (of_numbers if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else of_sizes)(a, b)
+
+    return chosen
+
+
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "max": _extreme(jnp.maximum, np.maximum, core.max_dim),
+    "min": _extreme(jnp.minimum, np.minimum, core.min_dim),
+}
+
+
+def value(tree: ast.expr, given: Mapping[str, Any]) -> Any:
+    """Evaluates an expression with a value for each variable: ints, arrays or dimensions."""
+    if isinstance(tree, ast.Constant):
+        return tree.value
+    if isinstance(tree, ast.Name):
+        return given[tree.id]
+    if isinstance(tree, ast.UnaryOp):
+        return _OPERATORS[type(tree.op)](value(tree.operand, given))
+    if isinstance(tree, ast.BinOp):
+        return _OPERATORS[type(tree.op)](value(tree.left, given), value(tree.right, given))
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+        return _FUNCTIONS[tree.func.id](*[value(arg, given) for arg in tree.args])
+    raise OpError(f"the dimension {ast.unparse(tree)} is of a form that is not known")
+
+
+def largest(tree: ast.expr, most: Mapping[str, int]) -> int | None:
+    """Returns the most that an expression can be where each variable is from 1 to ``most``; None if nothing tells."""
+    found = sorted(names(tree))
+    if len(found) == 1 and most[found[0]] <= _MOST_VALUES:
+        return int(np.max(value(tree, {found[0]: np.arange(1, most[found[0]] + 1)})))
+    if "mod" in ast.unparse(tree) or len(found) > _MOST_VARIABLES:
+        return None
+    ends = itertools.product(*[(1, most[name]) for name in found])
+    return max(int(value(tree, dict(zip(found, end, strict=True)))) for end in ends)

@@ -1,0 +1,175 @@
+"""Sizes that TensorFlow only finds equal when it runs are taken to be equal, and what they are not for is NaN."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import Tf2JaxError
+
+X = np.array([1.5, -2.0, 3.0, -0.5, 5.0, 0.25], np.float32)
+INPUTS = {
+    "some": X,
+    "all": np.abs(X),
+    "one": np.array([-1, -2, -3, 4, -5, -6], np.float32),
+    "none": -np.abs(X),
+}
+
+
+def grid(x):
+    return tf.reshape(x, [2, 3])
+
+
+def kept(x):
+    return tf.boolean_mask(x, x > 0)
+
+
+def others(x):
+    """As many as `kept`, but nothing tells."""
+    return tf.boolean_mask(x * 2 + 1, tf.logical_not(x <= 0))
+
+
+def asserted(x):
+    a, b = kept(x), others(x)
+    with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(a), tf.shape(b))]):
+        return tf.reduce_sum(a * b)
+
+
+def ragged(x):
+    return tf.RaggedTensor.from_tensor(grid(x), lengths=tf.reduce_sum(tf.cast(grid(x) > 0, tf.int32), 1))
+
+
+def weighted(x):
+    return tf.reduce_sum(tf.gather([2.0, 3.0], ragged(x).value_rowids()) * ragged(x).values)
+
+
+def again_and_again(x):
+    def step(i, total):
+        y = x - tf.cast(i, tf.float32) / 2
+        return i + 1, total + tf.reduce_sum(kept(y) * others(y))
+
+    return tf.while_loop(lambda i, total: i < 3, step, (0, 0.0))[1]
+
+
+def in_a_branch(x):
+    return tf.cond(x[0] > 0, lambda: tf.reduce_sum(kept(x) * others(x)), lambda: x[1] * 2)
+
+
+CASES = {
+    "places beside values": lambda x: tf.reduce_sum(
+        tf.cast(tf.where(grid(x) > 0)[:, 1], tf.float32) * tf.boolean_mask(grid(x), grid(x) > 0)
+    ),
+    "two masks": lambda x: tf.reduce_sum(kept(x) * others(x)),
+    "three masks": lambda x: tf.reduce_sum(kept(x) * others(x) + tf.boolean_mask(x, tf.sign(x) > 0.5)),
+    "product": lambda x: tf.tensordot(kept(x), others(x), 1),
+    "chosen": lambda x: tf.reduce_sum(tf.where(kept(x) > 1, others(x), 0.0)),
+    "side by side": lambda x: tf.reduce_max(tf.concat([kept(x)[:, None], others(x)[:, None]], 1), 0),
+    "a count": lambda x: tf.reduce_sum(kept(x) * tf.ones([tf.math.count_nonzero(x > 0)])),
+    "a count at first": lambda x: tf.reduce_sum(tf.ones([tf.math.count_nonzero(x > 0)]) * 2 * kept(x)),
+    "numbered": lambda x: tf.reduce_sum(kept(x) * tf.cast(tf.range(tf.math.count_nonzero(x > 0)), tf.float32)),
+    "entries of a sparse tensor": lambda x: tf.reduce_sum(tf.sparse.from_dense(tf.nn.relu(grid(x))).values * kept(x)),
+    "rows of a ragged tensor": weighted,
+    "asserted": asserted,
+    "in a loop": again_and_again,
+    "in a branch": in_a_branch,
+}
+SLOW = {"three masks", "asserted", "product", "side by side", "numbered", "entries of a sparse tensor"}
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
+
+
+def converted(function, x=X):
+    return tf2jax.convert_functional(tf.function(function, autograph=False), tf.TensorSpec(x.shape, x.dtype))
+
+
+def with_gradient(graph, x):
+    with tf.GradientTape() as tape:
+        x = tf.constant(x)
+        tape.watch(x)
+        value = graph(x)
+    return value.numpy(), tf.convert_to_tensor(tape.gradient(value, x)).numpy()
+
+
+def both(own):
+    return lambda x: (own(x), jax.grad(lambda x: own(x).sum())(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_gradients(name):
+    graph, own = tf.function(CASES[name], autograph=False), both(converted(CASES[name]))
+    expected = [with_gradient(graph, x) for x in INPUTS.values()]
+    one = jax.jit(own)
+    for (case, x), wanted in zip(INPUTS.items(), expected, strict=True):
+        for found, right in zip(one(x), wanted, strict=True):
+            np.testing.assert_allclose(found, right, rtol=3e-5, atol=1e-6, err_msg=case)
+    slopes = jax.jit(jax.vmap(own))(np.stack(list(INPUTS.values())))[1]
+    np.testing.assert_allclose(slopes, [g for _, g in expected], rtol=1e-4, atol=1e-5)
+
+
+UNEQUAL = {
+    "two masks": lambda x: tf.reduce_sum(kept(x) * tf.boolean_mask(x, x < 1)),
+    "a count": lambda x: tf.reduce_sum(kept(x) * tf.ones([tf.math.count_nonzero(x < 1)])),
+    "in a branch": lambda x: tf.cond(x[0] > 0, lambda: tf.reduce_sum(kept(x) * tf.boolean_mask(x, x < 1)), lambda: 0.0),
+    "in a loop": lambda x: tf.while_loop(
+        lambda i, t: i < 2, lambda i, t: (i + 1, t + tf.reduce_sum(kept(x) * tf.boolean_mask(x, x < 1))), (0, 0.0)
+    )[1],
+}
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_sizes_that_are_not_equal_give_nan(name):
+    own = both(converted(UNEQUAL[name]))
+    x = np.array([2, -1, 3, 4, -2, 0.5], np.float32)
+    value, gradient = jax.jit(own)(x)
+    assert np.isnan(value) and np.isnan(np.asarray(gradient)[x > 1]).all()
+    equal = np.array([2, -1, 3, 4, -2, -5], np.float32)
+    value, gradient = jax.jit(own)(equal)
+    np.testing.assert_allclose(value, (2 if name == "in a loop" else 1) * (-2 - 6 - 20 if name != "a count" else 9))
+    assert np.isfinite(gradient).all()
+    batch = jax.vmap(own)(np.stack([x, equal]))[0]
+    assert np.isnan(batch).tolist() == [True, False]
+
+
+def test_whole_numbers_that_could_not_say_so_are_refused():
+    def function(x):
+        return tf.reduce_sum(tf.cast(kept(x) * others(x), tf.int32))
+
+    with pytest.raises(Tf2JaxError, match=r"taken to be equal.*int32"):
+        jax.jit(converted(function))(X)
+
+
+def test_a_size_that_meets_none_is_refused():
+    own = tf2jax.convert_functional(
+        tf.function(lambda n: tf.reduce_sum(tf.ones([n]) * 2), autograph=False), tf.TensorSpec([], tf.int32)
+    )
+    with pytest.raises(Tf2JaxError, match="known while tracing"):
+        jax.jit(own)(np.int32(3))
+
+
+def test_a_size_that_data_gives_meets_one_that_is_known():
+    own = jax.jit(converted(lambda x: x * tf.ones([tf.cast(x[0], tf.int32)])))
+    np.testing.assert_array_equal(own(np.full(6, 6, np.float32)), np.full(6, 6))
+    assert np.isnan(own(np.full(6, 5, np.float32))).all()
+
+
+RAGGED = {
+    "sum of two": lambda x: tf.reduce_sum(ragged(x) + ragged(x * 1.0), 1),
+    "of other splits": lambda x: tf.reduce_sum(
+        ragged(x) * tf.RaggedTensor.from_row_splits(ragged(x).values * 3, ragged(x).row_splits), 1
+    ),
+    "softmax": lambda x: tf.nn.softmax(ragged(x)).to_tensor(shape=[2, 3]),
+    "divided by rows": lambda x: tf.reduce_sum(ragged(x) / tf.reduce_sum(ragged(x), 1, keepdims=True), 1),
+    "concatenated": lambda x: tf.reduce_sum(tf.concat([ragged(x), ragged(x)], 1) ** 2, 1),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", *(pytest.param(n, marks=pytest.mark.slow) for n in RAGGED if n != "softmax")]
+)
+def test_ragged_tensors_with_a_bound(name):
+    graph = tf.function(RAGGED[name], autograph=False)
+    with tf2jax.override_config("dynamic_shape_bound", 12):
+        own = jax.jit(both(converted(RAGGED[name])))
+    for case, x in INPUTS.items():
+        for found, right in zip(own(x), with_gradient(graph, x), strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5, err_msg=case)
