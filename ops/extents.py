@@ -27,6 +27,7 @@ from tf2jax_lite.errors import OpError
 
 from .dimension_values import largest, names, parsed, value
 from .provenance import Entry, entries, name_of, value_of
+from .ranges import range_of
 from .values import Mixed
 
 __all__ = [
@@ -36,8 +37,10 @@ __all__ = [
     "at_least",
     "cut",
     "is_found",
+    "is_size",
     "limits",
     "most",
+    "natural",
     "prefix_p",
     "reshaped_p",
     "room",
@@ -45,6 +48,8 @@ __all__ = [
 
 # How variables are called whose values data decides; those of exported functions have other names.
 _PREFIX = "found_"
+# More than this many rows are not made room for because of what a number could be at most.
+_MOST_ROOM = 1 << 26
 
 prefix_p = jex.Primitive("prefix")
 """The first elements of an array, as many as a number says.
@@ -123,7 +128,7 @@ def at_least(x: Any, axis: int, least: int) -> Any:
     return _padded(x, axis=axis, least=least)
 
 
-def _is_size(dim: Any) -> bool:
+def is_size(dim: Any) -> bool:
     """Whether JAX can tell that a dimension is not below 0."""
     return _reaches(dim, 0)
 
@@ -186,6 +191,7 @@ class Extents:
     Attributes:
       limit: how many elements there is room for; None: as many as there can be.
       open: the variables of sizes of which no room is known: what is traced cannot be evaluated.
+      choices: by a size that a branch gave, as text, what names the branch, and the size in each (lowering/uneven.py).
 
     Args:
       limit: see above.
@@ -205,6 +211,7 @@ class Extents:
         self._next: str | None = None
         self._wholes: dict[frozenset[Any], Any] = {}
         self._products: dict[str, Any] = {}
+        self.choices: dict[str, tuple[Any, tuple[Any, ...]]] = {}
 
     def room(self, greatest: Any) -> Any:
         """Returns how many elements there is to be room for, where there are at most so many; None: nothing tells."""
@@ -245,7 +252,7 @@ class Extents:
     def reshaped(self, x: Any, shape: Sequence[Any]) -> Any:
         """Returns an array in another shape: a product of sizes is a size of its own."""
         real = self.real(shape)
-        known = [_is_size(dim) for dim in real]
+        known = [is_size(dim) for dim in real]
         if all(known) and real == tuple(shape) and math.prod(x.shape) == math.prod(shape):
             return lax.reshape(x, shape)
         if math.prod(self.real(x.shape)) != math.prod(real):
@@ -266,8 +273,20 @@ class Extents:
         found = re.fullmatch(rf"({_PREFIX}\d+) - 1", str(dim))
         return dim if found is None else self._products.get(found[1], dim)
 
+    def size_of(self, entry: Entry) -> Any:
+        """Returns a number as a dimension if it is one, or one was made of it and it is not below 0; None if not."""
+        if entry.is_known:
+            return entry.offset
+        found, least = self._found.get((name_of(entry.base), 0)), range_of(value_of(Entry(entry.base, 0))).least
+        return None if found is None or least is None or least < 0 else found[1] + entry.offset
+
     def _size(self, entry: Entry) -> Any:
-        size, count = self.room(None), value_of(entry).astype(np.int32)
+        offset, base = entry.offset, value_of(Entry(entry.base, 0))
+        least = range_of(base).least
+        if isinstance(offset, int) and offset > 0 and least is not None and least >= 0:
+            return self._size(Entry(entry.base, 0)) + offset  # as what it is compared with is told by its parts
+        whole = value_of(entry)
+        size, count = self.room(natural(whole)), whole.astype(np.int32)
         count = jnp.maximum(count if self._next else jnp.minimum(count, size), 0)
         places = lax.iota(np.int32, size)
         return self._prefix((places,), count, (name_of(entry.base), entry.offset), entry.base)[0].shape[0]
@@ -355,6 +374,14 @@ class Extents:
         if self._next is None:
             count = jnp.minimum(count, jnp.asarray(arrays[0].shape[0]).astype(np.int32))
         return self._prefix(arrays, count, tuple(v if isinstance(v, int) else id(v) for v in of), of)
+
+
+def natural(count: Any) -> Any:
+    """Returns the most that a traced number can be by what it is computed of, if that is no more than arrays have."""
+    greatest = range_of(count).most
+    if isinstance(greatest, int):
+        return greatest if greatest <= _MOST_ROOM else None
+    return None if greatest is None or isinstance(greatest, float) or is_found(greatest) else greatest
 
 
 def room(bound: int | Extents | None, most: Any, problem: str) -> Any:

@@ -166,6 +166,8 @@ def take_nd(params: Any, indices: Any, ignore: bool = False) -> Any:
             raise OpError(f"indices into empty params of shape {params.shape}")
         return jnp.zeros((*batch, *params.shape[depth:]), params.dtype)
     safe = nd_in_range(indices, params.shape, ignore)
+    for i in range(depth):
+        params = at_least(params, i, 1)
     rank = len(batch)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=tuple(range(rank, rank + params.ndim - depth)),

@@ -13,8 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax import core
+from jax.extend import core as jex
 
 from .values import dims, known
+
+__all__ = ["Entry", "constant_of", "entries", "equation_of", "name_of", "value_of"]
 
 _FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
 _PURE = ("add", "sub", "mul", "neg", "div", "rem", "min", "max", "convert_element_type", "dim_as_value")
@@ -56,12 +59,13 @@ def name_of(base: Any) -> Any:
 
 
 def _structure(tracer: Any, depth: int) -> Any:
-    value = _constant(tracer)
+    value = constant_of(tracer)
     if value is not None and value.ndim == 0:
         return value.item()
-    name, operands, params = _parent(tracer)
+    name, operands, params = equation_of(tracer)
     if name in _PURE and depth < _MAX_NAME and all(getattr(o, "ndim", 1) == 0 for o in operands):
         return (name, str(params), *(_structure(o, depth + 1) for o in operands))
+    tracer = _outermost(tracer)
     variable = getattr(tracer, "val", None)
     return id(tracer if variable is None else variable)
 
@@ -76,17 +80,30 @@ def value_of(entry: Entry) -> Any:
     return jax.lax.add(base, jax.lax.convert_element_type(entry.offset, base.dtype))
 
 
-def _constant(tracer: Any) -> Any:
+def _outermost(tracer: Any) -> Any:
+    """Returns the tracer of the surroundings that one inside a branch or a loop stands for, itself if there is none."""
+    for _ in range(_MAX_DEPTH):
+        frame, variable = getattr(getattr(tracer, "_trace", None), "frame", None), getattr(tracer, "val", None)
+        outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, jex.Var) else None
+        if not isinstance(outer, core.Tracer):
+            break
+        tracer = outer
+    return tracer
+
+
+def constant_of(tracer: Any) -> Any:
     """Returns the value of a tracer that stands for a constant, else None."""
     if not isinstance(tracer, core.Tracer):
         return np.asarray(tracer)
+    tracer = _outermost(tracer)
     lower = getattr(tracer, "full_lower", None)
     value = lower() if lower is not None else tracer
     return None if isinstance(value, core.Tracer) else np.asarray(value)
 
 
-def _parent(tracer: Any) -> tuple[str, list[Any], Any]:
-    equation = getattr(tracer, "parent", None)
+def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:
+    """Returns the primitive whose only result a value is, its operands and parameters; no name if nothing is known."""
+    equation = getattr(_outermost(tracer), "parent", None)
     primitive = getattr(equation, "primitive", None)
     operands = getattr(equation, "in_tracers", None)
     if primitive is None or operands is None or len(getattr(equation, "outvars", ())) != 1:
@@ -95,12 +112,12 @@ def _parent(tracer: Any) -> tuple[str, list[Any], Any]:
 
 
 def _vector(tracer: Any, length: int, depth: int) -> list[Entry] | None:
-    value = _constant(tracer)
+    value = constant_of(tracer)
     if value is not None:
         return [Entry(None, int(v)) for v in value.reshape(-1)] if value.dtype.kind in "iu" else None
     if depth > _MAX_DEPTH:
         return None
-    name, operands, _ = _parent(tracer)
+    name, operands, _ = equation_of(tracer)
     if name == "stack" and all(o.ndim == 0 for o in operands):
         return [_scalar(o, depth + 1) for o in operands]
     if name == "concatenate":
@@ -118,13 +135,13 @@ def _vector(tracer: Any, length: int, depth: int) -> list[Entry] | None:
 
 
 def _scalar(tracer: Any, depth: int) -> Entry:
-    value = _constant(tracer)
+    value = constant_of(tracer)
     if value is not None and value.dtype.kind in "iu":
         return Entry(None, int(value))
     own = Entry(tracer, 0)
     if depth > _MAX_DEPTH or not np.issubdtype(tracer.dtype, np.signedinteger):
         return own
-    name, operands, params = _parent(tracer)
+    name, operands, params = equation_of(tracer)
     if name == "dim_as_value" and "dim" in params:
         return Entry(None, params["dim"])
     if name in ("add", "sub") and all(getattr(o, "ndim", 1) == 0 for o in operands):

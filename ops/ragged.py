@@ -15,7 +15,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
-from .extents import Extents, cut, room
+from .extents import Extents, cut, natural, room
 from .gather import take
 from .registry import op
 from .sparse import need_bound, pick, scatter_entries
@@ -130,7 +130,8 @@ def repeat(
         return np.repeat(np.reshape(data, (repeats.size, *rest)), np.maximum(repeats, 0).reshape(-1), axis=0)
     lengths = [like.shape[0] for like in likes if like.ndim]
     lengths += [a.shape[0] for a, b in _pairs(pairs) if rank == 1 and a.ndim == b.ndim > 0 and a.shape[0] != 1]
-    size = lengths[0] if lengths else room(bound, None, "how many values come out depends on traced counts")
+    problem = "how many values come out depends on traced counts"
+    size = lengths[0] if lengths else room(bound, _at_most(repeats), problem)
     counts = jnp.maximum(jnp.reshape(jnp.asarray(repeats), (-1,)), 0)
     data = jnp.reshape(jnp.asarray(data), (counts.shape[0], *rest))
     fill = -1 if jnp.issubdtype(data.dtype, jnp.signedinteger) else 0
@@ -140,6 +141,12 @@ def repeat(
     if not lengths:
         (places,) = cut(bound, lambda: jnp.sum(counts), places, of=(repeats,))
     return take(data, places, 0)
+
+
+def _at_most(counts: Any) -> Any:
+    """Returns the most that counts can be together, None if nothing tells."""
+    greatest = natural(counts)
+    return None if greatest is None else greatest * math.prod(counts.shape)
 
 
 def _pairs(flat: list[Any]) -> Any:

@@ -11,7 +11,7 @@ from jax import core, errors, lax
 
 from tf2jax_lite.errors import OpError
 
-from .extents import Extents, UnboundedError, at_least, is_found
+from .extents import Extents, UnboundedError, at_least, is_found, is_size
 from .gather import take
 from .provenance import Entry, entries, name_of, value_of
 from .registry import Static, op
@@ -434,6 +434,10 @@ def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, ex
         return jnp.clip(jnp.where(at < 0, at + whole, at), 0, whole)
 
     first, last = edge(begin, np.int32(0)), edge(end, whole)
+    low = 0 if begin is None else extents.size_of(begin)
+    high = size if end is None else extents.size_of(end)
+    if low is not None and high is not None and all(map(is_size, (low, high - low, size - high))):
+        return take(input, lax.iota(np.int32, high - low) + first, axis)
     names = [None if e is None else (name_of(e.base), str(e.offset)) for e in (begin, end)]
     places = lax.iota(np.int32, size) + first
     return take(input, extents.part(places, last - first, (str(size), *names), (begin, end)), axis)

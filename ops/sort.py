@@ -12,10 +12,11 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
-from .extents import Extents, at_least, cut, room
+from .extents import Extents, UnboundedError, at_least, cut, room
 from .gather import take
 from .once import once
 from .places import places
+from .provenance import name_of
 from .ranked import ranked
 from .registry import Static, op
 from .runs import starts
@@ -40,17 +41,29 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
     return once(values), lax.convert_element_type(once(indices), canonical(index_type))
 
 
-@op("TopKV2")
-def top_k_v2(x: Any, k: Static, *, sorted: bool = True, index_type: Any = np.int32) -> tuple[Any, Any]:
+@op("TopKV2", sized=True)
+def top_k_v2(
+    x: Any, k: Any, *, sorted: bool = True, index_type: Any = np.int32, extents: Extents | None = None
+) -> tuple[Any, Any]:
     """The k largest of the last axis and their places; of equal ones the first. See tf.raw_ops.TopKV2.
 
     NaN counts as largest (TensorFlow leaves it open), and 0 as larger than -0 (equal in TensorFlow). With
-    ``sorted=False``, where TensorFlow promises no order, the results are sorted all the same.
+    ``sorted=False``, where TensorFlow promises no order, the results are sorted all the same. Where ``k`` is data, all
+    are sorted; one that is larger than there are elements is an error in TensorFlow, and here takes all.
     """
     del sorted
     if np.size(k) != 1:
         raise OpError("k must be one number")
-    return _top_k(x, dims(k)[0], index_type)
+    found = known(k)
+    if found is not None:
+        return _top_k(x, dims(found)[0], index_type)
+    if extents is None:
+        raise UnboundedError("how many of the largest are taken depends on values")
+    x = jnp.asarray(x)
+    values, indices = _top_k(x, x.shape[-1] if x.ndim else 0, index_type)
+    size, count = x.shape[-1], jnp.reshape(k, ()).astype(np.int32)
+    first = extents.part(lax.iota(np.int32, size), count, ("top", str(size), name_of(k)), k)
+    return take(values, first, x.ndim - 1), take(indices, first, x.ndim - 1)
 
 
 @op("TopK")

@@ -19,6 +19,7 @@ from tf2jax_lite.ops.tensor_list import TensorList
 
 from .joins import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
 from .trace import Context
+from .uneven import as_within
 
 __all__: list[str] = []
 
@@ -103,12 +104,15 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
 
     impossible: list[LoweringError] = []
 
-    def runner(function: ir.Function) -> Callable[[], list[Any]]:
+    def runner(branch: int, function: ir.Function) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
             trace.state = dict(before)
+            given = args
+            if trace.extents is not None:
+                given = [as_within(value, trace.extents, index, branch) for value in args]
             try:
                 try:
-                    results = trace.call(function, args, frame)
+                    results = trace.call(function, given, frame)
                 except LoweringError as error:  # a branch that cannot run is not the one that is taken
                     impossible.append(error)
                     if not isinstance(error.__cause__, IMPOSSIBLE) or len(impossible) == len(functions):
@@ -122,7 +126,9 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
         return run
 
     try:
-        results = merge_branches(index, [runner(f) for f in functions], [f.name for f in functions])
+        results = merge_branches(
+            index, [runner(*item) for item in enumerate(functions)], [f.name for f in functions], trace.extents
+        )
     finally:
         trace.state = before
     count = len(results) - len(written)

@@ -14,8 +14,11 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import forms, values
+from tf2jax_lite.ops.extents import Extents
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.tensor_list_ops import EmptyListError
+
+from .uneven import Uneven, UnevenError
 
 __all__ = [
     "IMPOSSIBLE",
@@ -91,21 +94,24 @@ def as_carried(value: Any) -> Any:
     return as_traced(value)
 
 
-def merge_branches(index: Any, branches: Sequence[Callable[[], list[Any]]], names: Sequence[str]) -> list[Any]:
+def merge_branches(
+    index: Any, branches: Sequence[Callable[[], list[Any]]], names: Sequence[str], extents: Extents | None = None
+) -> list[Any]:
     """Runs ``branches[index]`` under ``lax.switch`` and returns its results.
 
     Results that are the same symbol or the same static value in every branch stay so. Tensor lists are brought to
-    one capacity, optionals to one form; a result that a branch does not have (None) becomes zeros.
+    one capacity, optionals to one form; a result that a branch does not have (None) becomes zeros. What has other
+    sizes in other branches has one that data decides.
 
     Raises:
-      OpError: results differ in shape or dtype between branches.
+      OpError: results differ in rank or dtype between branches, or in shape, and there are no ``extents``.
     """
     traced = [_trace_branch(branch) for branch in branches]
     plan: list[tuple[str, Any]] = []
     for position in range(len(traced[0].shapes)):
         column = [branch.shapes[position] for branch in traced]
         static = [branch.statics[position] for branch in traced]
-        plan.append(_plan_result(position, column, static, names))
+        plan.append(_plan_result(position, column, static, names, extents is not None))
 
     def wrap(branch: _TracedBranch) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
@@ -113,13 +119,21 @@ def merge_branches(index: Any, branches: Sequence[Callable[[], list[Any]]], name
             for (kind, template), value in zip(plan, branch.evaluate(), strict=True):
                 if kind == "data":
                     out.append(as_traced(forms.fitted(value, template)))
+                elif kind == "uneven":
+                    out += template.padded(None if value is None else as_traced(value))
             return out
 
         return run
 
     # With one branch there is nothing to choose.
     results = iter(lax.switch(index, [wrap(b) for b in traced]) if len(traced) > 1 else wrap(traced[0])())
-    return [next(results) if kind == "data" else template for kind, template in plan]
+    out = []
+    for kind, template in plan:
+        if kind == "uneven":
+            out.append(template.cut(results, index, extents))
+        else:
+            out.append(next(results) if kind == "data" else template)
+    return out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +171,9 @@ def _trace_branch(branch: Callable[[], list[Any]]) -> _TracedBranch:
     )
 
 
-def _plan_result(position: int, column: list[Any], static: list[Any], names: Sequence[str]) -> tuple[str, Any]:
+def _plan_result(
+    position: int, column: list[Any], static: list[Any], names: Sequence[str], open_: bool
+) -> tuple[str, Any]:
     # Nothing reads what a branch has not defined: what is static in the others stays so.
     known = [v for v in static if v is not UNDEFINED]
     if known and all(v is not None for v in known) and all(same_static(known[0], v) for v in known[1:]):
@@ -172,8 +188,11 @@ def _plan_result(position: int, column: list[Any], static: list[Any], names: Seq
     try:
         return "data", forms.joint_form(column)
     except OpError as error:
+        uneven = Uneven.of(column)
+        if uneven is not None and open_:
+            return "uneven", uneven
         shown = ", ".join(f"{n!r}: {forms.shown(v)}" for n, v in zip(names, column, strict=True) if v is not None)
-        raise OpError(
+        raise (OpError if uneven is None else UnevenError)(
             f"result {position} differs in shape or dtype between branches ({shown}); JAX needs them equal unless the "
             f"predicate is known while tracing, as it always is outside jax.jit ({error})"
         ) from None
