@@ -105,7 +105,12 @@ def resolve_shape(shape: Any, current: tuple[Any, ...]) -> tuple[Any, ...]:
     others = [d for i, d in enumerate(wanted) if i != unknown[0]]
     known = list(current)
     if any(_is_int(d) and d == 0 for d in others):
-        raise OpError(f"cannot infer the -1 in {wanted}: the other dimensions hold no element")
+        # What is left is what the other dimensions make of it, as in TensorFlow's kernel (reshape_op.h).
+        if all(map(_is_int, known)) and math.prod(known):
+            raise OpError(f"cannot reshape {list(current)} to {wanted}, which holds no element")
+        known = [d for d in known if not (_is_int(d) and d == 0)]
+        wanted[unknown[0]] = math.prod(known) // math.prod(d for d in others if not (_is_int(d) and d == 0))
+        return tuple(wanted)
     # Symbolic dimensions that are kept need not be divided by.
     for d in list(others):
         if not _is_int(d) and any(d is k or (not _is_int(k) and d == k) for k in known):

@@ -48,7 +48,13 @@ CASES = [
     case("Reshape", X, np.array([4, 2])).using(error="cannot reshape", name="count"),
     case("Reshape", X, np.array([-1, -1])).using(error="only one dimension", name="holes"),
     case("Reshape", X, np.array([-2, 3])).using(error="non-negative", name="negative"),
-    case("Reshape", np.zeros((0, 2)), np.array([0, -1])).using(error="cannot infer", name="infer"),
+    # TensorFlow infers from what is not empty, and rounds down where that does not divide.
+    *(
+        case("Reshape", np.zeros(old), np.array(new)).using(name=f"empty-{old}-{new}")
+        for old in ((0, 2), (1, 0), (0,), (3, 0, 4))
+        for new in ((0, -1), (-1, 0), (2, -1, 0), (5, -1, 0), (-1, 0, 0), (-1, 0, 4))
+    ),
+    case("Reshape", np.zeros((2, 3)), np.array([0, -1])).using(error="holds no element", name="into-nothing"),
     # ExpandDims, Squeeze.
     *(case("ExpandDims", X, np.array(d)).using(name=str(d)) for d in (0, 1, 2, -1, -2, -3)),
     case("ExpandDims", X.astype(BF16), np.array([1], I64)).using(name="vector-dim"),
