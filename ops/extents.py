@@ -26,7 +26,7 @@ from jax.interpreters import ad, batching
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import largest, names, parsed, value
-from .provenance import Entry, entries, name_of, value_of
+from .provenance import Entry, entries, equation_of, name_of, value_of
 from .ranges import range_of
 from .values import Mixed
 
@@ -159,6 +159,12 @@ ad.deflinear2(_longer, lambda ct, x, *, axis, least: [lax.slice_in_dim(ct, 0, x.
 batching.primitive_batchers[_longer] = _batched
 
 
+def _named(dim: Any) -> str:
+    """Returns the variable that a dimension is one less than, "" if it is more than that."""
+    found = re.fullmatch(rf"({_PREFIX}\d+) - 1", str(dim))
+    return "" if found is None else found[1]
+
+
 class UnboundedError(OpError):
     """The size of a result depends on traced values: tracing with `Extents` may do."""
 
@@ -179,7 +185,7 @@ class Agreed:
 
     def __init__(self) -> None:
         self.same: dict[str, str] = {}
-        self.rooms: dict[str, int] = {}
+        self.rooms: dict[str, Any] = {}
 
     def __len__(self) -> int:
         return len(self.same) + len(self.rooms)
@@ -191,6 +197,7 @@ class Extents:
     Attributes:
       limit: how many elements there is room for; None: as many as there can be.
       open: the variables of sizes of which no room is known: what is traced cannot be evaluated.
+      likely: the most that such a size can be unless something is amiss, by the name of its variable.
       choices: by a size that a branch gave, as text, what names the branch, and the size in each (lowering/uneven.py).
 
     Args:
@@ -204,6 +211,7 @@ class Extents:
     ):
         self.limit = limit
         self.open: set[str] = set()
+        self.likely: dict[str, Any] = {}
         self._agreed = Agreed() if agreed is None else agreed
         self._scope = export.SymbolicScope() if scope is None else scope
         self._found: dict[Any, tuple[str, Any, Any]] = {}
@@ -245,6 +253,23 @@ class Extents:
         out[:] = [e.offset if e.is_known else self._size(e) for e in found]
         return out.reshape(value.shape)
 
+    def number(self, count: Any, likely: Any = None) -> Any:
+        """Returns a traced number of things as a dimension.
+
+        Args:
+          count: a traced integer.
+          likely: the most that it is where all is well. Where nothing else tells how much room there is to be, it is
+            taken to be so, and what it is not for is NaN.
+        """
+        return self._size(Entry(count, 0), likely)
+
+    def settle(self) -> bool:
+        """Takes sizes without a limit to be what they are likely to be at most; False where one tells nothing."""
+        if not self.open <= self.likely.keys():
+            return False
+        self._agreed.rooms.update({name: self.likely[name] for name in self.open})
+        return True
+
     def part(self, places: Any, count: Any, key: Any, kept: Any) -> Any:
         """Returns the first ``count`` of a vector, a size that ``key`` tells from others."""
         return self._prefix((places,), jnp.clip(count, 0, jnp.asarray(places.shape[0])), key, kept)[0]
@@ -270,26 +295,41 @@ class Extents:
         return tuple(map(self._real, shape))
 
     def _real(self, dim: Any) -> Any:
-        found = re.fullmatch(rf"({_PREFIX}\d+) - 1", str(dim))
-        return dim if found is None else self._products.get(found[1], dim)
+        return self._products.get(_named(dim), dim)
 
     def size_of(self, entry: Entry) -> Any:
         """Returns a number as a dimension if it is one, or one was made of it and it is not below 0; None if not."""
         if entry.is_known:
             return entry.offset
-        found, least = self._found.get((name_of(entry.base), 0)), range_of(value_of(Entry(entry.base, 0))).least
-        return None if found is None or least is None or least < 0 else found[1] + entry.offset
+        found = self._found.get((name_of(entry.base), 0))
+        return found[1] + entry.offset if found is not None and _counts(value_of(Entry(entry.base, 0))) else None
 
-    def _size(self, entry: Entry) -> Any:
+    def _size(self, entry: Entry, likely: Any = None) -> Any:
         offset, base = entry.offset, value_of(Entry(entry.base, 0))
-        least = range_of(base).least
-        if isinstance(offset, int) and offset > 0 and least is not None and least >= 0:
+        if isinstance(offset, int) and offset > 0 and _counts(base):
             return self._size(Entry(entry.base, 0)) + offset  # as what it is compared with is told by its parts
         whole = value_of(entry)
+        product = self._product(whole)
+        if product is not None:
+            return product
         size, count = self.room(natural(whole)), whole.astype(np.int32)
+        if self._next and likely is not None:
+            greatest, same = most(likely), _named(self._agreed.same.get(self._next, ""))
+            self.likely.setdefault(same or self._next, likely if greatest is None else greatest)
         count = jnp.maximum(count if self._next else jnp.minimum(count, size), 0)
         places = lax.iota(np.int32, size)
         return self._prefix((places,), count, (name_of(entry.base), entry.offset), entry.base)[0].shape[0]
+
+    def _product(self, value: Any) -> Any:
+        """Returns a multiple of a size as such, so that what is as long can be parted; None if a number is none."""
+        name, factors, _ = equation_of(value)
+        if name != "mul" or any(not _counts(f) for f in factors):
+            return None
+        found = [entries(f.reshape(1), 1)[0] for f in factors]
+        if not any(e.is_known and is_found(e.offset) for e in found):
+            return None
+        dims = [e.offset if e.is_known else self._size(e) for e in found]
+        return self.reshaped(lax.broadcasted_iota(np.int32, dims, 0), [math.prod(dims)]).shape[0]
 
     def _prefix(self, arrays: tuple[Any, ...], count: Any, key: Any, kept: Any) -> tuple[Any, ...]:
         room, is_sure = arrays[0].shape[0], self._next is None
@@ -322,15 +362,25 @@ class Extents:
         variables |= {name: export.symbolic_shape(name, scope=self._scope)[0] for name in others}
         return value(tree, variables)
 
-    def agrees(self, shapes: Sequence[Sequence[Any]]) -> bool:
+    def agrees(self, shapes: Sequence[Sequence[Any]], problem: str) -> bool:
         """Takes two sizes to be equal that a node could not put up with; False where there are none such.
 
         Args:
           shapes: of what the node takes.
+          problem: what the node's error says: where it names sizes, only those are looked at.
         """
+        named = _listed(problem)
+        named = named if any(_PREFIX in text for text in named) else set()
         for a, b in itertools.combinations(shapes, 2):
-            aligned = (*zip(a[::-1], b[::-1], strict=False), *zip(a, b, strict=False))
-            for one, other in (*aligned, *itertools.product(a, b)):
+            # Shapes are aligned as operands are broadcast, or by what they start with: as more of their sizes fit.
+            ways = [list(zip(a[::-1], b[::-1], strict=False)), list(zip(a, b, strict=False))]
+            ways.sort(key=_misfits)
+            aligned = (*itertools.chain(*ways), *zip(a[-1:], b[-2:-1], strict=False))
+            # A number that stands elsewhere may be any: only of sizes that are found it is likely to be the same one.
+            others = (pair for pair in itertools.product(a, b) if not any(isinstance(dim, int) for dim in pair))
+            for one, other in (*aligned, *others):
+                if named and not named.issuperset((str(one), str(other))):
+                    continue
                 if self._agree(one, other) or self._agree(other, one):
                     return True
         return False
@@ -374,6 +424,29 @@ class Extents:
         if self._next is None:
             count = jnp.minimum(count, jnp.asarray(arrays[0].shape[0]).astype(np.int32))
         return self._prefix(arrays, count, tuple(v if isinstance(v, int) else id(v) for v in of), of)
+
+
+def _counts(value: Any) -> bool:
+    """Whether a traced number is not below 0, whatever the data."""
+    least = range_of(value).least
+    return least is not None and least >= 0
+
+
+def _listed(text: str) -> set[str]:
+    """Returns what a text has between commas in brackets of any kind."""
+    found, starts = set(), []
+    for i, sign in enumerate(text):
+        if sign in "([":
+            starts.append(i + 1)
+        elif sign in "),]" and starts:
+            found.add(text[starts.pop() : i].strip())
+            if sign == ",":
+                starts.append(i + 1)
+    return found
+
+
+def _misfits(pairs: list[tuple[Any, Any]]) -> int:
+    return sum(one is not other and one != other and 1 not in (one, other) for one, other in pairs)
 
 
 def natural(count: Any) -> Any:

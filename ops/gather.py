@@ -76,6 +76,9 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
         operand_batching_dims=tuple(range(batch)),
         start_indices_batching_dims=tuple(range(batch)),
     )
+    shared = indices.shape[:batch]
+    for i in range(batch):
+        indices = at_least(indices, i, 1)
     for i in (*range(batch), axis):
         params = at_least(params, i, 1)
     sizes = tuple(1 if i == axis or i < batch else d for i, d in enumerate(params.shape))
@@ -83,7 +86,10 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
         shape = (*params.shape[:axis], *indices.shape[batch:], *params.shape[axis + 1 :])
         return jnp.zeros(shape, params.dtype)
     mode = _SAFE if safe else _FILL
-    return lax.gather(params, indices[..., None], numbers, sizes, mode=mode, fill_value=None if safe else 0)
+    out = lax.gather(params, indices[..., None], numbers, sizes, mode=mode, fill_value=None if safe else 0)
+    for i, size in enumerate(shared):
+        out = out if out.shape[i] is size or out.shape[i] == size else lax.slice_in_dim(out, 0, size, axis=i)
+    return out
 
 
 def _host_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0) -> Any:

@@ -7,6 +7,7 @@ have a weight are gathered (`resampling`), its neighbours only.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from tf2jax_lite.limits import check_bytes
 
 from . import image_color, image_warp
 from .registry import Static, op
-from .resampling import mixed
+from .resampling import MOST_DENSE, Taps, mixed, weights_of
 from .values import dims, is_static
 
 __all__ = ["image_color", "image_warp"]  # they register their ops
@@ -80,13 +81,19 @@ def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pix
     part = (where - floor)[:, None]
     low = xp.maximum(floor, 0).astype(np.int32)[:, None]
     high = xp.minimum(xp.ceil(where).astype(np.int32), size_in - 1)[:, None]
+    if xp is np:
+        return weights_of(np.concatenate([low, high], 1), np.concatenate([1 - part, part], 1), size_in)
     columns = _count(size_in, np.int32)[None, :]
     zero = _F32(0)
     return xp.where(columns == low, 1 - part, zero) + xp.where(columns == high, part, zero)
 
 
 def _is_identity(weights: Any) -> bool:
-    return isinstance(weights, np.ndarray) and np.array_equal(weights, np.eye(len(weights)))
+    if isinstance(weights, Taps):
+        return weights.is_identity
+    if not isinstance(weights, np.ndarray) or weights.shape[0] != weights.shape[1]:
+        return False
+    return np.count_nonzero(weights) == len(weights) and bool((np.diagonal(weights) == 1).all())
 
 
 def _apply(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side: int = 1) -> Any:
@@ -95,7 +102,9 @@ def _apply(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side
     for axis, weights in ((1, rows), (2, columns)):
         if _is_identity(weights):
             continue
-        if isinstance(weights, np.ndarray) and _whole(images.shape[axis]):
+        if isinstance(weights, Taps):
+            images = weights.of(images, axis) if side else weights.turned(images, axis)
+        elif isinstance(weights, np.ndarray) and _whole(images.shape[axis]):
             images = mixed(images, weights, axis, precision, side)
         else:
             images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=precision)
@@ -224,7 +233,7 @@ def _cubic(a: float, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return near.astype(_F32), far.astype(_F32)
 
 
-def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> np.ndarray | Taps:
     """Weights of resize_bicubic_op.cc: with half pixels what lies outside counts nothing, else the edge is repeated."""
     _needs_numbers(size_in, size_out)
     where = _positions(size_in, size_out, align_corners, half_pixel_centers)
@@ -239,9 +248,7 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
         total = taps.sum(1, keepdims=True, dtype=_F32)
         safe = np.abs(total) >= 1000 * np.finfo(_F32).tiny
         taps = np.where(safe, taps / np.where(safe, total, 1), taps)
-    weights = np.zeros((size_out, size_in), _F32)
-    np.add.at(weights, (np.arange(size_out)[:, None], np.clip(index, 0, size_in - 1)), taps)
-    return weights
+    return weights_of(np.clip(index, 0, size_in - 1), taps, size_in)
 
 
 @op("ResizeBicubic")
@@ -265,7 +272,7 @@ def resize_bicubic_grad(
     return _apply(grads, rows, columns, side=0).astype(original_image.dtype)
 
 
-def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> np.ndarray:
+def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> np.ndarray | Taps:
     _needs_numbers(size_in, size_out)
     scale = _scale(size_in, size_out, align_corners)
     start = (np.arange(size_out, dtype=_F32) * scale)[:, None]
@@ -276,9 +283,7 @@ def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> np.ndarra
     over = index + 1 > end
     covered = np.where(index < start, np.where(over, scale, index + 1 - start), np.where(over, end - index, 1))
     covered = np.where(index < last, covered, 0).astype(_F32)
-    weights = np.zeros((size_out, size_in), _F32)
-    np.add.at(weights, (np.arange(size_out)[:, None], np.clip(index, 0, size_in - 1)), covered)
-    return weights / scale
+    return weights_of(np.clip(index, 0, size_in - 1), covered / scale, size_in)
 
 
 @op("ResizeArea")
@@ -311,16 +316,16 @@ def _mitchell(xp: Any, x: Any) -> Any:
     return xp.where(x >= 2, 0, xp.where(x >= 1, outer, (7 / 6 * x - 2) * x * x + 8 / 9))
 
 
-# The kernels of sampling_kernels.h: a function of the distance, zero beyond its radius.
+# The kernels of sampling_kernels.h: a function of the distance, and the radius beyond which it is zero.
 _KERNELS = {
-    "lanczos1": _lanczos(1),
-    "lanczos3": _lanczos(3),
-    "lanczos5": _lanczos(5),
-    "gaussian": lambda xp, x: xp.where(x >= 1.5, 0, xp.exp(-2 * x * x)),
-    "box": lambda xp, x: xp.where(x < 0.5, 1, xp.where(x == 0.5, 0.5, 0)),
-    "triangle": lambda xp, x: xp.maximum(1 - x, 0),
-    "keyscubic": _keys,
-    "mitchellcubic": _mitchell,
+    "lanczos1": (_lanczos(1), 1),
+    "lanczos3": (_lanczos(3), 3),
+    "lanczos5": (_lanczos(5), 5),
+    "gaussian": (lambda xp, x: xp.where(x >= 1.5, 0, xp.exp(-2 * x * x)), 1.5),
+    "box": (lambda xp, x: xp.where(x < 0.5, 1, xp.where(x == 0.5, 0.5, 0)), 0.5),
+    "triangle": (lambda xp, x: xp.maximum(1 - x, 0), 1),
+    "keyscubic": (_keys, 2),
+    "mitchellcubic": (_mitchell, 2),
 }
 
 
@@ -337,12 +342,20 @@ def _sampling_weights(
     inverse = 1 / scale
     kernel_scale = xp.maximum(inverse, _F32(1)) if antialias else _F32(1)
     sample = (_count(size_out, _F32) + _F32(0.5)) * inverse - inverse * translation
-    distance = xp.abs(_count(size_in, _F32)[None, :] + _F32(0.5) - sample[:, None])
-    weights = _KERNELS[kernel_type](xp, distance * (1 / kernel_scale)).astype(_F32)
+    kernel, radius = _KERNELS[kernel_type]
+    index = _count(size_in, np.int32)[None, :]
+    if xp is np and size_in * size_out > MOST_DENSE:
+        reach = radius * kernel_scale
+        index = np.floor(sample - reach)[:, None].astype(np.int32) + np.arange(math.ceil(2 * reach) + 2, dtype=np.int32)
+    distance = xp.abs(index.astype(_F32) + _F32(0.5) - sample[:, None])
+    weights = kernel(xp, distance * (1 / kernel_scale)).astype(_F32)
+    if index.shape[0] != 1:
+        weights = np.where((index >= 0) & (index < size_in), weights, _F32(0))
     total = xp.sum(weights, 1, keepdims=True)
     usable = xp.abs(total) >= 1000 * np.finfo(_F32).tiny
     inside = ((sample >= 0) & (sample <= _float(size_in)))[:, None]
-    return xp.where(usable & inside, weights / xp.where(usable, total, 1), _F32(0))
+    weights = xp.where(usable & inside, weights / xp.where(usable, total, 1), _F32(0))
+    return weights if index.shape[0] == 1 else weights_of(np.clip(index, 0, size_in - 1), np.asarray(weights), size_in)
 
 
 def _sampling(

@@ -21,6 +21,7 @@ __all__ = ["Entry", "constant_of", "entries", "equation_of", "name_of", "value_o
 
 _FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
 _PURE = ("add", "sub", "mul", "neg", "div", "rem", "min", "max", "convert_element_type", "dim_as_value")
+_OF_ARRAYS = ("reduce_max", "reduce_min", "reduce_sum")
 _MAX_DEPTH = 32
 _MAX_NAME = 6
 
@@ -63,7 +64,8 @@ def _structure(tracer: Any, depth: int) -> Any:
     if value is not None and value.ndim == 0:
         return value.item()
     name, operands, params = equation_of(tracer)
-    if name in _PURE and depth < _MAX_NAME and all(getattr(o, "ndim", 1) == 0 for o in operands):
+    whole = name in _PURE and all(getattr(o, "ndim", 1) == 0 for o in operands)
+    if depth < _MAX_NAME and (whole or name in _OF_ARRAYS):
         return (name, str(params), *(_structure(o, depth + 1) for o in operands))
     tracer = _outermost(tracer)
     variable = getattr(tracer, "val", None)

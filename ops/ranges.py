@@ -194,6 +194,10 @@ class _Walk:
     ) -> list[Range]:
         if name in _CALLS:
             return self._called(params, ranges, results)
+        if name == "sort":  # of several, by the first of them
+            return [_fitting(found, result.dtype) for found, result in zip(ranges, results, strict=False)]
+        if len(results) != 1:
+            return [_of_dtype(result.dtype) for result in results]
         try:
             if name in _BY_SIZE:
                 found = _BY_SIZE[name](ranges, operands, params, results[0])
@@ -301,9 +305,19 @@ def _dimension(ranges: list[Range], operands: Sequence[Any], params: Any, result
     return Range(0, params["dim"])
 
 
+def _added_up(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:
+    del params, result
+    places = operands[1].shape[:-1]
+    start, more = ranges[0], _times(ranges[2], math.prod(places))
+    least = None if more.least is None else min(more.least, 0)
+    most = None if more.most is None else _larger(more.most, 0)
+    return Range(_plus(start.least, least), _plus(start.most, most))
+
+
 _BY_SIZE: dict[str, Callable[..., Range]] = {
     "reduce_sum": _sum,
     "cumsum": _running,
+    "scatter-add": _added_up,
     "argmax": _place,
     "argmin": _place,
     "iota": _count,

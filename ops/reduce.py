@@ -16,6 +16,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .extents import Extents, UnboundedError
 from .operands import number
 from .registry import Static, op
 from .spelling_reduce import place, reduced
@@ -338,15 +339,17 @@ def cumulative_logsumexp(x: Any, axis: Static, *, exclusive: bool = False, rever
 # ---- counting ----
 
 
-def _bins(size: Any, bound: int | None) -> int:
+def _bins(size: Any, bound: int | Extents | None) -> Any:
     """Returns the number of bins, or the bound if the size is only known at run time."""
     value = known(size)
     if value is not None:
         if value.size != 1 or int(value.reshape(())) < 0:
             raise OpError(f"size must be one number >= 0, got {value}")
         return int(value.reshape(()))
+    if isinstance(bound, Extents):
+        return bound.number(jnp.reshape(size, ()))
     if bound is None:
-        raise OpError("the number of bins depends on traced values; set dynamic_shape_bound, or pass a fixed size")
+        raise UnboundedError("the number of bins depends on traced values; pass a fixed size")
     return bound
 
 
@@ -376,8 +379,8 @@ def _check_weights(values: Any, weights: Any) -> None:
         raise OpError(f"weights of shape {weights.shape} for values of shape {values.shape}")
 
 
-@op("Bincount", dynamic_shape=True)
-def bincount(arr: Any, size: Any, weights: Any, *, bound: int | None) -> Any:
+@op("Bincount", dynamic_shape="prefix")
+def bincount(arr: Any, size: Any, weights: Any, *, bound: int | Extents | None) -> Any:
     """Counts integers, or adds up their weights. See tf.raw_ops.Bincount.
 
     Negative numbers are an error where they are known while tracing, and dropped otherwise. A size that is only known
@@ -388,8 +391,8 @@ def bincount(arr: Any, size: Any, weights: Any, *, bound: int | None) -> Any:
     return _count(jnp.ravel(arr), jnp.ravel(weights), size, _bins(size, bound), False)
 
 
-@op("DenseBincount", dynamic_shape=True)
-def dense_bincount(x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | None) -> Any:
+@op("DenseBincount", dynamic_shape="prefix")
+def dense_bincount(x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | Extents | None) -> Any:
     """Counts the integers of a vector, or of each row of a matrix. See tf.raw_ops.DenseBincount and `bincount`."""
     if x.ndim > 2:
         raise OpError(f"input must have rank 0, 1 or 2, not {x.ndim}")
@@ -414,7 +417,7 @@ def _count_rows(rows: Any, count: int, values: Any, weights: Any, size: Any, bin
     return zeros.at[place].set(update, mode="drop") if binary else zeros.at[place].add(update, mode="drop")
 
 
-@op("SparseBincount", dynamic_shape=True)
+@op("SparseBincount", dynamic_shape="prefix")
 def sparse_bincount(
     indices: Any,
     values: Any,
@@ -423,7 +426,7 @@ def sparse_bincount(
     weights: Any,
     *,
     binary_output: bool = False,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> Any:
     """Counts the values of a sparse vector, or of each row of a sparse matrix. See tf.raw_ops.SparseBincount."""
     shape = np.asarray(dense_shape)
@@ -438,9 +441,9 @@ def sparse_bincount(
     return _count_rows(rows, int(shape[0]), jnp.asarray(values), weights, size, bins, binary_output)
 
 
-@op("RaggedBincount", dynamic_shape=True)
+@op("RaggedBincount", dynamic_shape="prefix")
 def ragged_bincount(
-    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | None
+    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | Extents | None
 ) -> Any:
     """Counts the values of each row of a ragged matrix. See tf.raw_ops.RaggedBincount."""
     _refuse_negative(values)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.extend.core as jex
@@ -25,11 +25,71 @@ from jax.interpreters import ad, batching, mlir
 from .manual_axes import axes_of, varying_along
 from .once import once
 
-__all__ = ["mixed"]
+__all__ = ["MOST_DENSE", "Taps", "mixed", "weights_of"]
+
+MOST_DENSE = 1 << 22
+"""How many elements a matrix of weights may have: of long signals, most of it would be zero."""
 
 _MOST = 32  # values that each result is made of: code grows with them
 _LEAST_SAVED = 2  # values of the axis for each that has a weight: fewer are not worth gathering
 _FEW = 2  # with more, a second axis would compute each anew for every value that it takes
+
+
+class Taps(NamedTuple):
+    """Weights of a resizing with few values for each result.
+
+    Attributes:
+      index: int32[results, values], which values each result is made of.
+      weight: float32[results, values].
+      size: how many values there are.
+    """
+
+    index: np.ndarray
+    weight: np.ndarray
+    size: int
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether each result is the value in its place."""
+        own = self.index == np.arange(len(self.index), dtype=np.int32)[:, None]
+        others, sums = np.where(own, 0, self.weight), np.where(own, self.weight, 0).sum(1)
+        return len(self.index) == self.size and not others.any() and bool((sums == 1).all())
+
+    def of(self, x: Any, axis: int) -> Any:
+        """Returns the results along an axis."""
+        shape = tuple(-1 if d == axis else 1 for d in range(x.ndim))
+        taken = [
+            lax.mul(
+                jnp.take(x, index, axis=axis, mode="clip"),
+                jnp.broadcast_to(weight.reshape(shape), self._shape(x, axis)),
+            )
+            for index, weight in zip(self.index.T, self.weight.T, strict=True)
+        ]
+        return functools.reduce(lax.add, taken)
+
+    def _shape(self, x: Any, axis: int) -> tuple[int, ...]:
+        return (*x.shape[:axis], len(self.index), *x.shape[axis + 1 :])
+
+    def turned(self, x: Any, axis: int) -> Any:
+        """Returns what results along an axis give to each value: the transposed product."""
+        form = jax.ShapeDtypeStruct((*x.shape[:axis], self.size, *x.shape[axis + 1 :]), x.dtype)
+        return jax.linear_transpose(lambda y: self.of(y, axis), form)(x)[0]
+
+
+def weights_of(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray | Taps:
+    """Returns the weights of a resizing: a matrix (results, values), or `Taps` if that would be large.
+
+    Args:
+      index: int[results, values], which values each result is made of; one may come twice.
+      weight: float32[results, values].
+      size: how many values there are.
+    """
+    taps = Taps(index.astype(np.int32), weight, size)
+    if len(index) * size > MOST_DENSE and _LEAST_SAVED * index.size < len(index) * size:
+        return taps
+    dense = np.zeros((len(index), size), weight.dtype)
+    np.add.at(dense, (np.arange(len(index))[:, None], index), weight)
+    return dense
 
 
 class _Weights:

@@ -12,6 +12,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .extents import Extents, UnboundedError
 from .gather import take
 from .registry import Static, op
 from .values import dims, known
@@ -164,13 +165,20 @@ def _check_ids(segment_ids: Any, length: Any, limit: int | None = None) -> None:
         raise OpError(f"segment id {found[-1]} is out of range [0, {limit})")
 
 
-def _number(segment_ids: Any, bound: int | None) -> int:
-    """Returns the number of segments: one more than the last id, or the bound."""
+def _number(segment_ids: Any, bound: int | Extents | None) -> Any:
+    """Returns the number of segments: one more than the last id, or the bound.
+
+    As a size that data decides it is taken to be no more than there are rows, which is so unless many are empty.
+    """
     found = known(segment_ids)
     if found is not None:
         return int(found[-1]) + 1 if found.size else 0
+    if isinstance(bound, Extents):
+        (length,) = segment_ids.shape
+        largest = lax.reduce_max(segment_ids, axes=(0,))
+        return bound.number(lax.add(largest, lax.full_like(largest, 1)), length) if length != 0 else 0
     if bound is None:
-        raise OpError("the number of segments depends on traced segment_ids; set dynamic_shape_bound")
+        raise UnboundedError("the number of segments depends on traced segment_ids")
     return bound
 
 
@@ -179,7 +187,7 @@ def _blank(y: Any, ids: Any, count: Any) -> Any:
     return jnp.where(_wide(_counts(ids, count) > 0, y), y, jnp.zeros((), y.dtype))
 
 
-def _sorted(kind: str, data: Any, segment_ids: Any, bound: int | None) -> Any:
+def _sorted(kind: str, data: Any, segment_ids: Any, bound: int | Extents | None) -> Any:
     if data.ndim == 0:
         raise OpError("data must have at least one dimension")
     _check_ids(segment_ids, data.shape[0])
@@ -199,36 +207,37 @@ def _mean(total: Any, ids: Any, count: Any) -> Any:
     return lax.div(total, jnp.broadcast_to(lax.convert_element_type(number, total.dtype), total.shape))
 
 
-@op("SegmentSum", dynamic_shape=True)
-def segment_sum(data: Any, segment_ids: Any, *, bound: int | None) -> Any:
+@op("SegmentSum", dynamic_shape="prefix")
+def segment_sum(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Sums runs of rows. See tf.raw_ops.SegmentSum.
 
-    With traced ids the result has ``bound`` rows, those past the last segment as empty segments are; ids that do not
-    increase are then not noticed, and negative ones are dropped.
+    With traced ids the result has as many rows as the largest says, a size that data decides, or ``bound`` rows, those
+    past the last segment as empty segments are; ids that do not increase are then not noticed, and negative ones are
+    dropped.
     """
     return _sorted("Sum", data, segment_ids, bound)
 
 
-@op("SegmentProd", dynamic_shape=True)
-def segment_prod(data: Any, segment_ids: Any, *, bound: int | None) -> Any:
+@op("SegmentProd", dynamic_shape="prefix")
+def segment_prod(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Multiplies runs of rows. See tf.raw_ops.SegmentProd and `segment_sum`."""
     return _sorted("Prod", data, segment_ids, bound)
 
 
-@op("SegmentMax", dynamic_shape=True)
-def segment_max(data: Any, segment_ids: Any, *, bound: int | None) -> Any:
+@op("SegmentMax", dynamic_shape="prefix")
+def segment_max(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Largest of runs of rows; 0 for empty ones. See tf.raw_ops.SegmentMax and `segment_sum`."""
     return _sorted("Max", data, segment_ids, bound)
 
 
-@op("SegmentMin", dynamic_shape=True)
-def segment_min(data: Any, segment_ids: Any, *, bound: int | None) -> Any:
+@op("SegmentMin", dynamic_shape="prefix")
+def segment_min(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Smallest of runs of rows; 0 for empty ones. See tf.raw_ops.SegmentMin and `segment_sum`."""
     return _sorted("Min", data, segment_ids, bound)
 
 
-@op("SegmentMean", dynamic_shape=True)
-def segment_mean(data: Any, segment_ids: Any, *, bound: int | None) -> Any:
+@op("SegmentMean", dynamic_shape="prefix")
+def segment_mean(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Averages runs of rows; integers divide towards zero. See tf.raw_ops.SegmentMean and `segment_sum`."""
     return _sorted("Mean", data, segment_ids, bound)
 
@@ -290,9 +299,9 @@ def _sparse(kind: str, data: Any, indices: Any, segment_ids: Any, count: Any) ->
     return lax.convert_element_type(total, data.dtype) if half else total
 
 
-@op("SparseSegmentSum", dynamic_shape=True)
+@op("SparseSegmentSum", dynamic_shape="prefix")
 def sparse_segment_sum(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | Extents | None
 ) -> Any:
     """Sums gathered rows by segment. See tf.raw_ops.SparseSegmentSum, `segment_sum` and `take`.
 
@@ -302,18 +311,18 @@ def sparse_segment_sum(
     return _sparse("Sum", data, indices, segment_ids, _number(segment_ids, bound))
 
 
-@op("SparseSegmentMean", dynamic_shape=True)
+@op("SparseSegmentMean", dynamic_shape="prefix")
 def sparse_segment_mean(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | Extents | None
 ) -> Any:
     """Averages gathered rows by segment. See tf.raw_ops.SparseSegmentMean and `sparse_segment_sum`."""
     del sparse_gradient
     return _sparse("Mean", data, indices, segment_ids, _number(segment_ids, bound))
 
 
-@op("SparseSegmentSqrtN", dynamic_shape=True)
+@op("SparseSegmentSqrtN", dynamic_shape="prefix")
 def sparse_segment_sqrt_n(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | Extents | None
 ) -> Any:
     """Sums over the root of the number. See tf.raw_ops.SparseSegmentSqrtN and `sparse_segment_sum`."""
     del sparse_gradient

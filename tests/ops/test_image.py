@@ -29,7 +29,28 @@ def f32(*values):
     return np.array(values, np.float32)
 
 
+LONG = np.sin(np.arange(2 * 3000, dtype=np.float32)).reshape(1, 3000, 1, 2)  # a signal, as audio models resize them
+
 CASES = [
+    # A matrix of weights would have millions of elements, and for a minute of sound more than memory has.
+    *(
+        case(op, LONG, size(to, 1), **m).using(**CLOSE, name=f"long-{to}-{m}")
+        for op in ("ResizeBilinear", "ResizeBicubic", "ResizeArea")
+        for to in (1500, 3000, 7000)
+        for m in (MODES if op != "ResizeArea" else MODES[:2])
+    ),
+    # Of traced scales, XLA rounds the places of thousands of pixels in another way.
+    *(
+        case(
+            "ScaleAndTranslate", LONG, size(5000, 1), f32(factor, 1), f32(3, 0), kernel_type=kernel, antialias=antialias
+        ).using(**CLOSE, baked=("scale", "translation"), name=f"long-{factor}-{kernel}-{antialias}")
+        for kernel in ("lanczos3", "box", "mitchellcubic")
+        for factor, antialias in ((1.7, True), (0.3, True), (0.3, False))
+    ),
+    *(
+        case(op, LONG[:, :2100], np.zeros((1, 3000, 1, 2), np.float32)).using(**CLOSE, name="long")
+        for op in ("ResizeBilinearGrad", "ResizeBicubicGrad")
+    ),
     *(
         case(op, IMAGES, size(*s), **m).using(**CLOSE, name=f"{s}-{m}")
         for op in METHODS

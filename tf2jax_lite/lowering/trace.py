@@ -229,12 +229,12 @@ class Trace:
         except (LoweringError, MissingKeyError, MissingParamError):
             raise
         except Tf2JaxError as error:
-            self._compare(inputs)
+            self._compare(step, inputs, error)
             raise located(error, step, frame) from error
         except Exception as error:
             if getattr(error, "_tf2jax_lite_control", False):
                 raise
-            self._compare(inputs)
+            self._compare(step, inputs, error)
             if any(v is UNDEFINED for v in inputs) and not op.needs_context:
                 error = UndefinedValueError("it reads a value that only branches which cannot run would give")
             raise located(error, step, frame) from error
@@ -246,10 +246,16 @@ class Trace:
                     _check_dtype(step, results, expected, actual, value, frame)
         return results
 
-    def _compare(self, inputs: Sequence[Any]) -> None:
+    def _compare(self, step: Step, inputs: list[Any], error: Exception) -> None:
         """Takes sizes of what a node fails with to be equal, if nothing but data says what they are."""
-        if self.extents is not None:
-            self.extents.agrees([v.shape for v in inputs if isinstance(v, (jax.Array, np.ndarray))])
+        if self.extents is None:
+            return
+        shapes = []
+        for group, static in zip(_grouped(step, inputs), step.static, strict=False):
+            for value in group if isinstance(group, list) else [group]:
+                if not static and isinstance(value, (jax.Array, np.ndarray)):
+                    shapes.append(value.shape)
+        self.extents.agrees(shapes, str(error))
 
     def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
         """Returns what a node gives for values that are all known, computed now; None if it is to be traced."""

@@ -111,7 +111,7 @@ def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | 
             continue
         if not extents.open:
             return closed
-        if len(agreed) == before:
+        if len(agreed) == before and not extents.settle():
             raise _OpenResultError
 
 
