@@ -8,7 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["numbered", "starts"]
+__all__ = ["MOST_COMPARED", "numbered", "starts"]
+
+MOST_COMPARED = 1 << 22
+"""How many pairs of rows are compared each with each; of more, equal ones are found by sorting."""
 
 
 def starts(rows: Any) -> Any:

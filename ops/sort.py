@@ -19,7 +19,7 @@ from .places import places
 from .provenance import name_of
 from .ranked import ranked
 from .registry import Static, op
-from .runs import starts
+from .runs import MOST_COMPARED, starts
 from .selected import selected
 from .values import as_array, canonical, dims, known, normalize_axis
 
@@ -316,6 +316,15 @@ def _host_list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | Non
     return _known_difference(np.asarray(x), np.asarray(y), out_idx)
 
 
+def _missing(x: Any, y: Any) -> Any:
+    """Whether each value of ``x`` is not in ``y``."""
+    lengths = (x.shape[0], y.shape[0])
+    if not all(isinstance(d, int) for d in lengths) or math.prod(lengths) <= MOST_COMPARED:
+        return jnp.all(x[:, None] != y[None, :], axis=1)
+    y = lax.sort(y)
+    return take(y, jnp.minimum(jnp.searchsorted(y, x), y.shape[0] - 1), 0) != x
+
+
 @op("ListDiff", dynamic_shape="prefix", host=_host_list_diff)
 def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any]:
     """Values of one vector that are not in another, and their places. See tf.raw_ops.ListDiff.
@@ -329,7 +338,7 @@ def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | Extents |
         return _known_difference(left, right, out_idx)
     size = room(bound, x.shape[0], "the number of values depends on traced ones")
     x, y = jnp.asarray(as_array(x)), jnp.asarray(as_array(y))
-    missing = jnp.all(x[:, None] != y[None, :], axis=1)
+    missing = _missing(x, y)
     where = places(missing, size, x.shape[0])
     (where,) = cut(bound, lambda: jnp.count_nonzero(missing), where, of=(missing,))
     return take(x, where, 0), where.astype(canonical(out_idx))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tf2jax_lite.errors import OpError
-from tf2jax_lite.ops import registry, sort
+from tf2jax_lite.ops import registry, runs, sort
 
 from .harness import case, check
 
@@ -251,3 +251,19 @@ def test_numpy_twins():
     np.testing.assert_array_equal(y, ROWS[:2])
     _, _, count = registry.lookup("UniqueWithCountsV2").host(ROWS, np.array([1]))
     assert count.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_differences_of_long_vectors(dtype):
+    """Not compared each with each, which would take memory with the product of their lengths."""
+    random = np.random.default_rng(0)
+    x, y = (random.integers(0, 5000, n).astype(dtype) for n in (3000, 2000))
+    assert x.size * y.size > runs.MOST_COMPARED
+    if dtype == np.float32:
+        x[7] = y[9] = np.nan
+    expected = tf.raw_ops.ListDiff(x=x, y=y)
+    values, where = jax.jit(lambda x, y: sort.list_diff(x, y, bound=len(x)))(x, y)
+    count = len(expected.out)
+    np.testing.assert_array_equal(values[:count], expected.out)
+    np.testing.assert_array_equal(where[:count], expected.idx)
+    assert (np.asarray(where[count:]) == len(x)).all()

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.ops import runs, sparse_entries
 
 from .harness import case, check
 
@@ -373,3 +374,16 @@ def test_strings_to_dense():
 
     jax_fn = converted(fn, np.float32(1))
     assert jax_fn(np.float32(1))[1].tolist() == [[b"b", b"a"], [b"b", b"b"]]
+
+
+def test_gradients_of_many_entries():
+    """Entries of sums are found by sorting where there are many."""
+    random = np.random.default_rng(0)
+    a, b = (np.unique(random.integers(0, 100, (n, 2)), axis=0) for n in (3000, 2500))
+    both = np.unique(np.concatenate([a, b]), axis=0)
+    given = random.normal(size=len(both)).astype(np.float32)
+    assert len(a) * len(both) > runs.MOST_COMPARED
+    expected = tf.raw_ops.SparseAddGrad(backprop_val_grad=given, a_indices=a, b_indices=b, sum_indices=both)
+    found = jax.jit(sparse_entries.sparse_add_grad)(given, a, b, both)
+    np.testing.assert_array_equal(found[0], expected.a_val_grad)
+    np.testing.assert_array_equal(found[1], expected.b_val_grad)
