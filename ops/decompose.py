@@ -9,12 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .factors import adjoint_of, eigh
+from .factors import svd as singular
 from .registry import op
 from .values import canonical
-
-
-def _adjoint(x: Any) -> Any:
-    return jnp.conj(jnp.swapaxes(x, -1, -2))
 
 
 def _batched(matrix: Any, rhs: Any) -> tuple[Any, Any]:
@@ -28,12 +26,12 @@ def _lower(input: Any) -> Any:
 
 def _cholesky_pull(factor: Any, grad: Any) -> Any:
     size = factor.shape[-1]
-    middle = jnp.tril(_adjoint(factor) @ jnp.tril(grad))
+    middle = jnp.tril(adjoint_of(factor) @ jnp.tril(grad))
     half = middle * (1 - 0.5 * jnp.eye(size, dtype=factor.dtype))
     identity = jnp.broadcast_to(jnp.eye(size, dtype=factor.dtype), factor.shape)
     inverse = lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
-    out = _adjoint(inverse) @ half @ inverse
-    return (out + _adjoint(out)) / 2
+    out = adjoint_of(inverse) @ half @ inverse
+    return (out + adjoint_of(out)) / 2
 
 
 _symmetric_cholesky = jax.custom_vjp(_lower)
@@ -59,7 +57,7 @@ def cholesky_grad(factor: Any, grad: Any) -> Any:
 def matrix_inverse(input: Any, *, adjoint: bool = False) -> Any:
     """Inverts. See tf.raw_ops.MatrixInverse."""
     input = jnp.asarray(input)
-    return jnp.linalg.inv(_adjoint(input) if adjoint else input)
+    return jnp.linalg.inv(adjoint_of(input) if adjoint else input)
 
 
 @op("MatrixDeterminant", "BatchMatrixDeterminant")
@@ -79,7 +77,7 @@ def log_matrix_determinant(input: Any) -> Any:
 def matrix_solve(matrix: Any, rhs: Any, *, adjoint: bool = False) -> Any:
     """Solves linear systems. See tf.raw_ops.MatrixSolve."""
     matrix, rhs = _batched(jnp.asarray(matrix), jnp.asarray(rhs))
-    return jnp.linalg.solve(_adjoint(matrix) if adjoint else matrix, rhs)
+    return jnp.linalg.solve(adjoint_of(matrix) if adjoint else matrix, rhs)
 
 
 @op("MatrixTriangularSolve", "BatchMatrixTriangularSolve")
@@ -97,7 +95,7 @@ def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = 
     matrix, rhs = jnp.asarray(matrix), jnp.asarray(rhs)
     rows, columns = matrix.shape[-2:]
     factor = jnp.asarray(l2_regularizer).astype(matrix.dtype)
-    adjoint = _adjoint(matrix)
+    adjoint = adjoint_of(matrix)
     if rows >= columns:
         gram = adjoint @ matrix + factor * jnp.eye(columns, dtype=matrix.dtype)
         return jnp.linalg.solve(gram, adjoint @ rhs)
@@ -118,9 +116,9 @@ def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> 
     input = jnp.asarray(input)
     if not compute_uv:
         s = jnp.linalg.svd(input, compute_uv=False)
-        return s, jnp.zeros((0,), input.dtype), jnp.zeros((0,), input.dtype)
-    u, s, vh = jnp.linalg.svd(input, full_matrices=full_matrices)
-    return s, u, _adjoint(vh)
+        return s.astype(input.dtype), jnp.zeros((0,), input.dtype), jnp.zeros((0,), input.dtype)
+    s, u, v = singular(input, full_matrices)
+    return s.astype(input.dtype), u, v
 
 
 @op("SelfAdjointEigV2", "BatchSelfAdjointEigV2")
@@ -129,8 +127,8 @@ def self_adjoint_eig(input: Any, *, compute_v: bool = True) -> Any:
     input = jnp.asarray(input)
     lower = jnp.tril(input, -1)
     diagonal = jnp.real(jnp.diagonal(input, axis1=-2, axis2=-1)).astype(input.dtype)
-    full = lower + _adjoint(lower) + diagonal[..., None] * jnp.eye(input.shape[-1], dtype=input.dtype)
-    values, vectors = jnp.linalg.eigh(full, symmetrize_input=False)
+    full = lower + adjoint_of(lower) + diagonal[..., None] * jnp.eye(input.shape[-1], dtype=input.dtype)
+    values, vectors = eigh(full)
     values = values.astype(input.dtype)
     return (values, vectors) if compute_v else (values, jnp.zeros((0,), input.dtype))
 

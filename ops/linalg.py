@@ -18,6 +18,7 @@ from tf2jax_lite.errors import OpError
 
 from .banded import solved_by_rows
 from .crossed import crossed, is_crossed
+from .factors import eig as decomposed
 from .registry import op
 from .values import canonical
 
@@ -258,7 +259,7 @@ def eig(input: Any, *, compute_v: bool = True, Tout: Any) -> tuple[Any, Any]:
     """
     input, dtype = as_matrix(input, square=True), canonical(Tout)
     if compute_v:
-        values, vectors = jnp.linalg.eig(input)
+        values, vectors = decomposed(input)
         return values.astype(dtype), vectors.astype(dtype)
     return jnp.linalg.eigvals(input).astype(dtype), jnp.zeros((), dtype)
 

@@ -13,6 +13,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
+from .factors import eigh, svd
 from .philox import bits
 from .registry import Static, op
 from .values import canonical, dims
@@ -270,7 +271,7 @@ def xla_self_adjoint_eig(a: Any, *, lower: bool, max_iter: int, epsilon: float) 
     triangle = jnp.tril(a) if lower else jnp.triu(a)
     strict = jnp.tril(a, -1) if lower else jnp.triu(a, 1)
     full = triangle + jnp.conj(jnp.swapaxes(strict, -1, -2))
-    vectors, values = lax.linalg.eigh(full, symmetrize_input=False, sort_eigenvalues=True)
+    values, vectors = eigh(full)
     return values.astype(a.dtype), vectors
 
 
@@ -282,8 +283,8 @@ def xla_svd(a: Any, *, max_iter: int, epsilon: float, precision_config: str) -> 
     """
     del max_iter, epsilon, precision_config
     a = jnp.asarray(a)
-    u, s, vh = jnp.linalg.svd(a, full_matrices=True)
-    return s.astype(a.dtype), u, jnp.conj(jnp.swapaxes(vh, -1, -2))
+    s, u, v = svd(a, True)
+    return s.astype(a.dtype), u, v
 
 
 # ---- numbers ----

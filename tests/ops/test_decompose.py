@@ -65,7 +65,11 @@ CASES = [
         case("Qr", TALL, full_matrices=f).using(compare=product(lambda f: f[0] @ f[1]), grad=False)
         for f in (False, True)
     ),
-    *(case("Svd", TALL, full_matrices=f).using(compare=product(svd_product), grad=False) for f in (False, True)),
+    *(
+        case("Svd", m, full_matrices=f).using(compare=product(svd_product), grad=False)
+        for m in (TALL, TALL + 0.2j * TALL[:, ::-1])
+        for f in (False, True)
+    ),
     *(
         case("SelfAdjointEigV2", m).using(compare=product(eigh_product), grad=False)
         for m in (SPD, SPD + 0.2j * (A - A.swapaxes(1, 2)))
