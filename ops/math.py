@@ -104,6 +104,22 @@ def _float_power_jvp(primals: Any, tangents: Any) -> Any:
 _power_of_floats = inlined(_float_power)
 
 
+@jax.custom_jvp
+def _complex_acosh(x: Any) -> Any:
+    return lax.acosh(x)
+
+
+@_complex_acosh.defjvp
+def _complex_acosh_jvp(primals: Any, tangents: Any) -> Any:
+    # JAX's rule takes the root of (x - 1) (x + 1), which left of the imaginary axis has the other sign.
+    out = _complex_acosh(*primals)
+    return out, tangents[0] / lax.sinh(out)
+
+
+def _acosh(x: Any) -> Any:
+    return _complex_acosh(x) if jnp.issubdtype(x.dtype, jnp.complexfloating) else lax.acosh(x)
+
+
 def _power(x: Any, y: Any) -> Any:
     return _power_of_floats(x, y) if jnp.issubdtype(x.dtype, jnp.inexact) else _integer_power(x, y)
 
@@ -242,7 +258,7 @@ _binary("Greater", lax.gt, _ordered(np.greater), operands=matched)
 _binary("GreaterEqual", lax.ge, _ordered(np.greater_equal), operands=matched)
 for _name, _fn in {
     "Acos": spelling_angles.acos,
-    "Acosh": lax.acosh,
+    "Acosh": _acosh,
     "Asin": spelling_angles.asin,
     "Asinh": lax.asinh,
     "Atan": spelling_angles.atan,

@@ -65,6 +65,8 @@ ABSENT = {
     ("Erfinv", np.float16),
 }
 COMPLEX_UNARY = ["Neg", "Square", "Exp", "Log", "Sin", "Cos", "Tanh", "Sigmoid", "Reciprocal", "Sqrt", "Rsqrt", "Sign"]
+COMPLEX_INVERSE = ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Sinh", "Cosh", "Tan", "Log1p", "Expm1", "Inv"]
+QUADRANTS = np.array([x + 1j * y for x in (0.3, -0.3, 2.0, -2.0) for y in (0.4, -0.4, 1.5, -1.5)])
 # Not Round: TensorFlow 2.21 returns zeros for integers, against its documentation; here they are returned.
 INT_UNARY = {
     "Abs": [np.int32, np.int64, np.int8],
@@ -89,6 +91,7 @@ CASES = [
     *(case(name, np.float32(0.5)).using(name="scalar") for name in UNARY if name != "Acosh"),
     *(case(name, np.zeros((0, 3), np.float32)).using(name="empty") for name in UNARY),
     *(case(name, COMPLEX).using(name="complex") for name in COMPLEX_UNARY),
+    *(case(name, QUADRANTS).using(name="quadrants", rtol=1e-8) for name in COMPLEX_UNARY + COMPLEX_INVERSE),
     *(case(name, np.array([-3, 0, 2]).astype(d)) for name, dtypes in INT_UNARY.items() for d in dtypes),
     *(
         case(name, x.astype(d), y.astype(d)).using(name=f"{np.dtype(d).name}-broadcast")
