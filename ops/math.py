@@ -13,6 +13,7 @@ from .extents import limits
 from .inlining import inlined
 from .no_nan import product_or_zero, with_slope
 from .operands import array, matched, pair
+from .ragged_variant import is_vector, unset_like
 from .registry import op
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_symbolic
@@ -213,6 +214,8 @@ _unary("LogicalNot", lax.bitwise_not, np.logical_not)
 @op("ZerosLike", host=lambda x: np.asarray(np.zeros_like(x)))
 def zeros_like(x: Any) -> Any:
     """Returns zeros, of a list too. See tf.raw_ops.ZerosLike."""
+    if is_vector(x):
+        return unset_like(x)
     return zeros_like_list(x) if isinstance(x, TensorList) else jnp.zeros_like(x)
 
 
