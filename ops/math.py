@@ -1,5 +1,6 @@
 """Elementwise arithmetic, comparison and selection."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from .extents import limits
 from .inlining import inlined
 from .no_nan import product_or_zero, with_slope
 from .operands import array, matched, pair
-from .ragged_variant import is_vector, unset_like
+from .ragged_variant import is_list_of_ragged, unset_like
 from .registry import op
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_symbolic
@@ -213,9 +214,11 @@ _unary("LogicalNot", lax.bitwise_not, np.logical_not)
 
 @op("ZerosLike", host=lambda x: np.asarray(np.zeros_like(x)))
 def zeros_like(x: Any) -> Any:
-    """Returns zeros, of a list too. See tf.raw_ops.ZerosLike."""
-    if is_vector(x):
+    """Returns zeros, of a list and of other variants, too. See tf.raw_ops.ZerosLike."""
+    if is_list_of_ragged(x):
         return unset_like(x)
+    if hasattr(x, "zeros_like"):
+        return x.zeros_like()
     return zeros_like_list(x) if isinstance(x, TensorList) else jnp.zeros_like(x)
 
 
@@ -298,9 +301,11 @@ def logical_or(x: Any, y: Any) -> Any:
 
 @op("AddN", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
 def add_n(inputs: list[Any]) -> Any:
-    """Adds tensors of one shape, or tensor lists of one length. See tf.raw_ops.AddN."""
+    """Adds tensors of one shape, tensor lists of one length, or other variants. See tf.raw_ops.AddN."""
     if any(isinstance(value, TensorList) for value in inputs):
         return add_lists(inputs)
+    if hasattr(inputs[0], "added"):
+        return functools.reduce(lambda total, value: total.added(value), inputs)
     total = jnp.asarray(inputs[0])
     for value in inputs[1:]:
         total = lax.add(total, jnp.asarray(value))

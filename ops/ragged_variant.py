@@ -1,7 +1,7 @@
-"""Ragged tensors as single values: variants, as TensorFlow keeps the rows that a loop over a ragged tensor takes and makes.
+"""Ragged tensors as single values: variants, as TensorFlow has rows that a loop over a ragged tensor takes and makes.
 
-A vector of them is `RaggedRows`, all rows beside each other as the ragged tensor has them, or a `TensorList` of
-`Ragged`, as a loop puts them together. The ops are in ragged_variant_ops.py.
+A vector of them is `RaggedRows`, all rows beside each other as the ragged tensor has them, or a `RaggedVector`: a list
+of `Ragged`, as a loop puts them together. The ops are in ragged_variant_ops.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .gather import take
 from .tensor_list import TensorList
 from .values import known
 
-__all__ = ["Ragged", "RaggedRows", "cut_to", "is_unset", "is_vector", "unset_like"]
+__all__ = ["Ragged", "RaggedRows", "RaggedVector", "cut_to", "is_list_of_ragged", "is_unset", "unset_like"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -50,8 +50,8 @@ class Ragged:
 
     def settled(self) -> Ragged:
         """Returns it without padding where it is known how much is there."""
-        counts = None if self.counts is None else [known(n) for n in self.counts]
-        if counts is None or any(n is None for n in counts):
+        counts = [n for n in map(known, self.counts or ()) if n is not None]
+        if self.counts is None or len(counts) < len(self.counts):
             return self
         return Ragged(tuple(part[: int(n)] for part, n in zip(self.parts, counts, strict=True)))
 
@@ -86,6 +86,10 @@ class Ragged:
     def fitted(self, form: Ragged) -> Ragged:
         """Returns it in a form that `common_form` gave."""
         return self if forms.same_form(self, form) else self.padded([part.shape[0] for part in form.parts])
+
+    def zeros_like(self) -> Ragged:
+        """Returns one of the same splits, of zeros."""
+        return Ragged((*self.parts[:-1], jnp.zeros_like(self.parts[-1])), self.counts)
 
     def added(self, other: Ragged) -> Ragged:
         """Returns the sum of two of the same splits; what is unset, and so 0 in all, is added, too."""
@@ -124,6 +128,11 @@ class RaggedRows:
         """How many rows there are."""
         return self.splits[0].shape[0] - 1
 
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Its shape as a tensor of variants."""
+        return (self.count,)
+
     def row(self, index: Any) -> Ragged:
         """Returns a row: as it is if it is known where it begins and ends, else padded.
 
@@ -159,7 +168,12 @@ class RaggedRows:
             parts.append(inner[begin : end + 1] - inner[begin])
             begin, end = int(inner[begin]), int(inner[end])
         whole = self.values
-        row = whole[begin:end] if isinstance(whole, np.ndarray) else lax.slice_in_dim(whole, begin, end)
+        if isinstance(whole, np.ndarray):
+            row = whole[begin:end]
+        elif isinstance(whole, jax.core.Tracer):
+            row = lax.slice_in_dim(whole, begin, end)
+        else:  # compiled once for all rows of a length
+            row = lax.dynamic_slice_in_dim(whole, begin, end - begin)
         return Ragged((*parts, row))
 
     def as_list(self) -> TensorList:
@@ -173,7 +187,7 @@ class RaggedRows:
         uniform = self._uniform()
         if uniform is not None:
             return uniform
-        return TensorList(None, self.count, items=tuple(self.row(i) for i in range(self.count)))
+        return TensorList(None, self.count, items=tuple(self.row(np.int32(i)) for i in range(self.count)))
 
     def _uniform(self) -> TensorList | None:
         """Returns its rows as a packed list if they are known to be equally long; None if not."""
@@ -191,8 +205,44 @@ class RaggedRows:
         return self._uniform() or self
 
 
-def is_vector(value: Any) -> bool:
-    """Whether a value is a vector of variants that are ragged tensors, or a list of them."""
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True, eq=False)
+class RaggedVector:
+    """A vector of variants that came from a list.
+
+    Attributes:
+      rows: the list.
+    """
+
+    rows: TensorList
+    is_pytree_handle = True
+
+    def tree_flatten(self) -> tuple[tuple[TensorList], None]:
+        """Returns the list."""
+        return (self.rows,), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> RaggedVector:
+        """Undoes `tree_flatten`."""
+        del aux
+        return cls(*children)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Its shape as a tensor."""
+        return (self.rows.length,)
+
+    def common_form(self, other: RaggedVector) -> RaggedVector:
+        """Returns the form that both forms fit: see `tf2jax_lite.ops.forms`."""
+        return RaggedVector(self.rows.common_form(other.rows))
+
+    def fitted(self, form: RaggedVector) -> RaggedVector:
+        """Returns it in a form that `common_form` gave."""
+        return RaggedVector(self.rows.fitted(form.rows))
+
+
+def is_list_of_ragged(value: Any) -> bool:
+    """Whether a value is a list of variants that are ragged tensors."""
     if isinstance(value, RaggedRows):
         return True
     if not isinstance(value, TensorList):

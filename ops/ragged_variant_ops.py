@@ -1,7 +1,7 @@
 """Ops that put ragged tensors into variants and take them out again, as `tf.map_fn` over ragged tensors does.
 
-Where it is known how long a row is, it has that size. Where the splits depend on data, and where one loop goes over rows
-of different lengths, a row has a size that data decides (docs/sizes.md).
+Where it is known how long a row is, it has that size. Where the splits depend on data, and where one loop goes over
+rows of different lengths, a row has a size that data decides (docs/sizes.md).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tf2jax_lite.errors import OpError
 from .extents import Extents, cut, is_found, most, room
 from .gather import take
 from .ragged import check_splits, row_of
-from .ragged_variant import Ragged, RaggedRows, cut_to, is_vector
+from .ragged_variant import Ragged, RaggedRows, RaggedVector, cut_to, is_list_of_ragged
 from .registry import Static, op
 from .tensor_list import TensorList
-from .values import canonical, dims, known
+from .values import as_array, canonical, dims, is_string, known
 
 __all__: list[str] = []
 
@@ -29,7 +29,12 @@ _INT64 = np.dtype(np.int64)
 _PROBLEM = "how long a row of a ragged tensor is depends on data, or on which iteration of a loop it is"
 
 
-@op("RaggedTensorToVariant")
+def _host_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batched_input: bool) -> Any:
+    values = rt_dense_values if is_string(rt_dense_values) else as_array(rt_dense_values)
+    return ragged_tensor_to_variant(list(map(as_array, rt_nested_splits)), values, batched_input=batched_input)
+
+
+@op("RaggedTensorToVariant", host=_host_to_variant)
 def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batched_input: bool) -> Any:
     """Makes a variant of a ragged tensor, or of each of its rows. See tf.raw_ops.RaggedTensorToVariant."""
     values = rt_dense_values
@@ -42,7 +47,7 @@ def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, 
         return RaggedRows(tuple(rt_nested_splits), values)
     if values.ndim < 2:
         raise OpError(f"values of rank {values.ndim} have no rows")
-    return TensorList(Ragged((values,)), values.shape[0])
+    return RaggedVector(TensorList(Ragged((values,)), values.shape[0]))
 
 
 def _bounded(value: Ragged) -> Ragged:
@@ -82,10 +87,10 @@ def ragged_tensor_from_variant(
     elif isinstance(encoded_ragged, RaggedRows):
         splits, values = list(encoded_ragged.splits), encoded_ragged.values
     else:
-        splits, values = _joined(encoded_ragged, inner, Tvalues, bound)
+        splits, values = _joined(encoded_ragged.rows, inner, Tvalues, bound)
     if len(splits) != output_ragged_rank:
         raise OpError(f"a ragged tensor of ragged rank {len(splits) - rank} is read as one of {inner}")
-    if canonical(Tvalues) != values.dtype:
+    if isinstance(Tvalues, np.dtype) and Tvalues.kind != "O" and canonical(Tvalues) != values.dtype:
         raise OpError(f"a ragged tensor of {values.dtype} is read as one of {canonical(Tvalues)}")
     return [s.astype(dtype) for s in splits], values
 
@@ -94,7 +99,7 @@ def _rank(encoded: Any) -> int:
     """Returns the rank of a tensor of variants."""
     if isinstance(encoded, Ragged):
         return 0
-    if isinstance(encoded, (RaggedRows, TensorList)):
+    if isinstance(encoded, (RaggedRows, RaggedVector)):
         return 1
     raise OpError(f"expected a ragged tensor as a variant, got {type(encoded).__name__}")
 
@@ -219,9 +224,10 @@ def ragged_tensor_to_variant_gradient(
         return _shaped(encoded.parts[-1], shape)
     if isinstance(encoded, RaggedRows):
         return _shaped(encoded.values, shape)
-    if not isinstance(encoded, TensorList):
+    if not isinstance(encoded, RaggedVector):
         raise OpError(f"expected a vector of ragged tensors, got {type(encoded).__name__}")
-    if not is_vector(encoded):
+    encoded = encoded.rows
+    if not is_list_of_ragged(encoded):
         return jnp.zeros(shape, dtype)
     splits = known(row_splits)
     items = None if encoded.items is None else [item and item.settled() for item in encoded.items]

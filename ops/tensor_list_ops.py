@@ -18,7 +18,7 @@ from tf2jax_lite.errors import OpError
 
 from . import forms, growth
 from .extents import at_least, most
-from .ragged_variant import Ragged, RaggedRows
+from .ragged_variant import RaggedRows, RaggedVector
 from .registry import Static, op
 from .tensor_list import ElementShape, TensorList, is_full, resized, zeros
 from .values import UNKNOWN, as_array, canonical, dims, dims_array, known
@@ -252,8 +252,8 @@ def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype
     """Makes a list of the slices along the first axis. See tf.raw_ops.TensorListFromTensor."""
     if isinstance(tensor, RaggedRows):
         return tensor.listed()
-    if isinstance(tensor, TensorList):
-        return tensor  # a vector of ragged tensors is one already
+    if isinstance(tensor, RaggedVector):
+        return tensor.rows
     return TensorList(tensor, tensor.shape[0], plain_dtype(element_dtype), tuple(tensor.shape[1:]))
 
 
