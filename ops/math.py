@@ -10,6 +10,7 @@ import numpy as np
 from jax import core, lax
 
 from . import spelling_angles
+from .csr import SparseMatrix
 from .extents import limits
 from .inlining import inlined
 from .no_nan import product_or_zero, with_slope
@@ -259,11 +260,16 @@ for _name, _fn in {
     "Erfinv": lax.erf_inv,
     "Lgamma": lax.lgamma,
     "Digamma": lax.digamma,
-    "Conj": lax.conj,
     "Inv": _reciprocal,
     "Rint": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
 }.items():
     _unary(_name, _fn)
+
+
+@op("Conj", host=lambda input: np.asarray(np.conj(input)))
+def conj(input: Any) -> Any:
+    """Returns the conjugate, of a sparse matrix too. See tf.raw_ops.Conj."""
+    return input.conj() if isinstance(input, SparseMatrix) else lax.conj(jnp.asarray(input))
 
 
 def _lazy_logical(fn: Callable[[Any, Any], Any], decided: bool) -> Callable[[Any, Any], Any]:

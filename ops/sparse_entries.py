@@ -49,7 +49,7 @@ def _chosen(places: Any, indices: Any, values: Any) -> tuple[Any, Any]:
 # ---- merging ----
 
 
-def _union(a: Any, b: Any, bound: int | None) -> tuple[Any, Any, Any]:
+def union(a: Any, b: Any, bound: int | None) -> tuple[Any, Any, Any]:
     """Merges index vectors in order; returns them, and for each its place in ``a`` and in ``b`` (-1: none)."""
     ours, theirs = known(a), known(b)
     split = a.shape[0]
@@ -99,7 +99,7 @@ def sparse_add(
     repeated indices. A traced NaN is kept if ``thresh`` is 0 (TensorFlow drops it).
     """
     _check_pair((a_indices, a_values, a_shape), (b_indices, b_values, b_shape))
-    indices, place_a, place_b = _union(a_indices, b_indices, bound)
+    indices, place_a, place_b = union(a_indices, b_indices, bound)
     total = pick(a_values, place_a) + pick(b_values, place_b)
     shape = a_shape if known(a_shape) is None else _shape_result(known(a_shape))
     limit, sums = known(thresh), known(total)
@@ -114,7 +114,7 @@ def sparse_add(
     return (*_chosen(_places(keep, size), jnp.asarray(indices), total), shape)
 
 
-def _same_rows(a: Any, b: Any) -> Any:
+def same_rows(a: Any, b: Any) -> Any:
     """Returns, for each row of ``a``, the place of an equal row of ``b``, or -1."""
     ours, theirs = known(a), known(b)
     if ours is not None and theirs is not None:
@@ -132,7 +132,7 @@ def _same_rows(a: Any, b: Any) -> Any:
 
 
 def _same_sorted(a: Any, b: Any) -> Any:
-    """`_same_rows` by sorting: what is equal stands side by side then, a row of ``b`` first."""
+    """`same_rows` by sorting: what is equal stands side by side then, a row of ``b`` first."""
     count, rows = b.shape[0], jnp.concatenate([b, a])
     own = lax.iota(np.int32, len(rows))
     *columns, order = lax.sort((*(rows[:, i] for i in range(rows.shape[1])), own), num_keys=rows.shape[1] + 1)
@@ -147,14 +147,14 @@ def _same_sorted(a: Any, b: Any) -> Any:
 def sparse_add_grad(backprop_val_grad: Any, a_indices: Any, b_indices: Any, sum_indices: Any) -> tuple[Any, Any]:
     """Hands the gradients of a sum's entries to those of its operands. See tf.raw_ops.SparseAddGrad."""
     return (
-        pick(backprop_val_grad, _same_rows(a_indices, sum_indices)),
-        pick(backprop_val_grad, _same_rows(b_indices, sum_indices)),
+        pick(backprop_val_grad, same_rows(a_indices, sum_indices)),
+        pick(backprop_val_grad, same_rows(b_indices, sum_indices)),
     )
 
 
 def _sparse_sparse(fn: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], bound: int | None) -> tuple[Any, Any]:
     _check_pair(a, b)
-    indices, place_a, place_b = _union(a[0], b[0], bound)
+    indices, place_a, place_b = union(a[0], b[0], bound)
     return indices, fn(jnp.asarray(pick(a[1], place_a)), jnp.asarray(pick(b[1], place_b)))
 
 
@@ -313,7 +313,7 @@ def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: A
     moved = output_indices + input_start
     if known(output_indices) is None:
         moved = jnp.where(output_indices < 0, -1, moved)
-    return pick(backprop_val_grad, _same_rows(input_indices, moved))
+    return pick(backprop_val_grad, same_rows(input_indices, moved))
 
 
 @op("SparseSplit", dynamic_shape=True)
