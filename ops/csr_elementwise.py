@@ -11,6 +11,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .csr import SparseMatrix, as_matrix
+from .extents import Extents
 from .gather import take
 from .registry import op
 from .runs import numbered
@@ -22,8 +23,8 @@ from .values import dims_array, known
 __all__: list[str] = []
 
 
-@op("SparseMatrixAdd", dynamic_shape=True)
-def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | None) -> SparseMatrix:
+@op("SparseMatrixAdd", dynamic_shape="prefix")
+def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | Extents | None) -> SparseMatrix:
     """Returns ``alpha * a + beta * b``, with an entry wherever one of them has one. See tf.raw_ops.SparseMatrixAdd.
 
     As in TensorFlow, ``alpha`` and ``beta`` have no gradients.

@@ -21,7 +21,7 @@ def unchanging(eqns: Sequence[Any], constants: Iterable[Any]) -> set[Any]:
     """Returns what is the same in all iterations, given what of it equations start with."""
     found, changing = set(constants), set[str]()
     for eqn in eqns:
-        if found.issuperset(variables(eqn.invars)) and is_plain(eqn) and changing.isdisjoint(_sizes_in(eqn)):
+        if found.issuperset(variables(eqn.invars)) and is_plain(eqn) and not (changing and changing & _sizes_in(eqn)):
             found.update(eqn.outvars)
         else:
             changing.update(_sizes_of(eqn))
@@ -55,11 +55,12 @@ def evaluated(eqns: Sequence[Any], known: dict[Any, Any]) -> dict[Any, Any]:
 def needed(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:
     """Returns the equations that results are computed with, and those with effects, in order."""
     wanted, sizes, kept = {v for v in results if isinstance(v, jex.Var)}, set[str](), []
+    finds_sizes = any(map(_sizes_of, eqns))
     for eqn in reversed(eqns):
         if eqn.effects or wanted.intersection(eqn.outvars) or sizes.intersection(_sizes_of(eqn)):
             kept.append(eqn)
             wanted.update(v for v in eqn.invars if isinstance(v, jex.Var))
-            sizes.update(_sizes_in(eqn))
+            sizes.update(_sizes_in(eqn) if finds_sizes else ())
     return kept[::-1]
 
 
