@@ -1,5 +1,6 @@
 """Elementwise arithmetic, comparison and selection."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 from jax import core, lax
 
 from . import spelling_angles
+from .csr import SparseMatrix
 from .extents import limits
 from .inlining import inlined
 from .no_nan import product_or_zero, with_slope
 from .operands import array, matched, pair
+from .ragged_variant import is_list_of_ragged, unset_like
 from .registry import op
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_symbolic
@@ -228,7 +231,11 @@ _unary("LogicalNot", lax.bitwise_not, np.logical_not)
 
 @op("ZerosLike", host=lambda x: np.asarray(np.zeros_like(x)))
 def zeros_like(x: Any) -> Any:
-    """Returns zeros, of a list too. See tf.raw_ops.ZerosLike."""
+    """Returns zeros, of a list and of other variants, too. See tf.raw_ops.ZerosLike."""
+    if is_list_of_ragged(x):
+        return unset_like(x)
+    if hasattr(x, "zeros_like"):
+        return x.zeros_like()
     return zeros_like_list(x) if isinstance(x, TensorList) else jnp.zeros_like(x)
 
 
@@ -269,11 +276,16 @@ for _name, _fn in {
     "Erfinv": lax.erf_inv,
     "Lgamma": lax.lgamma,
     "Digamma": lax.digamma,
-    "Conj": lax.conj,
     "Inv": _reciprocal,
     "Rint": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
 }.items():
     _unary(_name, _fn)
+
+
+@op("Conj", host=lambda input: np.asarray(np.conj(input)))
+def conj(input: Any) -> Any:
+    """Returns the conjugate, of a sparse matrix too. See tf.raw_ops.Conj."""
+    return input.conj() if isinstance(input, SparseMatrix) else lax.conj(jnp.asarray(input))
 
 
 def _lazy_logical(fn: Callable[[Any, Any], Any], decided: bool) -> Callable[[Any, Any], Any]:
@@ -311,9 +323,11 @@ def logical_or(x: Any, y: Any) -> Any:
 
 @op("AddN", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
 def add_n(inputs: list[Any]) -> Any:
-    """Adds tensors of one shape, or tensor lists of one length. See tf.raw_ops.AddN."""
+    """Adds tensors of one shape, tensor lists of one length, or other variants. See tf.raw_ops.AddN."""
     if any(isinstance(value, TensorList) for value in inputs):
         return add_lists(inputs)
+    if hasattr(inputs[0], "added"):
+        return functools.reduce(lambda total, value: total.added(value), inputs)
     total = jnp.asarray(inputs[0])
     for value in inputs[1:]:
         total = lax.add(total, jnp.asarray(value))

@@ -216,7 +216,7 @@ def _known_or_self(value: Any) -> Any:
     return jnp.asarray(value) if found is None else found
 
 
-def _check_splits(nested: list[Any], count: Any) -> None:
+def check_splits(nested: list[Any], count: Any) -> None:
     """Refuses known splits that do not fit each other or the number of values."""
     for i, splits in enumerate(nested):
         if splits.ndim != 1 or splits.shape[0] == 0:
@@ -234,7 +234,7 @@ def _check_splits(nested: list[Any], count: Any) -> None:
 def _ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) -> tuple[Any, Any, Any]:
     dtype = canonical(_INT64)
     values = rt_dense_values
-    _check_splits(rt_nested_splits, values.shape[0])
+    check_splits(rt_nested_splits, values.shape[0])
     nested = [_known_or_self(s) for s in rt_nested_splits]
     xp = _xp(*nested) if isinstance(values.shape[0], int) else jnp
     place: Any = xp.arange(values.shape[0])

@@ -5,11 +5,16 @@ __all__ = ["REFUSED", "reason"]
 _RUNTIME = "an op of TensorFlow's runtime that never stands in a function's body"
 _SEND = "talks to a host or another device through TensorFlow's runtime; pass the data as an argument or result"
 _COLLECTIVE = "talks to other TensorFlow workers; use jax.lax collectives around the converted function"
+_AMD = (
+    "which of many good orders comes out is up to the library that TensorFlow was built with; give "
+    "SparseMatrixSparseCholesky a permutation of your own, such as tf.range(n)"
+)
 _CUSTOM = "calls machine code registered with TensorFlow's XLA compiler, which is not part of the graph"
 
 REFUSED: dict[str, str] = {
     "CollectiveAssignGroupV2": _COLLECTIVE,
     "CollectiveReduceV2": _COLLECTIVE,
+    "SparseMatrixOrderingAMD": _AMD,
     "XlaCustomCall": _CUSTOM,
     "XlaCustomCallV2": _CUSTOM,
     "XlaRecv": _SEND,

@@ -1,7 +1,8 @@
 """Sparse tensors in coordinate form: indices of shape (entries, rank), values, dense shape.
 
-The number of entries has to be known while tracing; so ops that choose or merge entries need indices that are known
-while tracing (values may be traced), or the config option ``dynamic_shape_bound``. Results padded to the bound hold -1
+The number of entries has to be known while tracing; so most ops that choose entries need indices that are known while
+tracing (values may be traced), or the config option ``dynamic_shape_bound``; those that merge them do not, where only
+what is computed of the result is returned. Results padded to the bound hold -1
 in all indices and 0 in the values of what is past the last entry; ops that scatter or gather skip such entries.
 """
 

@@ -49,7 +49,7 @@ def _chosen(places: Any, indices: Any, values: Any) -> tuple[Any, Any]:
 # ---- merging ----
 
 
-def _union(a: Any, b: Any, bound: int | None) -> tuple[Any, Any, Any]:
+def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
     """Merges index vectors in order; returns them, and for each its place in ``a`` and in ``b`` (-1: none)."""
     ours, theirs = known(a), known(b)
     split = a.shape[0]
@@ -60,17 +60,17 @@ def _union(a: Any, b: Any, bound: int | None) -> tuple[Any, Any, Any]:
         place_a[inverse[:split]] = np.arange(split)
         place_b[inverse[split:]] = np.arange(len(theirs))
         return rows.astype(ours.dtype), place_a, place_b
-    size = need_bound(bound, "the entries of a sum depend on traced indices")
-    rows = jnp.concatenate([jnp.asarray(a), jnp.asarray(b)])
+    size = room(bound, split + b.shape[0], "the entries of a sum depend on traced indices")
+    rows = lax.concatenate([jnp.asarray(a), jnp.asarray(b)], 0)
     order = order_of(rows)
     rows = take(rows, order, 0)
-    fresh = jnp.any(rows != jnp.roll(rows, 1, 0), axis=1).at[0].set(True) if rows.shape[0] else jnp.zeros(0, bool)
-    to = jnp.where(rows[:, 0] < 0, size, jnp.cumsum(fresh) - 1)
+    fresh = (starts(rows) | (lax.iota(np.int32, rows.shape[0]) == 0)) & (rows[:, 0] >= 0)
+    to = jnp.where(rows[:, 0] < 0, size, jnp.cumsum(fresh, dtype=np.int32) - 1)
     blank = jnp.full(size, -1, np.int32)
     place_a = blank.at[jnp.where(order < split, to, size)].set(order, mode="drop")
     place_b = blank.at[jnp.where(order < split, size, to)].set(order - split, mode="drop")
     out = jnp.full((size, rows.shape[1]), -1, rows.dtype).at[to].set(rows, mode="drop")
-    return out, place_a, place_b
+    return cut(bound, lambda: jnp.count_nonzero(fresh), out, place_a, place_b, of=(a, b))  # type: ignore[return-value]
 
 
 def _check_pair(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
@@ -81,7 +81,7 @@ def _check_pair(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
         raise OpError(f"the shapes {mine} and {other} differ")
 
 
-@op("SparseAdd", dynamic_shape=True)
+@op("SparseAdd", dynamic_shape="prefix")
 def sparse_add(
     a_indices: Any,
     a_values: Any,
@@ -91,7 +91,7 @@ def sparse_add(
     b_shape: Any,
     thresh: Any,
     *,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
     """Adds sparse tensors and drops sums smaller than ``thresh``. See tf.raw_ops.SparseAdd.
 
@@ -99,7 +99,7 @@ def sparse_add(
     repeated indices. A traced NaN is kept if ``thresh`` is 0 (TensorFlow drops it).
     """
     _check_pair((a_indices, a_values, a_shape), (b_indices, b_values, b_shape))
-    indices, place_a, place_b = _union(a_indices, b_indices, bound)
+    indices, place_a, place_b = union(a_indices, b_indices, bound)
     total = pick(a_values, place_a) + pick(b_values, place_b)
     shape = a_shape if known(a_shape) is None else _shape_result(known(a_shape))
     limit, sums = known(thresh), known(total)
@@ -108,13 +108,14 @@ def sparse_add(
         return np.asarray(indices)[keep], sums[keep], shape
     if limit is not None and not limit > 0:
         return indices, total, shape
-    size = need_bound(bound, "which sums reach the threshold depends on traced values")
+    size = room(bound, total.shape[0], "which sums reach the threshold depends on traced values")
     keep = (place_a < 0) | (place_b < 0) | (jnp.asarray(thresh) <= jnp.abs(total))
     keep = (jnp.asarray(indices)[:, 0] >= 0) & keep
-    return (*_chosen(_places(keep, size), jnp.asarray(indices), total), shape)
+    (where,) = cut(bound, lambda: jnp.count_nonzero(keep), _places(keep, size), of=(keep,))
+    return (*_chosen(where, jnp.asarray(indices), total), shape)
 
 
-def _same_rows(a: Any, b: Any) -> Any:
+def same_rows(a: Any, b: Any) -> Any:
     """Returns, for each row of ``a``, the place of an equal row of ``b``, or -1."""
     ours, theirs = known(a), known(b)
     if ours is not None and theirs is not None:
@@ -125,21 +126,23 @@ def _same_rows(a: Any, b: Any) -> Any:
         return out[inverse[: len(ours)]]
     if b.shape[0] == 0:
         return np.full(a.shape[0], -1)
-    if isinstance(a.shape[0], int) and a.shape[0] * b.shape[0] > MOST_COMPARED:
+    pairs = a.shape[0] * b.shape[0]
+    if not isinstance(pairs, int) or pairs > MOST_COMPARED:
         return _same_sorted(jnp.asarray(a), jnp.asarray(b))
     equal = jnp.all(jnp.asarray(a)[:, None] == jnp.asarray(b)[None], axis=2) & (jnp.asarray(a)[:, :1] >= 0)
     return jnp.where(equal.any(1), jnp.argmax(equal, 1), -1)
 
 
 def _same_sorted(a: Any, b: Any) -> Any:
-    """`_same_rows` by sorting: what is equal stands side by side then, a row of ``b`` first."""
-    count, rows = b.shape[0], jnp.concatenate([b, a])
-    own = lax.iota(np.int32, len(rows))
+    """`same_rows` by sorting: what is equal stands side by side then, a row of ``b`` first."""
+    count, rows = b.shape[0], lax.concatenate([b, a.astype(b.dtype)], 0)
+    own = lax.iota(np.int32, rows.shape[0])
     *columns, order = lax.sort((*(rows[:, i] for i in range(rows.shape[1])), own), num_keys=rows.shape[1] + 1)
     first = lax.cummax(jnp.where(starts(jnp.stack(columns, 1)), own, 0))
     theirs = lax.cummax(jnp.where(order < count, own, -1))
-    place = jnp.where(theirs >= first, order[jnp.maximum(theirs, 0)], -1)
-    found = jnp.full(len(a), -1, np.int32).at[jnp.where(order < count, len(a), order - count)].set(place, mode="drop")
+    place = jnp.where(theirs >= first, take(order, jnp.maximum(theirs, 0), 0), -1)
+    to = jnp.where(order < count, a.shape[0], order - count)
+    found = jnp.full(a.shape[0], -1, np.int32).at[to].set(place, mode="drop")
     return jnp.where(a[:, 0] >= 0, found, -1)
 
 
@@ -147,18 +150,20 @@ def _same_sorted(a: Any, b: Any) -> Any:
 def sparse_add_grad(backprop_val_grad: Any, a_indices: Any, b_indices: Any, sum_indices: Any) -> tuple[Any, Any]:
     """Hands the gradients of a sum's entries to those of its operands. See tf.raw_ops.SparseAddGrad."""
     return (
-        pick(backprop_val_grad, _same_rows(a_indices, sum_indices)),
-        pick(backprop_val_grad, _same_rows(b_indices, sum_indices)),
+        pick(backprop_val_grad, same_rows(a_indices, sum_indices)),
+        pick(backprop_val_grad, same_rows(b_indices, sum_indices)),
     )
 
 
-def _sparse_sparse(fn: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], bound: int | None) -> tuple[Any, Any]:
+def _sparse_sparse(
+    fn: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], bound: int | Extents | None
+) -> tuple[Any, Any]:
     _check_pair(a, b)
-    indices, place_a, place_b = _union(a[0], b[0], bound)
+    indices, place_a, place_b = union(a[0], b[0], bound)
     return indices, fn(jnp.asarray(pick(a[1], place_a)), jnp.asarray(pick(b[1], place_b)))
 
 
-@op("SparseSparseMaximum", dynamic_shape=True)
+@op("SparseSparseMaximum", dynamic_shape="prefix")
 def sparse_sparse_maximum(
     a_indices: Any,
     a_values: Any,
@@ -167,13 +172,13 @@ def sparse_sparse_maximum(
     b_values: Any,
     b_shape: Any,
     *,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> tuple[Any, Any]:
     """The larger of two sparse tensors, where either has an entry. See tf.raw_ops.SparseSparseMaximum."""
     return _sparse_sparse(lax.max, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
 
 
-@op("SparseSparseMinimum", dynamic_shape=True)
+@op("SparseSparseMinimum", dynamic_shape="prefix")
 def sparse_sparse_minimum(
     a_indices: Any,
     a_values: Any,
@@ -182,7 +187,7 @@ def sparse_sparse_minimum(
     b_values: Any,
     b_shape: Any,
     *,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> tuple[Any, Any]:
     """The smaller of two sparse tensors, where either has an entry. See tf.raw_ops.SparseSparseMinimum."""
     return _sparse_sparse(lax.min, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
@@ -313,7 +318,7 @@ def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: A
     moved = output_indices + input_start
     if known(output_indices) is None:
         moved = jnp.where(output_indices < 0, -1, moved)
-    return pick(backprop_val_grad, _same_rows(input_indices, moved))
+    return pick(backprop_val_grad, same_rows(input_indices, moved))
 
 
 @op("SparseSplit", dynamic_shape=True)

@@ -319,6 +319,8 @@ def _added(a: TensorList, b: TensorList) -> TensorList:
 def _sum(a: Any, b: Any) -> Any:
     if isinstance(a, TensorList):
         return _added(a, b)
+    if hasattr(a, "added"):
+        return a.added(b)
     return jax.tree.map(lambda x, y: jnp.asarray(x) + y, a, b)
 
 

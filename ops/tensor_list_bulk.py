@@ -12,6 +12,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import forms
+from .ragged_variant import RaggedRows, RaggedVector, is_list_of_ragged, is_unset
 from .registry import Static, op
 from .tensor_list import TensorList, is_full, resized, zeros
 from .tensor_list_ops import as_list, plain_dtype, resize_list, unset_element, unset_shape
@@ -46,6 +47,10 @@ def tensor_list_stack(
 
     Where the length depends on data, ``bound`` elements come out, those past the length zeros.
     """
+    if isinstance(input_handle, RaggedRows):
+        return input_handle
+    if is_list_of_ragged(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
+        return RaggedVector(input_handle)
     lst = as_list(input_handle).packed().checked()
     if lst.is_traced and num_elements < 0:
         if bound is None:

@@ -367,6 +367,25 @@ def test_traced_indices_without_a_bound():
         jax.jit(converted(PADDED["reduce, keep"], *args))(*args)
 
 
+@pytest.mark.parametrize("name", ["add", "threshold"])
+def test_sums_of_traced_indices_without_a_bound(name):
+    fn, args = PADDED[name], (AI, AV.astype(np.float32))
+    with tf.GradientTape() as tape:
+        values = tf.constant(args[1])
+        tape.watch(values)
+        expected = fn(AI, values)
+        total = tf.reduce_sum(expected**2)
+    jax_fn = converted(fn, *args)
+    np.testing.assert_allclose(jax.jit(jax_fn)(*args), expected)
+    slope = jax.jit(jax.grad(lambda v: (jax_fn(AI, v) ** 2).sum()))(args[1])
+    np.testing.assert_allclose(slope, tape.gradient(total, values), rtol=1e-6)
+
+
+def test_maxima_of_traced_indices_without_a_bound():
+    fn, args = PADDED["maximum"], (AI, AV.astype(np.float32))
+    np.testing.assert_allclose(jax.jit(converted(fn, *args))(*args), fn(*args))
+
+
 def test_strings_to_dense():
     def fn(x):
         table = tf.sparse.to_dense(tf.SparseTensor([[0, 1]], [b"a"], [2, 2]), default_value=b"b")

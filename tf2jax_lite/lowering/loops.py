@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError, OpError
 from tf2jax_lite.ops import values
@@ -51,7 +53,7 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
             return scan_loop(loop, host)
         except (LoweringError, OpError):
             # Shapes that change, or something in the body that must be known while tracing, and is if unrolled.
-            if host.trips > _MAX_UNROLL:
+            if host.trips > _MAX_UNROLL and not _all_known(loop):
                 raise
         return _unrolled(loop, host)
     try:
@@ -63,6 +65,11 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
         if results is None:
             raise
     return results
+
+
+def _all_known(loop: Loop) -> bool:
+    """Whether nothing is traced: outside ``jit``, unrolling leaves no equations."""
+    return not any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves((loop.start, loop.ctx.trace.state)))
 
 
 def _inner_loop_depends_on(loop: Loop, static: set[int]) -> bool:
