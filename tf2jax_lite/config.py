@@ -47,8 +47,8 @@ class Config:
       dynamic_shape_bound: inside ``jit``, the size to pad to for results whose size depends on data, and the capacity
         of lists that grow in loops of unknown length; 0 refuses them.
       loop_bound: what becomes of a loop that data may end early, of which an upper bound is known: "while" makes it
-        ``lax.while_loop``; "scan" a ``lax.scan`` up to the bound that keeps its results from the end on, through
-        which gradients go backwards.
+        ``lax.while_loop``, whose gradients compute its iterations again; "scan" a ``lax.scan`` up to the bound that
+        keeps its results from the end on.
       loop_checkpoint: what ``lax.scan`` keeps for gradients: "none" keeps all that the body computes, "body" what the
         loop carries (the body runs again), "segments" about the square root of that (it runs twice again).
       max_nodes: how many nodes a graph may have, its functions' included; a larger one is refused before it is read.

@@ -143,7 +143,7 @@ class ForwardModeError(LoweringError, TypeError):
 
 
 class ReverseModeError(LoweringError):
-    """A gradient is taken backwards through a loop that can only be run forwards."""
+    """A gradient is taken backwards through a loop whose iterations cannot be repeated, or what else has none."""
 
 
 class ExportError(Tf2JaxError, ValueError):

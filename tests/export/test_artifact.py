@@ -93,6 +93,28 @@ def test_structures_updates_and_keys(tmp_path, backend):
         loaded(weights, {"a": batch["a"]}, scale=2.0, rng=key)
 
 
+def test_gradients_go_through_a_loop_that_data_ends(tmp_path):
+    """Those of the StableHLO, of any batch size."""
+    weight = tf.Variable([0.8, 0.5], name="weight")
+
+    @tf.function
+    def fn(x):
+        while tf.reduce_max(x) > 0.3:
+            x = x * weight - 0.01 * tf.sin(x)
+        return x
+
+    fn, params = tf2jax.convert(fn, tf.TensorSpec([None, 2]))
+    report = tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
+    assert not report.warnings
+    loaded, weights = tf2jax.load(tmp_path / "out", backend="stablehlo")
+    for x in (np.float32([[3.0, 1.0]]), np.float32([[0.5, 1.0], [0.1, 7.0], [2.0, 0.2]]), np.float32([[0.2, 0.1]])):
+        grads = [
+            jax.grad(lambda w, x, call=call: jnp.sum(jnp.cos(call(w, x)[0])), (0, 1))(w, x)
+            for call, w in ((fn, params), (loaded, weights))
+        ]
+        jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6), *grads)
+
+
 def test_several_functions_share_params(tmp_path):
     weight = tf.Variable([2.0], name="weight")
     pair = {

@@ -41,6 +41,14 @@ def until(x):
     return total
 
 
+def until_small(x):
+    """Of what is carried the size is found; nothing says how often it runs."""
+    found = tf.while_loop(
+        lambda v: tf.reduce_sum(v * v) > 0.2, lambda v: [v * 0.7 - 0.01 * tf.sin(v * x[0])], [kept(x) * 4.0]
+    )
+    return tf.reduce_sum(tf.cos(found[0]))
+
+
 def numbered(x):
     found, total = kept(x), 0.0
     for i in tf.range(tf.size(found)):
@@ -93,6 +101,7 @@ LOOPS = {
     "GRU": recurrent(tf.keras.layers.GRU(2, return_sequences=True, go_backwards=True)),
     "for": for_rows,
     "for and break": until,
+    "while": until_small,
     "numbers": numbered,
     "infinite afterwards": infinite_afterwards,
     "nested": nested,

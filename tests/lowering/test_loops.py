@@ -1,4 +1,4 @@
-"""Loops with bounds: masked scans, checkpoints, refusals by name, lists of unknown length, random numbers."""
+"""Loops with bounds: masked scans, checkpoints, gradients, lists of unknown length, random numbers."""
 
 import jax
 import jax.numpy as jnp
@@ -139,25 +139,198 @@ def test_random_numbers_do_not_depend_on_the_kind_of_loop():
     np.testing.assert_array_equal(plain, masked)
 
 
-def test_reverse_mode_is_refused_by_name_and_forward_mode_works():
-    jax_fn = convert(with_maximum)
+# ---- gradients backwards through loops that data ends, without any option ----
+
+
+@tf.function
+def without_maximum(x):
+    return tf.while_loop(lambda x: tf.reduce_sum(x) < 9.0, lambda x: (x + 1.0 + tf.sin(x),), [x])
+
+
+@tf.function
+def within_a_loop(x):
+    total = tf.zeros([])
+    for i in tf.range(3):
+        y = x * (tf.cast(i, tf.float32) + 1.0)
+        while tf.reduce_sum(y * y) > 0.3:
+            y = y * 0.8 - 0.01 * tf.sin(y)
+        total += tf.reduce_sum(y * x)
+    return total
+
+
+@tf.function
+def one_in_another(x):
+    while tf.reduce_sum(x) < 40.0:
+        y = x
+        while tf.reduce_sum(y) < 5.0:
+            y = y * y * 0.1 + y + 0.5
+        x = x + y
+    return x
+
+
+@tf.function
+def long_and_short(x):
+    """About 2,000 iterations, or none: more than states are kept at once."""
+    return tf.while_loop(
+        lambda i, x: tf.reduce_max(x) > 0.3, lambda i, x: (i + 1, x * 0.999 + 1e-4 * tf.sin(x)), [0, x * 2.0]
+    )
+
+
+def exponential(x):
+    return tf.linalg.expm(x[:, :2] * 5.0)
+
+
+@tf.function
+def written_lists(x):
+    """Whole numbers and a list are carried, too."""
+    parts = tf.TensorArray(tf.float32, 12, element_shape=[2, 3])
+    i = 0
+    while i < 12 and tf.reduce_sum(x) < 30.0:
+        x = x * 1.2 + 1.0
+        parts = parts.write(i, tf.sin(x))
+        i += 1
+    return parts.stack(), i
+
+
+@tf.function
+def in_a_branch(x):
+    if tf.reduce_sum(x) < 10.0:
+        while tf.reduce_sum(x) < 7.0:
+            x = x + tf.exp(-x)
+        return x
+    return x * 2.0
+
+
+ENDED_BY_DATA = [
+    with_maximum,
+    with_break,
+    with_result_of_break,
+    without_maximum,
+    within_a_loop,
+    one_in_another,
+    long_and_short,
+    exponential,
+    written_lists,
+    in_a_branch,
+]
+
+
+@pytest.mark.parametrize("fn", ENDED_BY_DATA, ids=lambda fn: getattr(fn, "__name__", "") or fn.python_function.__name__)
+def test_gradients_backwards_forwards_and_of_many(fn):
+    function = tf.function(fn)
+    jax_fn = convert(function)
+    xs = np.stack([X, X * 0.1, X + 20.0 * (fn is not exponential)])
+    loss = lambda x: total(jax_fn(x))  # noqa: E731
+    gradients, summed = jax.jit(
+        lambda xs: (jax.vmap(jax.grad(loss))(xs), jax.grad(lambda xs: jnp.sum(jax.vmap(loss)(xs)))(xs))
+    )(xs)
+    forwards = jax.jit(jax.jacfwd(loss))(X)
+    for i, x in enumerate(xs):
+        expected = tf_gradient(function, x)
+        np.testing.assert_allclose(gradients[i], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(summed[i], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(jax.grad(loss)(X), tf_gradient(function, X), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(forwards, tf_gradient(function, X), rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_by_weights_and_of_assigned_variables():
+    """What the body reads has gradients; a variable that it assigns ends as it does in TensorFlow."""
+    weight, count = tf.Variable(0.7, name="weight"), tf.Variable(0.0, name="count", trainable=False)
+
+    @tf.function
+    def fn(x):
+        while tf.reduce_sum(x) < 9.0:
+            x = x + weight * tf.sigmoid(x)
+            count.assign_add(1.0)
+        return tf.reduce_sum(x * x)
+
+    jax_fn, params = tf2jax.convert(fn, SPEC)
+    gradients, updated = jax.jit(jax.grad(jax_fn, has_aux=True))(params, X)
+    with tf.GradientTape() as tape:
+        loss = fn(X)
+    np.testing.assert_allclose(gradients["weight"], tape.gradient(loss, weight), rtol=1e-4)
+    assert updated["count"] == count.numpy() > 1
+
+
+def test_random_numbers_are_the_same_going_backwards():
+    @tf.function
+    def fn(x):
+        for _ in tf.range(8):
+            if tf.reduce_sum(x) > 4.0:
+                break
+            x = x + tf.random.uniform([2, 3]) * x * x + 0.3
+        return x
+
+    key = jax.random.key(3)
+    of = {kind: convert(fn, loop_bound=kind) for kind in ("while", "scan")}
+    plain, masked = (jax.jit(jax.grad(lambda x, fn=f: total(fn(x, rng=key))))(X) for f in of.values())
+    np.testing.assert_allclose(plain, masked, rtol=1e-5)
+
+
+def test_gradients_of_gradients():
+    jax_fn = convert(without_maximum)
+    loss = lambda x: total(jax_fn(x)) ** 2  # noqa: E731
+    x = tf.constant(X)
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            value = tf.reduce_sum(without_maximum(x)) ** 2
+        gradient = inner.gradient(value, x)
+    expected = tf.reshape(outer.jacobian(gradient, x, experimental_use_pfor=False), [6, 6])
+    for order in (jax.hessian, lambda f: jax.jacrev(jax.jacrev(f)), lambda f: jax.jacrev(jax.jacfwd(f))):
+        np.testing.assert_allclose(np.reshape(jax.jit(order(loss))(X), (6, 6)), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_gradients_of_custom_gradients():
+    """Of which second derivatives are not symmetric."""
+
+    @tf.custom_gradient
+    def scaled(x, y):
+        def gradient(dy):
+            return tf.sin(y) * x * dy, tf.zeros_like(y)
+
+        return x * y, gradient
+
+    @tf.function
+    def fn(x):
+        y = x[1]
+        return tf.while_loop(lambda z: z < 3.0, lambda z: [scaled(z, y) * 1.5], [x[0]])[0]
+
+    x = tf.constant([1.1, 0.9])
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            value = fn(x)
+        gradient = inner.gradient(value, x)
+    jax_fn = tf2jax.convert_functional(fn, jax.ShapeDtypeStruct((2,), jnp.float32))
+    np.testing.assert_allclose(jax.grad(jax_fn)(x.numpy()), gradient, rtol=1e-5)
+    expected = outer.jacobian(gradient, x)
+    np.testing.assert_allclose(jax.jit(jax.jacrev(jax.grad(jax_fn)))(x.numpy()), expected, rtol=1e-5)
+
+
+def test_iterations_with_effects_do_not_run_again():
+    """They print, for one: gradients backwards are refused by name, and forward mode works."""
+
+    @tf.function
+    def fn(x):
+        def body(x):
+            tf.print(tf.reduce_sum(x))
+            return (x + tf.sin(x) + 1.0,)
+
+        return tf.while_loop(lambda x: tf.reduce_sum(x) < 10.0, body, [x], maximum_iterations=20)
+
+    jax_fn = convert(fn)
     with pytest.raises(
-        ReverseModeError, match=r"'while'.*At most 20 iterations.*'loop_bound', 'scan'.*jax\.jvp"
+        ReverseModeError, match=r"'while'.*effects.*At most 20 iterations.*'loop_bound', 'scan'.*jax\.jvp"
     ) as info:
         jax.grad(lambda x: total(jax_fn(x)))(X)
     assert isinstance(info.value, LoweringError) and info.value.node == "while"
     tangent = jax.jit(lambda x: jax.jvp(lambda x: total(jax_fn(x)), (x,), (jnp.ones_like(x),))[1])(X)
-    np.testing.assert_allclose(tangent, np.sum(tf_gradient(with_maximum, X)), rtol=1e-4)
-    mapped = jax.jit(jax.vmap(jax.jacfwd(lambda x: total(jax_fn(x)))))(X[None])
-    np.testing.assert_allclose(mapped[0], tf_gradient(with_maximum, X), rtol=1e-4)
-
-    unbounded = convert(
-        tf.function(lambda x: tf.while_loop(lambda x: tf.reduce_sum(x) < 9.0, lambda x: (x + 1.0,), [x]))
-    )
-    with pytest.raises(ReverseModeError, match="maximum_iterations"):
-        jax.jit(jax.grad(lambda x: total(unbounded(x))))(X)
+    np.testing.assert_allclose(tangent, np.sum(tf_gradient(fn, X)), rtol=1e-4)
     # What does not pass through the loop has its gradient.
-    np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(x) + total(unbounded(jax.lax.stop_gradient(x))))(X), 1.0)
+    np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(x) + total(jax_fn(jax.lax.stop_gradient(x))))(X), 1.0)
 
 
 @pytest.mark.parametrize("mode", ["body", "segments"])

@@ -11,6 +11,7 @@ import tensorflow as tf
 from jax.sharding import Mesh, PartitionSpec
 
 import tf2jax_lite
+from tf2jax_lite.errors import OpError
 
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
@@ -75,8 +76,6 @@ def test_loops(name, bound):
     expected = [t.numpy() for t in tf.nest.flatten(graph(X))]
     for value, wanted in zip(sharded(results)(params, X), expected, strict=True):
         np.testing.assert_allclose(value[0], wanted, rtol=1e-5, atol=1e-5)
-    if bound == "while" and name == "until":
-        return  # no gradient goes backwards through it
 
     def gradient(params, x):
         def loss(x):
@@ -85,3 +84,35 @@ def test_loops(name, bound):
         return jax.grad(loss)(x)
 
     np.testing.assert_allclose(sharded(gradient)(params, X), jax.jit(gradient)(params, X), rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_by_what_all_devices_share_through_a_loop_that_data_ends():
+    """Each device runs its own number of iterations."""
+    weight = tf.Variable([0.8, 0.5], name="weight")
+
+    @tf.function
+    def graph(x):
+        while tf.reduce_max(x) > 0.3:
+            x = x * weight
+        return x
+
+    fn, params = tf2jax_lite.convert(graph, tf.TensorSpec([None, 2]))
+    x = np.float32([[3.0, 1.0], [0.5, 0.7]])
+    mesh = Mesh(np.array(jax.devices()[:1]), ("clients",))
+
+    def gradient(params, x):
+        return jax.grad(lambda params: jnp.sum(fn(params, x)[0]))(params)
+
+    def apart(params, x):
+        params = jax.tree.map(lambda v: jax.lax.pcast(v, "clients", to="varying"), params)
+        return jax.tree.map(lambda g: jax.lax.psum(g, "clients"), gradient(params, x))
+
+    def sharded(function):
+        spec = PartitionSpec()
+        specs = {"in_specs": (spec, PartitionSpec("clients")), "out_specs": spec}
+        return jax.jit(jax.shard_map(function, mesh=mesh, **specs))
+
+    expected = jax.grad(lambda params: jnp.sum(fn(params, x)[0]))(params)["weight"]
+    np.testing.assert_allclose(sharded(apart)(params, x)["weight"], expected, rtol=1e-5)
+    with pytest.raises(OpError, match=r"same on all devices along 'clients'.*pcast"):
+        sharded(gradient)(params, x)

@@ -81,6 +81,20 @@ def test_counted_loops_become_scans(name):
         assert "dynamic_slice" not in text and "dynamic_update_slice" not in text, text
 
 
+@pytest.mark.parametrize("name", ["fori_unknown", "while", "while_counts", "scan_in_while"])
+def test_gradients_go_backwards_through_loops_that_data_ends(name):
+    """Those of JAX's own loops go forwards only."""
+    (case,) = (c for c in CASES if c.name == name)
+    args = [jnp.asarray(a) for a in case.args]
+    fn = imported(case.fn, *args)
+    last = lambda f: lambda *args: jnp.sin(jax.tree.leaves(f(*args))[-1])  # noqa: E731
+    expected = jax.jit(jax.jacfwd(last(case.fn)))(*args)
+    same(jax.jit(jax.jacrev(last(fn)))(*args), expected)
+    same(jax.jacfwd(last(fn))(*args), expected)
+    many = [jnp.stack([a, a[::-1] if a.ndim else a + 1]) for a in args]
+    same(jax.jit(jax.vmap(jax.jacrev(last(fn))))(*many), jax.vmap(jax.jacfwd(last(case.fn)))(*many))
+
+
 def test_custom_derivatives_of_imported_code_can_be_given():
     fn = imported(jax.nn.relu, V)
     assert jax.grad(lambda x: fn(x).sum())(jnp.zeros(5)).sum() == 0

@@ -1,7 +1,7 @@
 """An identity that refuses to be transposed: it marks values through which no gradient flows backwards.
 
-JAX refuses that for ``lax.while_loop`` too, but cannot say which of a model's loops is meant, nor what to do. This
-marks a loop's results, so that the refusal is ours. Forward mode and vmap pass through.
+JAX refuses that for a ``lax.while_loop`` with effects too, but cannot say which of a model's loops is meant, nor what
+to do. This marks a loop's results, so that the refusal is ours. Forward mode and vmap pass through.
 """
 
 from __future__ import annotations

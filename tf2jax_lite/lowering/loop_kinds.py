@@ -1,4 +1,4 @@
-"""The compiled loops: lax.scan where the number of iterations is known or bounded, lax.while_loop otherwise."""
+"""The compiled loops: lax.scan where the number of iterations is known or bounded, a while loop otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax import lax
 
 from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError
-from tf2jax_lite.ops import values
+from tf2jax_lite.ops import data_ended, values
 
 from . import elements, hoisting
 from .carry import Carry, settle
@@ -220,7 +220,7 @@ def _stacked(steps: list[np.ndarray]) -> Any:
 
 
 def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
-    """Runs a loop as ``lax.while_loop``, whose results no gradient goes backwards through.
+    """Runs a loop as ``lax.while_loop``; gradients that go backwards through it compute its iterations again.
 
     A body that cannot run even once, as it takes elements from a list that has none, does not run.
 
@@ -248,9 +248,13 @@ def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
                 raise
             return carry.check(now, after), number + 1
 
-        return lax.while_loop(test, step, (carry.initial(), jnp.zeros((), np.int32)))[0]
+        most = None if host is None else host.trips
+        end, differentiable = data_ended.while_loop(test, step, (carry.initial(), jnp.zeros((), np.int32)), most)
+        again[:] = [differentiable]
+        return end[0]
 
     impossible: list[LoweringError] = []
+    again: list[bool] = []
     try:
         data, variables = settle(carry, attempt)
     except LoweringError:
@@ -258,12 +262,13 @@ def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
             raise
         loop.ctx.trace.state = outer
         return list(loop.start)
-    data, variables = _marked(loop, (data, variables), host)
+    if not all(again):
+        data, variables = _forward_only(loop, (data, variables), host)
     loop.ctx.trace.state.update(variables)
     return loop.arguments(data)
 
 
-def _marked(loop: Loop, results: Any, host: HostLoop | None) -> Any:
+def _forward_only(loop: Loop, results: Any, host: HostLoop | None) -> Any:
     """Marks results as such that no gradient goes backwards through."""
     node, path = loop.ctx.step.node, loop.ctx.frame.path
     where = f"node {node.name!r} ({node.op})" + (f" in {' > '.join(path)}" if path else "")
@@ -272,7 +277,8 @@ def _marked(loop: Loop, results: Any, host: HostLoop | None) -> Any:
     else:
         way = "Give tf.while_loop maximum_iterations and convert with override_config('loop_bound', 'scan')"
     message = (
-        f"{where}: a gradient is taken backwards through a loop that runs until data ends it, and JAX keeps nothing of "
-        f"its iterations. {way}, or differentiate forwards (jax.jvp, jax.jacfwd)."
+        f"{where}: a gradient is taken backwards through a loop that runs until data ends it. That needs its "
+        f"iterations again, which have effects (printing, assertions, callbacks) that would be repeated. {way}, or "
+        "differentiate forwards (jax.jvp, jax.jacfwd)."
     )
     return forward_only(results, message=message, node=node.name, op=node.op, path=path)

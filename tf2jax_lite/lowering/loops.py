@@ -35,7 +35,8 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
     """Runs ``body`` as long as ``cond`` holds. See tf.raw_ops.While.
 
     A loop whose number of iterations is found out while tracing is ``lax.scan``; so is one with an upper bound, if
-    configured. Any other is ``lax.while_loop``. What neither can carry is unrolled as long as the condition is known.
+    configured. Any other is ``lax.while_loop``, with derivatives. What neither can carry is unrolled as long as the
+    condition is known.
     """
     trace = ctx.trace
     cond_function = trace.program.function(cond.name)

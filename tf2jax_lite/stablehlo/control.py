@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.errors import OpError
+from tf2jax_lite.ops import data_ended
 from tf2jax_lite.ops.values import canonical, known
 
 from .interpreter import RULES, Site, forced, is_splat, rule, scalar_of
@@ -117,7 +118,7 @@ def _while(site: Site, *args: Any) -> Any:
     start = [_strong(args[i], site.op.types[i]) for i in carried]
     if not start:
         raise OpError("a loop that changes nothing")
-    final = lax.while_loop(test, step, start)
+    final, _ = data_ended.while_loop(test, step, start)
     results = list(args)
     for i, value in zip(carried, final, strict=True):
         results[i] = value

@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.ops.data_ended import MARK
+
 from . import literals
 from .equations import Equation, call, is_number, rule, tuple_of
 
@@ -193,6 +195,7 @@ def _reduce_precision(eqn: Equation) -> str:
     "copy",
     "copy_p",
     "forward_only",
+    "loop_start",
     "reverse_only",
     "device_put",
     "sharding_constraint",
@@ -204,6 +207,12 @@ def _same(eqn: Equation) -> str:
     if eqn.name == "optimization_barrier":
         return f"lax.optimization_barrier({tuple_of(eqn.typed)})"
     return eqn.typed[0] if len(eqn.typed) == 1 else tuple_of(eqn.typed)
+
+
+@rule(MARK)
+def _results(eqn: Equation) -> str:
+    found = eqn.typed[: len(eqn.params["results"])]
+    return found[0] if len(found) == 1 else tuple_of(found)
 
 
 @rule("dim_as_value")

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.ops.data_ended import MARK, while_loop
 from tf2jax_lite.ops.equations import bind, scan_counts
 from tf2jax_lite.ops.extents import is_found
 
@@ -50,6 +51,24 @@ def _loop(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         lambda carry: ev.inside(params["body_jaxpr"], *of_body, *carry),
         [jnp.asarray(v) for v in start],
     )
+
+
+@rule(MARK)
+def _ended(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    loop, size = eqn.params["loop"], len(eqn.params["results"])
+    results, operands = args[:size], [jnp.asarray(v) for v in args[size:]]
+    if loop is not loop.base:
+        raise unsupported(eqn)
+    given, start = operands[: loop.constants], operands[loop.constants :]
+    end = dict(zip(eqn.params["results"], results, strict=True))
+    found, _ = while_loop(
+        lambda carry: ev.inside(loop.jaxprs[0], *given[: loop.of_cond], *carry)[0],
+        lambda carry: ev.inside(loop.jaxprs[1], *given[loop.of_cond :], *carry),
+        start,
+        eqn.params["most"],
+        [end.get(k, v) for k, v in enumerate(start)],
+    )
+    return [found[k] for k in eqn.params["results"]]
 
 
 @rule("scan")

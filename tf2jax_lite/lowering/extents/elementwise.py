@@ -36,6 +36,7 @@ _PLAIN = (
         "le",
         "le_to",
         "logistic",
+        "loop_start",
         "lt",
         "lt_to",
         "max",

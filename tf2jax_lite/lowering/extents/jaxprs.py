@@ -16,6 +16,7 @@ def parts(closed: Any) -> tuple[Any, Sequence[Any]]:
 def inner(params: Mapping[str, Any]) -> Iterator[Any]:
     """Returns the jaxprs among an equation's parameters."""
     for value in params.values():
+        value = getattr(value, "jaxprs", value)  # a loop that has derivatives has them of its own
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if hasattr(parts(item)[0], "eqns"):
                 yield item
