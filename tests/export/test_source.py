@@ -73,6 +73,15 @@ def recomputed():
     return fn, params, (np.float32([[0.3, 1.0, 0.2], [-0.5, 0.1, 2.0]]),)
 
 
+def refused():
+    @tf.function
+    def fn(x):
+        return tf.raw_ops.PreventGradient(input=x * x, message='it "is" not wanted, ' + "whoever asks, " * 8)
+
+    fn, params = tf2jax.convert(fn, tf.TensorSpec([None]))
+    return fn, params, (np.float32([1.0, 3.0]),)
+
+
 def dropout():
     """Keras 3's seeds are variables: 64-bit counters, carried as pairs of words."""
     layer = keras.layers.Dropout(0.5, seed=3)
@@ -96,6 +105,7 @@ MODELS = {
     "control_flow": control_flow,
     "custom_gradient": custom_gradient,
     "recomputed": recomputed,
+    "refused": refused,
     "dropout": dropout,
     "nested_inputs": nested_inputs,
     "small_cnn": keras_model(builders.small_cnn),
@@ -172,6 +182,17 @@ def test_gradient_by_inputs_with_derivative_rules(tmp_path):
     expected = jax.grad(lambda x: fn(params, x, indices)[0])(x)
     actual = jax.grad(lambda x: module.model({**params, **constants}, x, indices)[0])(x)
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_derivatives_that_are_refused(tmp_path):
+    """The values are written all the same; what differentiates them is told why not, as before."""
+
+    fn, params, (x,) = refused()
+    text, constants = written(fn, params)
+    model = imported(text, tmp_path / "model.py").model
+    for derivative in (jax.grad, jax.jacfwd):
+        with pytest.raises(ValueError, match='it "is" not wanted'):
+            derivative(lambda x: jnp.sum(model({**params, **constants}, x)[0]))(x)
 
 
 def test_structure_and_names(tmp_path):

@@ -1,6 +1,7 @@
 """Models that agree, in every respect that can be asked for, and inputs that fit them."""
 
 import json
+import re
 
 import keras
 import numpy as np
@@ -182,10 +183,11 @@ def test_inputs_that_tensorflow_refuses():
 def test_a_gradient_that_jax_has_not():
     def function(x):
         while tf.reduce_sum(x) < 100.0:
+            tf.print(tf.reduce_sum(x))
             x = x * 1.5
         return x
 
     made = tf.function(function).get_concrete_function(tf.TensorSpec([3]))
     (signature,) = tf2jax.verify(made, grad=True).signatures
     assert {o.kind: o.ok for o in signature.outputs} == {"result": True, "gradient": False}
-    assert "while_loop" in signature.outputs[-1].problem
+    assert re.search("ReverseModeError: .*effects", signature.outputs[-1].problem)

@@ -17,7 +17,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import ExportError
+from tf2jax_lite.errors import ExportError, LoweringError, OpError
 from tf2jax_lite.ops.equations import bind
 
 from .literals import is_uniform, ramp
@@ -57,7 +57,10 @@ class Literal:
 
 @dataclasses.dataclass(eq=False)
 class Equation:
-    """One step. ``blocks`` are its inner functions by role."""
+    """One step. ``blocks`` are its inner functions by role.
+
+    A function whose derivative is refused has the refusal's message as ``params["refused"]``, and no rule.
+    """
 
     name: str
     params: dict[str, Any]
@@ -182,8 +185,12 @@ class _Reader:
             if key in self._open:
                 return
             self._open.append(key)
-            (self._custom_jvp if step.name == "custom_jvp_call" else self._custom_vjp)(step, eqn)
-            self._open.pop()
+            try:
+                (self._custom_jvp if step.name == "custom_jvp_call" else self._custom_vjp)(step, eqn)
+            except (LoweringError, OpError) as error:  # the values are to be had all the same
+                step.params = {**step.params, "refused": str(error)}
+            finally:
+                self._open.pop()
         elif step.name in ("reduce", "reduce_window", "scatter_apply", "linear_solve", "custom_linear_solve"):
             raise ExportError(f"JAX's primitive {step.name!r} cannot be written as source")
         elif "callback" in step.name:

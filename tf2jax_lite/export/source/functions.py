@@ -23,6 +23,7 @@ __all__ = [
     "tuple_of",
     "write_custom_jvp",
     "write_custom_vjp",
+    "write_refused",
 ]
 
 
@@ -324,6 +325,16 @@ def write_custom_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
     writer.lines.append(f"@{name}.defjvp")
     unpack = [f"{_targets(primals)} = primals", f"{_targets(tangents)} = tangents"]
     writer.function(f"{name}_jvp", ["primals", "tangents"], rule, results, unpack, dims=rule.args)
+
+
+def write_refused(writer: FunctionWriter, step: Equation, name: str) -> None:
+    """Writes a function whose derivative, in either mode, is refused."""
+    primal = step.blocks["primal"]
+    writer.lines.append("@jax.custom_jvp")
+    writer.function(name, _named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    writer.lines.append(f"@{name}.defjvp")
+    writer.lines.extend(define(f"{name}_jvp", ["primals", "tangents"], 0))
+    writer.lines.extend(statement(f"raise ValueError({literals.value(step.params['refused'])})", 4))
 
 
 def write_custom_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:

@@ -13,7 +13,7 @@ def statement(text: str, indent: int, comment: str = "") -> list[str]:
     """Returns the lines of a statement, written on one line with the spacing of ruff format.
 
     Args:
-      text: an assignment, an expression or a return statement.
+      text: an assignment, an expression, or what is returned or raised.
       indent: spaces before it.
       comment: put behind it, if there is room.
     """
@@ -43,9 +43,10 @@ def define(name: str, args: list[str], indent: int) -> list[str]:
 
 def _split(text: str) -> tuple[str, str]:
     """Splits a statement into what stands before its value, and the value."""
-    tree = ast.parse(text if not text.startswith("return") else f"({text[7:]})").body[0]
-    if text.startswith("return"):
-        return "return ", text[7:]
+    for keyword in ("return ", "raise "):
+        if text.startswith(keyword):
+            return keyword, text.removeprefix(keyword)
+    tree = ast.parse(text).body[0]
     if isinstance(tree, ast.Assign):
         value = ast.get_source_segment(text, tree.value)
         assert value is not None

@@ -13,7 +13,15 @@ from tf2jax_lite.units import printable
 
 from . import literals
 from .blocks import Block, Constant, Equation, Literal, Value
-from .functions import FunctionWriter, dimension_sources, loaded, tuple_of, write_custom_jvp, write_custom_vjp
+from .functions import (
+    FunctionWriter,
+    dimension_sources,
+    loaded,
+    tuple_of,
+    write_custom_jvp,
+    write_custom_vjp,
+    write_refused,
+)
 from .layout import define
 from .names import Names, identifier
 
@@ -130,7 +138,11 @@ class _Module:
             name = f"_{self.functions.new(step.path[-1] if step.path else 'function')}"
             self._customs[key] = name
             writer = FunctionWriter(Names(), self, [], 0)
-            (write_custom_jvp if "jvp" in step.blocks else write_custom_vjp)(writer, step, name)
+            if "refused" in step.params:
+                write = write_refused
+            else:
+                write = write_custom_jvp if "jvp" in step.blocks else write_custom_vjp
+            write(writer, step, name)
             lines = "\n".join(writer.lines).strip("\n")
             same = self._seen.setdefault(re.sub(rf"\b{name}(?=\b|_)", "@", lines), name)
             self._customs[key] = same
