@@ -78,6 +78,7 @@ class Op:
         ``fn`` does, and ``axis=``.
       sized: whether ``fn`` takes ``extents=``, the `extents.Extents` by which results get sizes that are symbols, or
         None: unlike ops of dynamic shape, most nodes of it have results of sizes that are known.
+      calls: whether a node is nothing but a call of the function that its attribute ``f`` names.
       source: where it was registered, as ``file:line``.
       plain: whether a node only gives results: it reads and writes no variable, draws nothing and has no effect.
     """
@@ -108,6 +109,7 @@ class Op:
     heavy: bool = False
     along: Callable[..., Any] | None = None
     sized: bool = False
+    calls: bool = False
 
     @property
     def effectful(self) -> bool:
@@ -149,6 +151,7 @@ def _describe(
     heavy: bool,
     along: Callable[..., Any] | None,
     sized: bool,
+    calls: bool,
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -217,6 +220,7 @@ def _describe(
         heavy=heavy,
         along=along,
         sized=sized,
+        calls=calls,
     )
 
 
@@ -239,6 +243,7 @@ def op(
     heavy: bool = False,
     along: Callable[..., Any] | None = None,
     sized: bool = False,
+    calls: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
@@ -261,6 +266,7 @@ def op(
       heavy: see `Op.heavy`.
       along: see `Op.along`.
       sized: see `Op.sized`.
+      calls: see `Op.calls`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -293,6 +299,7 @@ def op(
                 heavy=heavy,
                 along=along,
                 sized=sized,
+                calls=calls,
             )
             with _lock:
                 if name in _registry:
@@ -340,6 +347,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "heavy": False,
         "along": None,
         "sized": False,
+        "calls": False,
     }
     unknown = set(options) - set(defaults)
     if unknown:

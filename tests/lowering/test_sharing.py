@@ -1,5 +1,7 @@
 """Which values a conversion marks to be computed once: those whose users part before a convolution or a product."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -124,6 +126,120 @@ def test_marks(fn, x, marks):
     assert str(jax.make_jaxpr(jax_fn)(x)).count("= once") == marks
     found, expected = jax.jit(jax_fn)(x), graph(tf.constant(x))
     jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-5), found, expected)
+
+
+def plainly(fn):
+    return fn
+
+
+def blocks_called(wrap):
+    block = wrap(lambda x, w: tf.nn.relu(x + x @ w))
+
+    def fn(x):
+        for w in (W, V, W):
+            x = block(tf.identity(x), w)
+        return x
+
+    return fn
+
+
+def light_blocks_called(wrap):
+    """The way to a product is the caller's, what parts on the way is not."""
+    block = wrap(lambda x: (tf.nn.relu(x + 1.0), tf.sin(x)))
+
+    def fn(x):
+        y, z = block(tf.tanh(x))
+        return y @ W + z, y + tf.cos(z)
+
+    return fn
+
+
+def calls_in_calls(wrap):
+    norm = wrap(lambda x: (x - tf.reduce_mean(x, -1, keepdims=True)) * 2.0)
+    inner = wrap(lambda x: (norm(x) @ W, x * 3.0))
+
+    @wrap
+    def outer(x):
+        y, z = inner(x)
+        return tf.tanh(y) + z
+
+    return lambda x: outer(outer(tf.sin(x)))
+
+
+def meets_in_a_call(wrap):
+    """Both ways come to the same step before the product."""
+    gate = wrap(lambda x, y: x * tf.sigmoid(y))
+
+    def fn(x):
+        y = tf.tanh(x)
+        return gate(y, y + 1.0) @ W
+
+    return fn
+
+
+def product_from_a_call(wrap):
+    """What a called function's product gives is in memory anyway; TensorFlow's functions return it by an Identity."""
+    product = wrap(lambda x: tf.identity(x @ W))
+
+    def fn(x):
+        y = product(x)
+        return y @ V + tf.sin(y) @ W
+
+    return fn
+
+
+def two_products_called(wrap):
+    products = [wrap(lambda x, w=w: x @ w) for w in (W, V)]
+
+    def fn(x):
+        y = tf.tanh(x)
+        return products[0](y) + tf.sin(products[1](y))
+
+    return fn
+
+
+def result_and_argument(wrap):
+    block = wrap(lambda x: (x, x @ W))
+
+    def fn(x):
+        y, z = block(tf.tanh(x))
+        return tf.sin(y) @ V + z
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    ("make", "marks"),
+    [
+        (blocks_called, 3),
+        (light_blocks_called, 2),
+        (calls_in_calls, 2),
+        (meets_in_a_call, 0),
+        (product_from_a_call, 1),
+        (two_products_called, 1),
+        (result_and_argument, 1),
+    ],
+)
+def test_calls_are_looked_into(make, marks):
+    """A function's calls are marked as what stands in their place would be."""
+    for wrap in (plainly, tf.function):
+        graph = tf.function(make(wrap))
+        jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(X.shape, X.dtype))
+        assert str(jax.make_jaxpr(jax_fn)(X)).count("= once") == marks, wrap
+        found, expected = jax.jit(jax_fn)(X), graph(tf.constant(X))
+        jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-5), found, expected)
+
+
+def test_a_chain_of_calls_compiles_in_proportion():
+    """Each call had computed, and compiled, all the calls before it anew."""
+    block = tf.function(lambda x, w: x + tf.nn.relu(x @ w) @ w)
+
+    def size(count):
+        graph = tf.function(lambda x, w: tf.reduce_sum(functools.reduce(lambda x, _: block(x, w), range(count), x)))
+        fn = tf2jax.convert_functional(graph, tf.TensorSpec([3, 4]), tf.TensorSpec([4, 4]))
+        return len(jax.jit(jax.grad(fn)).lower(X, X.T @ X).compile().as_text())
+
+    assert size(24) < 2.5 * size(12)
 
 
 def test_variables_are_not_marked():

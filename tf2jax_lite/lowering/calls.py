@@ -17,7 +17,7 @@ def _host_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]
     return ctx.trace.run_partially(program.plan(program.function(f.name)), args)
 
 
-@op("PartitionedCall", "StatefulPartitionedCall", needs_context=True, host=_host_call)
+@op("PartitionedCall", "StatefulPartitionedCall", needs_context=True, host=_host_call, calls=True)
 def partitioned_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]:
     """Calls ``f``. See tf.raw_ops.PartitionedCall."""
     function = ctx.trace.program.function(f.name)

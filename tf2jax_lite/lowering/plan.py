@@ -14,7 +14,7 @@ from tf2jax_lite.config import Config
 from tf2jax_lite.errors import InvalidModelError, UnsupportedAttributeError
 from tf2jax_lite.ops import registry
 
-from .sharing import shared_results
+from .sharing import Passage, shared_results
 from .turned import mark_turned
 
 __all__ = ["Plan", "Step", "make_plan"]
@@ -62,6 +62,7 @@ class Step:
     release: tuple[int, ...]
     dtypes: tuple[np.dtype | None, ...]
     heavy: bool  # whether it reads its operands from memory, many times each
+    passage: Passage | None = None  # of the function that it is a call of; see `sharing`
     shared: tuple[int, ...] = ()  # positions of results that are computed once; see `sharing`
     turned: Callable[..., list[Any]] | None = None  # runs it in the place of its op; see `turned`
 
@@ -79,6 +80,7 @@ class Plan:
     steps: tuple[Step, ...]
     size: int
     outputs: tuple[int, ...]
+    passage: Passage | None  # None if nothing calls it
 
 
 def stable_id(name: str) -> int:
@@ -102,9 +104,13 @@ def make_plan(
     outputs: Sequence[ir.TensorRef] | None = None,
     *,
     heavy: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.heavy,
+    passage: Callable[[ir.Node, registry.Op], Passage | None] = lambda node, entry: None,
+    inner: bool = True,
 ) -> Plan:
-    """Prepares ``nodes`` of ``function``; ``ops`` must hold every op, ``heavy`` tells a node that reads its
-    operands from memory, many times each.
+    """Prepares ``nodes`` of ``function``; ``ops`` must hold every op.
+
+    ``heavy`` tells a node that reads its operands from memory, many times each; ``passage`` is asked first, and says
+    of a node that is nothing but a call what it calls. ``inner``: whether others call the function.
 
     Raises:
       UnsupportedAttributeError: a node carries an attribute that its op does not handle.
@@ -112,7 +118,7 @@ def make_plan(
     first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
     size = len(first)
     steps: list[Step] = []
-    forms: dict[object, tuple[registry.Op, Any, Any, tuple[bool, ...], tuple[np.dtype | None, ...], bool]] = {}
+    forms: dict[object, tuple[registry.Op, Any, Any, tuple[bool, ...], tuple[np.dtype | None, ...], Any, bool]] = {}
     for node in nodes:
         form = forms.get(node.form)
         if form is None:
@@ -125,8 +131,10 @@ def make_plan(
             names = entry.inputs
             static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
             dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
-            form = forms[node.form] = (entry, kwargs, functions, static, dtypes, heavy(node, entry))
-        entry, kwargs, functions, static, dtypes, is_heavy = form
+            through = passage(node, entry)
+            is_heavy = through is None and heavy(node, entry)
+            form = forms[node.form] = (entry, kwargs, functions, static, dtypes, through, is_heavy)
+        entry, kwargs, functions, static, dtypes, through, is_heavy = form
         count = len(dtypes)
         try:
             inputs = tuple([first[name] + index for name, index in node.inputs])
@@ -134,7 +142,7 @@ def make_plan(
             raise _out_of_place(node, function.name, first) from None
         first[node.name] = size
         outputs_of = (size,) if count == 1 else tuple(range(size, size + count))
-        steps.append(Step(node, entry, inputs, outputs_of, static, kwargs, functions, (), dtypes, is_heavy))
+        steps.append(Step(node, entry, inputs, outputs_of, static, kwargs, functions, (), dtypes, is_heavy, through))
         size += count
     wanted = function.outputs if outputs is None else outputs
     inside = [str(ref) for ref in wanted if ref.node not in first]
@@ -156,10 +164,11 @@ def make_plan(
         if release:
             step.release = tuple(release)
     fed = [isinstance(arg.dtype, np.dtype) for arg in function.args]
-    for index, positions in shared_results(steps, results, fed, size).items():
+    found, own_passage = shared_results(steps, results, fed, size, inner=inner)
+    for index, positions in found.items():
         steps[index].shared = positions
     mark_turned(steps, results)
-    return Plan(function, tuple(steps), size, results)
+    return Plan(function, tuple(steps), size, results, own_passage)
 
 
 def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,6 +17,7 @@ from tf2jax_lite.passes.prune import live_nodes, needed_nodes
 
 from .fallback import Compiler, fallback_ops
 from .plan import Plan, make_plan
+from .sharing import Passage
 
 __all__ = ["Program"]
 
@@ -115,9 +116,23 @@ class Program:
                     nodes = needed_nodes(function, self._effects.effects_in(function), outputs)
                 else:
                     nodes = live_nodes(function, (), outputs)
-                found = make_plan(function, nodes, self.config, self._ops, outputs, heavy=self._is_heavy)
+                found = make_plan(
+                    function,
+                    nodes,
+                    self.config,
+                    self._ops,
+                    outputs,
+                    heavy=self._is_heavy,
+                    passage=self._passage,
+                    inner=function is not self.graph.main,
+                )
                 self._plans[key] = found
         return found
+
+    def _passage(self, node: ir.Node, entry: registry.Op) -> Passage | None:
+        """Returns what a called function does with what passes through it; None if the node is no mere call."""
+        called = node.attrs.get("f") if entry.calls else None
+        return self.plan(self.function(called.name)).passage if isinstance(called, ir.FunctionRef) else None
 
     def _is_heavy(self, node: ir.Node, entry: registry.Op) -> bool:
         return entry.heavy or any(self._holds_heavy(ref.name) for ref in node.functions)

@@ -8,21 +8,39 @@ is made of (`tf2jax_lite.ops.once`).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .plan import Step
 
-__all__ = ["shared_results"]
+__all__ = ["Passage", "shared_results"]
 
 _END = -1  # where all ways end
 _FARTHEST = 256  # meeting places to look through for where two ways come together
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Passage:
+    """What a function does with values that pass through it, for those who call it.
+
+    XLA puts what a function does in the place of its calls, so ways go on in it, and come from it.
+
+    Attributes:
+      apart: for each argument whether its users go ways that meet nowhere.
+      heavy: for each argument whether a heavy step is ahead of it.
+      light: for each result whether a step makes it that XLA puts into its users.
+    """
+
+    apart: tuple[bool, ...]
+    heavy: tuple[bool, ...]
+    light: tuple[bool, ...]
+
+
 def shared_results(
-    steps: Sequence[Step], outputs: Sequence[int], fed: Sequence[bool], size: int
-) -> dict[int, tuple[int, ...]]:
+    steps: Sequence[Step], outputs: Sequence[int], fed: Sequence[bool], size: int, *, inner: bool = True
+) -> tuple[dict[int, tuple[int, ...]], Passage | None]:
     """Finds values to compute once: their users meet nowhere before a heavy step or the function's end.
 
     Args:
@@ -30,38 +48,52 @@ def shared_results(
       outputs: the slots of its results.
       fed: for each argument whether it is a number that its caller gives.
       size: how many slots there are.
+      inner: whether others call the function.
 
     Returns:
       Positions of such results by index of their step. Not among them are results of heavy steps, which are in memory
-      anyway, and what is made of variables and constants alone.
+      anyway, and what is made of variables and constants alone. And what callers are to know of the function, if there
+      are any.
     """
-    if not any(step.heavy for step in steps):
-        return {}
+    if not inner and not any(step.heavy or step.passage is not None for step in steps):
+        return {}, None
+    light = bytearray(size)
+    for step in steps:
+        for position, slot in enumerate(step.outputs):
+            light[slot] = _is_light(step, position)
     moves = _fed_slots(steps, fed, size)
     readers: list[list[int]] = [[] for _ in range(size)]
     for slot in set(outputs):
         readers[slot].append(_END)
     # For each step: where all ways from it meet first, how many meeting places follow, and if a heavy step is ahead or
-    # the step is one. The last entry is that of the end.
-    meeting, depth, ahead = [_END] * len(steps), [1] * len(steps), bytearray(len(steps) + 1)
-    found = {}
-    for index in range(len(steps) - 1, -1, -1):
-        step = steps[index]
+    # the step is one. A call has a second entry, for what comes to a heavy step within it. The last entry is that of
+    # the end.
+    count = len(steps)
+    meeting, depth, ahead = [_END] * (2 * count), [1] * (2 * count), bytearray(2 * count + 1)
+    parted = bytearray(size)  # the ways from which part within a call, and do not meet again
+
+    def ways(slot: int) -> tuple[int, bool, bool]:
+        """Returns where the ways from a value meet, whether to a heavy step, and whether they part for good."""
+        using = readers[slot]
+        own, heavy = using[0], ahead[using[0]]
+        for other in using[1:]:
+            heavy |= ahead[other]
+            if own != _END:
+                own = _common(own, other, meeting, depth)
+        return own, bool(heavy), bool(parted[slot] or (own == _END and len(using) > 1))
+
+    found: dict[int, tuple[int, ...]] = {}
+    for index in range(count - 1, -1, -1):
+        step, passage = steps[index], steps[index].passage
         if step.heavy:
             ahead[index] = 1
         else:
             place: int | None = None
             for position, slot in enumerate(step.outputs):
-                using = readers[slot]
-                if not using:
+                if not readers[slot]:
                     continue
-                own = using[0]
-                heavy = ahead[own]
-                for other in using[1:]:
-                    heavy |= ahead[other]
-                    if own != _END:
-                        own = _common(own, other, meeting, depth)
-                if own == _END and heavy and len(using) > 1 and moves[slot] and step.op.plain:
+                own, heavy, apart = ways(slot)
+                if heavy and apart and moves[slot] and light[slot]:
                     found[index] = (*found.get(index, ()), position)
                 ahead[index] |= heavy
                 place = own if place is None else _common(place, own, meeting, depth)
@@ -69,12 +101,33 @@ def shared_results(
                 continue  # what is only written somewhere is no user
             if place != _END:
                 meeting[index], depth[index] = place, depth[place] + 1
-        if not step.op.shape_only:
-            for slot in step.inputs:
-                using = readers[slot]
-                if not using or using[-1] != index:
-                    using.append(index)
-    return found
+        if step.op.shape_only:
+            continue
+        ahead[count + index] = 1
+        for position, slot in enumerate(step.inputs):
+            at = index
+            if passage is not None and position < len(passage.heavy):
+                at = count + index if passage.heavy[position] else index
+                parted[slot] |= passage.apart[position] and meeting[at] == _END
+            using = readers[slot]
+            if not using or using[-1] != at:
+                using.append(at)
+    if not inner:
+        return found, None
+    arguments = [ways(slot) if readers[slot] else (_END, False, False) for slot in range(len(fed))]
+    passage = Passage(
+        apart=tuple([apart for _, _, apart in arguments]),
+        heavy=tuple([heavy for _, heavy, _ in arguments]),
+        light=tuple([bool(light[slot]) for slot in outputs]),
+    )
+    return found, passage
+
+
+def _is_light(step: Step, position: int) -> bool:
+    """Whether XLA puts what makes a result of a step into the result's users."""
+    if step.passage is None:
+        return not step.heavy and step.op.plain
+    return position < len(step.passage.light) and step.passage.light[position]
 
 
 def _common(a: int, b: int, meeting: Sequence[int], depth: Sequence[int]) -> int:
