@@ -180,14 +180,14 @@ def _concat_axis(values: list[Any], axis: Any) -> int:
     return axis
 
 
-@op("ConcatV2", words="each", host=lambda values, axis: _join(values, _concat_axis(values, axis)))
+@op("ConcatV2", words="each", host=lambda values, axis: _join(values, _concat_axis(values, axis)), moves=True)
 def concat_v2(values: list[Any], axis: Static) -> Any:
     """Concatenates. See tf.raw_ops.ConcatV2."""
     where = _concat_axis(values, axis)
     return lax.concatenate(values, where) if len(values) > 1 else jnp.asarray(values[0])
 
 
-@op("Concat", host=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)))
+@op("Concat", host=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)), moves=True)
 def concat(concat_dim: Static, values: list[Any]) -> Any:
     """Concatenates. See tf.raw_ops.Concat."""
     return concat_v2(values, concat_dim)
@@ -214,7 +214,7 @@ def _host_pack(values: list[Any], *, axis: int = 0) -> Any:
     return _join([np.expand_dims(np.asarray(v), axis) for v in values], axis)
 
 
-@op("Pack", words="each", host=_host_pack)
+@op("Pack", words="each", host=_host_pack, moves=True)
 def pack(values: list[Any], *, axis: int = 0) -> Any:
     """Stacks along a new axis. See tf.raw_ops.Pack."""
     if isinstance(values[0], TensorList):
@@ -239,7 +239,7 @@ def _host_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
     return [object_or_array(value[(slice(None),) * axis + (i,)]) for i in range(num)]
 
 
-@op("Unpack", words="each", host=_host_unpack)
+@op("Unpack", words="each", host=_host_unpack, moves=True)
 def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
     """Takes slices along an axis apart. See tf.raw_ops.Unpack."""
     if isinstance(value, ListBatch):
@@ -284,7 +284,7 @@ def _host_parts(value: Any, sizes: list[Any], axis: int) -> list[Any]:
     return [np.asarray(value)[(slice(None),) * axis + (slice(a, b),)] for a, b in itertools.pairwise(ends)]
 
 
-@op("Split", words="each", host=_host_split)
+@op("Split", words="each", host=_host_split, moves=True)
 def split(axis: Static, value: Any, *, num_split: int) -> list[Any]:
     """Splits into equal parts. See tf.raw_ops.Split."""
     value = jnp.asarray(value)
@@ -312,7 +312,7 @@ def _host_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) ->
     return _host_parts(value, _split_sizes(size_splits, np.shape(value), axis, num_split), axis)
 
 
-@op("SplitV", words="each", host=_host_split_v)
+@op("SplitV", words="each", host=_host_split_v, moves=True)
 def split_v(value: Any, size_splits: Static, axis: Static, *, num_split: int) -> list[Any]:
     """Splits into parts of given sizes. See tf.raw_ops.SplitV."""
     value = jnp.asarray(value)
@@ -330,7 +330,7 @@ def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
     return axes
 
 
-@op("Transpose", words="each", host=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))))
+@op("Transpose", words="each", host=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))), moves=True)
 def transpose(x: Any, perm: Static) -> Any:
     """Permutes dimensions. See tf.raw_ops.Transpose."""
     x = jnp.asarray(x)
@@ -338,7 +338,7 @@ def transpose(x: Any, perm: Static) -> Any:
     return x if axes == tuple(range(x.ndim)) else lax.transpose(x, axes)
 
 
-@op("ConjugateTranspose", host=lambda x, perm: np.conj(np.transpose(x, _permutation(perm, np.ndim(x)))))
+@op("ConjugateTranspose", host=lambda x, perm: np.conj(np.transpose(x, _permutation(perm, np.ndim(x)))), moves=True)
 def conjugate_transpose(x: Any, perm: Static) -> Any:
     """Permutes dimensions and conjugates. See tf.raw_ops.ConjugateTranspose."""
     out = transpose(x, perm)
@@ -363,7 +363,7 @@ def _host_tile(input: Any, multiples: Any) -> Any:
     return tile(as_array(input), multiples)
 
 
-@op("Tile", host=_host_tile, elements=growth.repeated)
+@op("Tile", host=_host_tile, elements=growth.repeated, moves=True)
 def tile(input: Any, multiples: Static) -> Any:
     """Repeats. See tf.raw_ops.Tile."""
     x = jnp.asarray(input)
@@ -395,7 +395,7 @@ def _reverse_axes(axis: Any, rank: int) -> tuple[int, ...]:
     return axes
 
 
-@op("ReverseV2", host=lambda tensor, axis: np.flip(tensor, _reverse_axes(axis, np.ndim(tensor))))
+@op("ReverseV2", host=lambda tensor, axis: np.flip(tensor, _reverse_axes(axis, np.ndim(tensor))), moves=True)
 def reverse_v2(tensor: Any, axis: Static) -> Any:
     """Reverses along axes. See tf.raw_ops.ReverseV2."""
     x = jnp.asarray(tensor)
@@ -409,13 +409,13 @@ def _flags(flags: Any, rank: int) -> Any:
     return np.flatnonzero(flags)
 
 
-@op("Reverse", host=lambda tensor, dims: np.flip(tensor, tuple(_flags(dims, np.ndim(tensor)))))
+@op("Reverse", host=lambda tensor, dims: np.flip(tensor, tuple(_flags(dims, np.ndim(tensor)))), moves=True)
 def reverse(tensor: Any, dims: Static) -> Any:
     """Reverses along the dimensions that are flagged. See tf.raw_ops.Reverse."""
     return reverse_v2(tensor, _flags(dims, np.ndim(tensor)))
 
 
-@op("ReverseSequence")
+@op("ReverseSequence", moves=True)
 def reverse_sequence(input: Any, seq_lengths: Any, *, seq_dim: int, batch_dim: int = 0) -> Any:
     """Reverses the start of each sequence; lengths are cut to the dimension. See tf.raw_ops.ReverseSequence."""
     x, lengths = jnp.asarray(input), jnp.asarray(seq_lengths)
@@ -451,7 +451,7 @@ def reverse_sequence(input: Any, seq_lengths: Any, *, seq_dim: int, batch_dim: i
     return lax.transpose(out, tuple(int(i) for i in np.argsort((batch_dim, seq_dim, *rest))))
 
 
-@op("Roll")
+@op("Roll", moves=True)
 def roll(input: Any, shift: Any, axis: Static) -> Any:
     """Rolls. See tf.raw_ops.Roll."""
     x = jnp.asarray(input)

@@ -200,7 +200,7 @@ def _register(name: str, fn: Callable[[Any], Any]) -> None:
         return chosen(x)
 
     call.__doc__ = f"See tf.raw_ops.{name}."
-    op(name)(call)
+    op(name, dear=True)(call)
 
 
 _register("BesselJ0", _j0)

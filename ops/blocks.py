@@ -30,7 +30,7 @@ def _blocks(block_shape: Any, rank: int) -> tuple[int, ...]:
     return blocks
 
 
-@op("SpaceToBatchND")
+@op("SpaceToBatchND", moves=True)
 def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
     """Moves blocks of spatial dimensions into the batch. See tf.raw_ops.SpaceToBatchND."""
     x = jnp.asarray(input)
@@ -53,7 +53,7 @@ def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
     return lax.reshape(x, (batch, *x.shape[count + 1 :]))
 
 
-@op("BatchToSpaceND")
+@op("BatchToSpaceND", moves=True)
 def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
     """Moves blocks of the batch into spatial dimensions. See tf.raw_ops.BatchToSpaceND."""
     x = jnp.asarray(input)
@@ -84,13 +84,13 @@ def _block_size(block_size: int) -> int:
     return block_size
 
 
-@op("SpaceToBatch")
+@op("SpaceToBatch", moves=True)
 def space_to_batch(input: Any, paddings: Static, *, block_size: int) -> Any:
     """Moves blocks of an image into the batch. See tf.raw_ops.SpaceToBatch."""
     return space_to_batch_nd(input, np.full(2, _block_size(block_size)), paddings)
 
 
-@op("BatchToSpace")
+@op("BatchToSpace", moves=True)
 def batch_to_space(input: Any, crops: Static, *, block_size: int) -> Any:
     """Moves blocks of the batch into an image. See tf.raw_ops.BatchToSpace."""
     return batch_to_space_nd(input, np.full(2, _block_size(block_size)), crops)
@@ -106,7 +106,7 @@ def _image(input: Any, block_size: int, data_format: str) -> tuple[Any, bool]:
     return x, data_format == "NHWC"
 
 
-@op("SpaceToDepth")
+@op("SpaceToDepth", moves=True)
 def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
     """Moves blocks of an image into its channels. See tf.raw_ops.SpaceToDepth."""
     x, channels_last = _image(input, block_size, data_format)
@@ -121,7 +121,7 @@ def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") ->
     return lax.reshape(lax.transpose(x, (0, 3, 5, 1, 2, 4)), (n, depth, rows, columns))
 
 
-@op("DepthToSpace")
+@op("DepthToSpace", moves=True)
 def depth_to_space(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
     """Moves channels into blocks of an image. See tf.raw_ops.DepthToSpace."""
     x, channels_last = _image(input, block_size, data_format)
@@ -176,7 +176,7 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
     return lax.reshape(x, (*x.shape[: 1 + n], math.prod(x.shape[1 + n :])))
 
 
-@op("ExtractImagePatches")
+@op("ExtractImagePatches", moves=True)
 def extract_image_patches(
     images: Any, *, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
 ) -> Any:
@@ -187,7 +187,7 @@ def extract_image_patches(
     return _patches(x, ksizes, strides, rates, padding)
 
 
-@op("ExtractVolumePatches")
+@op("ExtractVolumePatches", moves=True)
 def extract_volume_patches(input: Any, *, ksizes: Sequence[int], strides: Sequence[int], padding: str) -> Any:
     """Puts the patches of volumes into the last dimension. See tf.raw_ops.ExtractVolumePatches."""
     x = jnp.asarray(input)

@@ -171,7 +171,7 @@ _merging.defjvp(_loss_jvp(_merging))
 _keeping.defjvp(_loss_jvp(_keeping))
 
 
-@op("CTCLoss")
+@op("CTCLoss", stored=True)
 def ctc_loss(
     inputs: Any,
     labels_indices: Any,
@@ -207,7 +207,7 @@ def ctc_loss(
     return loss, lax.stop_gradient(gradient)
 
 
-@op("CTCLossV2")
+@op("CTCLossV2", stored=True)
 def ctc_loss_v2(
     inputs: Any,
     labels_indices: Any,

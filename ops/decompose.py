@@ -41,7 +41,7 @@ _symmetric_cholesky.defvjp(
 )
 
 
-@op("Cholesky", "BatchCholesky")
+@op("Cholesky", "BatchCholesky", stored=True)
 def cholesky(input: Any) -> Any:
     """Returns the lower Cholesky factor. See tf.raw_ops.Cholesky."""
     return _symmetric_cholesky(jnp.asarray(input))
@@ -53,34 +53,34 @@ def cholesky_grad(factor: Any, grad: Any) -> Any:
     return _cholesky_pull(jnp.asarray(factor), jnp.asarray(grad))
 
 
-@op("MatrixInverse", "BatchMatrixInverse")
+@op("MatrixInverse", "BatchMatrixInverse", stored=True)
 def matrix_inverse(input: Any, *, adjoint: bool = False) -> Any:
     """Inverts. See tf.raw_ops.MatrixInverse."""
     input = jnp.asarray(input)
     return jnp.linalg.inv(adjoint_of(input) if adjoint else input)
 
 
-@op("MatrixDeterminant", "BatchMatrixDeterminant")
+@op("MatrixDeterminant", "BatchMatrixDeterminant", stored=True)
 def matrix_determinant(input: Any) -> Any:
     """Returns the determinant. See tf.raw_ops.MatrixDeterminant."""
     return jnp.linalg.det(jnp.asarray(input))
 
 
-@op("LogMatrixDeterminant")
+@op("LogMatrixDeterminant", stored=True)
 def log_matrix_determinant(input: Any) -> Any:
     """Returns sign and logarithm of the determinant. See tf.raw_ops.LogMatrixDeterminant."""
     sign, log = jnp.linalg.slogdet(jnp.asarray(input))
     return sign, log.astype(sign.dtype)
 
 
-@op("MatrixSolve", "BatchMatrixSolve")
+@op("MatrixSolve", "BatchMatrixSolve", stored=True)
 def matrix_solve(matrix: Any, rhs: Any, *, adjoint: bool = False) -> Any:
     """Solves linear systems. See tf.raw_ops.MatrixSolve."""
     matrix, rhs = _batched(jnp.asarray(matrix), jnp.asarray(rhs))
     return jnp.linalg.solve(adjoint_of(matrix) if adjoint else matrix, rhs)
 
 
-@op("MatrixTriangularSolve", "BatchMatrixTriangularSolve")
+@op("MatrixTriangularSolve", "BatchMatrixTriangularSolve", stored=True)
 def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoint: bool = False) -> Any:
     """Solves triangular systems. See tf.raw_ops.MatrixTriangularSolve."""
     matrix, rhs = _batched(jnp.asarray(matrix), jnp.asarray(rhs))
@@ -89,7 +89,7 @@ def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoin
     )
 
 
-@op("MatrixSolveLs", "BatchMatrixSolveLs")
+@op("MatrixSolveLs", "BatchMatrixSolveLs", stored=True)
 def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = True) -> Any:
     """Solves least squares by the normal equations. See tf.raw_ops.MatrixSolveLs."""
     matrix, rhs = jnp.asarray(matrix), jnp.asarray(rhs)
@@ -103,14 +103,14 @@ def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = 
     return adjoint @ jnp.linalg.solve(gram, rhs)
 
 
-@op("Qr")
+@op("Qr", stored=True)
 def qr(input: Any, *, full_matrices: bool = False) -> Any:
     """Returns orthogonal and triangular factors. See tf.raw_ops.Qr."""
     q, r = jnp.linalg.qr(jnp.asarray(input), mode="complete" if full_matrices else "reduced")
     return q, r
 
 
-@op("Svd", "BatchSvd")
+@op("Svd", "BatchSvd", stored=True)
 def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> Any:
     """Returns singular values and vectors; the vectors' signs are open. See tf.raw_ops.Svd."""
     input = jnp.asarray(input)
@@ -121,7 +121,7 @@ def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> 
     return s.astype(input.dtype), u, v
 
 
-@op("SelfAdjointEigV2", "BatchSelfAdjointEigV2")
+@op("SelfAdjointEigV2", "BatchSelfAdjointEigV2", stored=True)
 def self_adjoint_eig(input: Any, *, compute_v: bool = True) -> Any:
     """Returns eigenvalues and vectors, read from the lower triangle. See tf.raw_ops.SelfAdjointEigV2."""
     input = jnp.asarray(input)
@@ -133,7 +133,7 @@ def self_adjoint_eig(input: Any, *, compute_v: bool = True) -> Any:
     return (values, vectors) if compute_v else (values, jnp.zeros((0,), input.dtype))
 
 
-@op("Lu")
+@op("Lu", stored=True)
 def lu(input: Any, *, output_idx_type: Any = np.dtype(np.int32)) -> Any:  # noqa: B008
     """Returns packed triangular factors and the permutation. See tf.raw_ops.Lu."""
     packed, _, permutation = jax.lax.linalg.lu(jnp.asarray(input))

@@ -111,14 +111,19 @@ def _host_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0
     return np.moveaxis(out, range(batch, batch + extra), range(axis, axis + extra))
 
 
-@op("GatherV2", words="each", host=_host_gather_v2, elements=growth.gathered)
+@op("GatherV2", words="each", host=_host_gather_v2, elements=growth.gathered, moves=True)
 def gather_v2(params: Any, indices: Any, axis: Static, *, batch_dims: int = 0) -> Any:
     """Gathers slices along an axis. See tf.raw_ops.GatherV2, and `take` for indices out of range."""
     axis, batch = _batch_axis(params, indices, axis, batch_dims)
     return take(params, indices, axis, batch)
 
 
-@op("Gather", host=lambda params, indices: _host_gather_v2(params, indices, np.int32(0)), elements=growth.gathered)
+@op(
+    "Gather",
+    host=lambda params, indices: _host_gather_v2(params, indices, np.int32(0)),
+    elements=growth.gathered,
+    moves=True,
+)
 def gather(params: Any, indices: Any) -> Any:
     """Gathers slices along the first axis. See tf.raw_ops.Gather, and `take` for indices out of range."""
     axis, batch = _batch_axis(params, indices, 0, 0)
@@ -203,7 +208,7 @@ def _host_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") 
     return out
 
 
-@op("GatherNd", host=_host_gather_nd, elements=growth.gathered_nd)
+@op("GatherNd", host=_host_gather_nd, elements=growth.gathered_nd, moves=True)
 def gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") -> Any:
     """Gathers with index vectors. See tf.raw_ops.GatherNd, and `take` for indices out of range."""
     return take_nd(params, indices, _check_policy(bad_indices_policy))

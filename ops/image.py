@@ -112,7 +112,7 @@ def _apply(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side
     return images
 
 
-@op("ResizeBilinear", options=("resize_bilinear_precision",))
+@op("ResizeBilinear", options=("resize_bilinear_precision",), stored=True)
 def resize_bilinear(
     images: Any,
     size: Static,
@@ -167,7 +167,7 @@ def _repeats(index: Any, size_in: Any) -> int:
     return times if np.array_equal(index, np.arange(index.size) // times) else 0
 
 
-@op("ResizeNearestNeighbor")
+@op("ResizeNearestNeighbor", moves=True)
 def resize_nearest_neighbor(
     images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Any:
@@ -251,7 +251,7 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
     return weights_of(np.clip(index, 0, size_in - 1), taps, size_in)
 
 
-@op("ResizeBicubic")
+@op("ResizeBicubic", stored=True)
 def resize_bicubic(images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False) -> Any:
     """Resizes by cubic interpolation, in float32. See tf.raw_ops.ResizeBicubic."""
     images, (height, width) = _checked(images, size, align_corners, half_pixel_centers)
@@ -286,7 +286,7 @@ def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> np.ndarra
     return weights_of(np.clip(index, 0, size_in - 1), covered / scale, size_in)
 
 
-@op("ResizeArea")
+@op("ResizeArea", stored=True)
 def resize_area(images: Any, size: Static, *, align_corners: bool = False) -> Any:
     """Resizes by averaging over areas, in float32. See tf.raw_ops.ResizeArea."""
     images, (height, width) = _checked(images, size)
@@ -369,7 +369,7 @@ def _sampling(
     return rows, columns
 
 
-@op("ScaleAndTranslate")
+@op("ScaleAndTranslate", stored=True)
 def scale_and_translate(
     images: Any, size: Static, scale: Any, translation: Any, *, kernel_type: str = "lanczos3", antialias: bool = True
 ) -> Any:

@@ -251,7 +251,7 @@ def einsum(inputs: list[Any], *, equation: str) -> Any:
 # --- Functions of matrices
 
 
-@op("Eig")
+@op("Eig", stored=True)
 def eig(input: Any, *, compute_v: bool = True, Tout: Any) -> tuple[Any, Any]:
     """Eigenvalues and eigenvectors of any square matrix, in LAPACK's order. See tf.raw_ops.Eig.
 

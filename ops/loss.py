@@ -37,14 +37,14 @@ def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
     return (loss, backprop), (t_loss, softmax * (t_features - inner))
 
 
-@op("SoftmaxCrossEntropyWithLogits")
+@op("SoftmaxCrossEntropyWithLogits", stored=True)
 def softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
     """Returns losses and their gradients by the logits. See tf.raw_ops.SoftmaxCrossEntropyWithLogits."""
     shape = jnp.broadcast_shapes(jnp.shape(features), jnp.shape(labels))
     return _cross_entropy(jnp.broadcast_to(features, shape), jnp.broadcast_to(labels, shape))
 
 
-@op("SparseSoftmaxCrossEntropyWithLogits")
+@op("SparseSoftmaxCrossEntropyWithLogits", stored=True)
 def sparse_softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
     """Returns losses and their gradients by the logits; NaN for a label out of range.
 
@@ -65,7 +65,7 @@ def sparse_softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tupl
     return jnp.where(bad, nan, loss), jnp.where(bad[:, None], nan, backprop)
 
 
-@op("L2Loss")
+@op("L2Loss", stored=True)
 def l2_loss(t: Any) -> Any:
     """Half the sum of squares. See tf.raw_ops.L2Loss."""
     t = jnp.asarray(t)

@@ -40,12 +40,14 @@ def _host2(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return host
 
 
-def _unary(name: str, fn: Callable[[Any], Any], host: Callable[[Any], Any] | None = None) -> None:
+def _unary(
+    name: str, fn: Callable[[Any], Any], host: Callable[[Any], Any] | None = None, *, dear: bool = False
+) -> None:
     def call(x: Any) -> Any:
         return fn(array(x))
 
     call.__doc__ = f"See tf.raw_ops.{name}."
-    op(name, host=_host1(host) if host else None)(call)
+    op(name, host=_host1(host) if host else None, dear=dear)(call)
 
 
 def _log(x: Any) -> Any:
@@ -59,12 +61,13 @@ def _binary(
     fn: Callable[[Any, Any], Any],
     host: Callable[[Any, Any], Any] | None = None,
     operands: Callable[[Any, Any], tuple[Any, Any]] = pair,
+    dear: bool = False,
 ) -> None:
     def call(x: Any, y: Any) -> Any:
         return fn(*operands(x, y))
 
     call.__doc__ = f"See tf.raw_ops.{name}."
-    op(name, host=_host2(host) if host else None)(call)
+    op(name, host=_host2(host) if host else None, dear=dear)(call)
 
 
 def _chosen(forward: Callable[[Any, Any], Any], first: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -207,22 +210,22 @@ _unary("Sign", jnp.sign, np.sign)
 _unary("Square", lambda x: lax.mul(x, x), np.square)
 _unary("Sqrt", with_slope(lax.sqrt, lambda x, y: jnp.asarray(0.5, x.dtype) / y), np.sqrt)
 _unary("Rsqrt", with_slope(lax.rsqrt, lambda x, y: jnp.asarray(-0.5, x.dtype) * y * y * y))
-_unary("Exp", lax.exp)
-_unary("Expm1", lax.expm1)
-_unary("Log", lax.log, _log)
-_unary("Log1p", lax.log1p)
-_unary("Sin", lax.sin)
-_unary("Cos", lax.cos)
-_unary("Tan", lax.tan)
-_unary("Tanh", lax.tanh)
-_unary("Sigmoid", lax.logistic)
+_unary("Exp", lax.exp, dear=True)
+_unary("Expm1", lax.expm1, dear=True)
+_unary("Log", lax.log, _log, dear=True)
+_unary("Log1p", lax.log1p, dear=True)
+_unary("Sin", lax.sin, dear=True)
+_unary("Cos", lax.cos, dear=True)
+_unary("Tan", lax.tan, dear=True)
+_unary("Tanh", lax.tanh, dear=True)
+_unary("Sigmoid", lax.logistic, dear=True)
 _unary("Floor", lax.floor, np.floor)
 _unary("Ceil", lax.ceil, np.ceil)
 _unary(
     "Round", lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if jnp.issubdtype(x.dtype, jnp.floating) else x
 )
 _unary("Reciprocal", _reciprocal)
-_unary("Erf", lax.erf)
+_unary("Erf", lax.erf, dear=True)
 _unary("IsNan", jnp.isnan)
 _unary("IsFinite", jnp.isfinite)
 _unary("IsInf", jnp.isinf)
@@ -257,7 +260,7 @@ _binary("FloorDiv", _floor_div, _host_floor_div)
 _binary("FloorMod", jnp.mod, np.mod)
 _binary("Maximum", _maximum, _host_extreme(np.maximum, core.max_dim))
 _binary("Minimum", _minimum, _host_extreme(np.minimum, core.min_dim))
-_binary("Pow", _power, np.power)
+_binary("Pow", _power, np.power, dear=True)
 _binary("SquaredDifference", _squared_difference, operands=matched)
 _binary("Less", lax.lt, _ordered(np.less), operands=matched)
 _binary("LessEqual", lax.le, _ordered(np.less_equal), operands=matched)
@@ -276,10 +279,10 @@ for _name, _fn in {
     "Erfinv": lax.erf_inv,
     "Lgamma": lax.lgamma,
     "Digamma": lax.digamma,
-    "Inv": _reciprocal,
-    "Rint": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
 }.items():
-    _unary(_name, _fn)
+    _unary(_name, _fn, dear=True)
+_unary("Inv", _reciprocal)
+_unary("Rint", lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN))
 
 
 @op("Conj", host=lambda input: np.asarray(np.conj(input)))
@@ -467,13 +470,13 @@ def _xlog(log: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     return call
 
 
-_binary("Xlogy", _xlog(lax.log))
-_binary("Xlog1py", _xlog(lax.log1p))
+_binary("Xlogy", _xlog(lax.log), dear=True)
+_binary("Xlog1py", _xlog(lax.log1p), dear=True)
 _binary(
     "Xdivy",
     lambda x, y: jnp.where(x == 0, jnp.zeros((), x.dtype), lax.div(x, jnp.where(x == 0, jnp.ones((), y.dtype), y))),
 )
-_binary("Atan2", spelling_angles.atan2)
+_binary("Atan2", spelling_angles.atan2, dear=True)
 _binary("TruncateDiv", lax.div)
 _binary("TruncateMod", lax.rem)
 _binary("Mod", lax.rem)
@@ -524,7 +527,7 @@ def approximate_equal(x: Any, y: Any, *, tolerance: float = 1e-5) -> Any:
     return jnp.abs(x - y) < tolerance
 
 
-@op("Cross")
+@op("Cross", moves=True)
 def cross(a: Any, b: Any) -> Any:
     """Returns the cross product. See tf.raw_ops.Cross."""
     return jnp.cross(a, b)

@@ -42,7 +42,7 @@ def diag(diagonal: Any) -> Any:
     return lax.reshape(out, (*x.shape, *x.shape)) if x.ndim > 1 else out
 
 
-@op("DiagPart")
+@op("DiagPart", moves=True)
 def diag_part(input: Any) -> Any:
     """Returns the diagonal of a tensor of even rank. See tf.raw_ops.DiagPart."""
     x = jnp.asarray(input)
@@ -94,7 +94,7 @@ def matrix_diag(diagonal: Any) -> Any:
     return _select(lax.eq(row, column), wide, np.zeros((), x.dtype))
 
 
-@op("MatrixDiagPart", "BatchMatrixDiagPart")
+@op("MatrixDiagPart", "BatchMatrixDiagPart", moves=True)
 def matrix_diag_part(input: Any) -> Any:
     """Returns the main diagonals of matrices. See tf.raw_ops.MatrixDiagPart."""
     return matrix_diag_part_v3(input, np.int32(0), np.zeros((), input.dtype))
@@ -241,7 +241,7 @@ def matrix_diag_v2(diagonal: Any, k: Static, num_rows: Static, num_cols: Static,
     return matrix_diag_v3(diagonal, k, num_rows, num_cols, padding_value, align="LEFT_LEFT")
 
 
-@op("MatrixDiagPartV3")
+@op("MatrixDiagPartV3", moves=True)
 def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str = "RIGHT_LEFT") -> Any:
     """Returns diagonals of matrices. The padding takes no gradient. See tf.raw_ops.MatrixDiagPartV3."""
     x, padding_value = jnp.asarray(input), lax.stop_gradient(jnp.asarray(padding_value))
@@ -274,7 +274,7 @@ def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str
     return _select(inside, out, padding_value)
 
 
-@op("MatrixDiagPartV2")
+@op("MatrixDiagPartV2", moves=True)
 def matrix_diag_part_v2(input: Any, k: Static, padding_value: Any) -> Any:
     """Returns diagonals of matrices, aligned left. See tf.raw_ops.MatrixDiagPartV2."""
     return matrix_diag_part_v3(input, k, padding_value, align="LEFT_LEFT")

@@ -76,7 +76,7 @@ def leaky_relu_grad(gradients: Any, features: Any, *, alpha: float = 0.2) -> Any
     return jnp.where(features > 0, gradients, gradients * jnp.asarray(alpha, gradients.dtype))
 
 
-@op("Elu")
+@op("Elu", dear=True)
 @inlined
 def elu(features: Any) -> Any:
     """See tf.raw_ops.Elu."""
@@ -94,7 +94,7 @@ def elu_grad(gradients: Any, outputs: Any) -> Any:
 _SCALE, _SCALE_ALPHA = 1.0507009873554804934193349852946, 1.7580993408473768599402175208123
 
 
-@op("Selu")
+@op("Selu", dear=True)
 @inlined
 def selu(features: Any) -> Any:
     """See tf.raw_ops.Selu."""
@@ -111,7 +111,7 @@ def selu_grad(gradients: Any, outputs: Any) -> Any:
     return jnp.where(outputs < 0, low, gradients * jnp.asarray(_SCALE, outputs.dtype))
 
 
-@op("Softplus")
+@op("Softplus", dear=True)
 @inlined
 def softplus(features: Any) -> Any:
     """log(1 + exp(x)). See tf.raw_ops.Softplus."""
@@ -152,14 +152,14 @@ def softsign_grad(gradients: Any, features: Any) -> Any:
     return gradients / jnp.square(1 + jnp.abs(features))
 
 
-@op("Softmax", along=inlined(softmaxes.softmax))
+@op("Softmax", along=inlined(softmaxes.softmax), stored=True)
 @inlined
 def softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.Softmax."""
     return _softmax(jnp.asarray(logits))
 
 
-@op("LogSoftmax", along=inlined(softmaxes.log_softmax))
+@op("LogSoftmax", along=inlined(softmaxes.log_softmax), stored=True)
 @inlined
 def log_softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.LogSoftmax."""
@@ -180,7 +180,7 @@ def bias_add_v1(value: Any, bias: Any) -> Any:
     return bias_add(value, bias)
 
 
-@op("BiasAddGrad")
+@op("BiasAddGrad", stored=True)
 def bias_add_grad(out_backprop: Any, *, data_format: str = "NHWC") -> Any:
     """Sums over everything but the channels. See tf.raw_ops.BiasAddGrad."""
     rank = jnp.ndim(out_backprop)

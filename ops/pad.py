@@ -57,13 +57,13 @@ def _host_pad(input: Any, paddings: Any) -> Any:
     return _host_pad_v2(input, paddings, np.zeros((), np.int32 if input.dtype == object else input.dtype))
 
 
-@op("Pad", host=_host_pad, elements=growth.padded)
+@op("Pad", host=_host_pad, elements=growth.padded, moves=True)
 def pad(input: Any, paddings: Static) -> Any:
     """Pads with zeros. See tf.raw_ops.Pad."""
     return pad_v2(input, paddings, np.zeros((), input.dtype))
 
 
-@op("PadV2", host=_host_pad_v2, elements=growth.padded)
+@op("PadV2", host=_host_pad_v2, elements=growth.padded, moves=True)
 def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
     """Pads with a value, which takes no gradient. See tf.raw_ops.PadV2."""
     input = jnp.asarray(input)
@@ -88,7 +88,7 @@ def _is_zero(value: Any) -> bool:
     return isinstance(value, int) and value == 0
 
 
-@op("MirrorPad", elements=growth.padded)
+@op("MirrorPad", elements=growth.padded, moves=True)
 def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
     """Pads with mirrored values. See tf.raw_ops.MirrorPad."""
     x = jnp.asarray(input)
@@ -104,7 +104,7 @@ def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
     return x
 
 
-@op("MirrorPadGrad")
+@op("MirrorPadGrad", moves=True)
 def mirror_pad_grad(input: Any, paddings: Static, *, mode: str) -> Any:
     """Folds mirrored margins back onto what they mirror. See tf.raw_ops.MirrorPadGrad."""
     x = jnp.asarray(input)

@@ -107,7 +107,7 @@ def avg_pool_general(value: Any, ksize: Dims, strides: Dims, padding: str, data_
     return total / _counts(value, where)
 
 
-@op("MaxPool")
+@op("MaxPool", stored=True)
 def max_pool(
     input: Any,
     *,
@@ -121,19 +121,19 @@ def max_pool(
     return max_pool_general(input, ksize, strides, padding, explicit_paddings, data_format)
 
 
-@op("MaxPoolV2")
+@op("MaxPoolV2", stored=True)
 def max_pool_v2(input: Any, ksize: Static, strides: Static, *, padding: str, data_format: str = "NHWC") -> Any:
     """See tf.raw_ops.MaxPoolV2."""
     return max_pool_general(input, dims(ksize), dims(strides), padding, (), data_format)
 
 
-@op("AvgPool")
+@op("AvgPool", stored=True)
 def avg_pool(value: Any, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NHWC") -> Any:
     """See tf.raw_ops.AvgPool."""
     return avg_pool_general(value, ksize, strides, padding, data_format)
 
 
-@op("AvgPool3D")
+@op("AvgPool3D", stored=True)
 def avg_pool3d(input: Any, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NDHWC") -> Any:
     """See tf.raw_ops.AvgPool3D."""
     return avg_pool_general(input, ksize, strides, padding, data_format)
@@ -214,7 +214,7 @@ def _max_grad_grad(orig_input: Any, grad: Any, ksize: Dims, strides: Dims, paddi
     return _pick(jnp.asarray(grad), _argmax(x, _window(x, ksize, strides, padding, (), data_format)))
 
 
-@op("MaxPoolGrad")
+@op("MaxPoolGrad", stored=True)
 def max_pool_grad(
     orig_input: Any,
     orig_output: Any,
@@ -230,7 +230,7 @@ def max_pool_grad(
     return _max_grad(orig_input, grad, ksize, strides, padding, explicit_paddings, data_format)
 
 
-@op("MaxPoolGradV2")
+@op("MaxPoolGradV2", stored=True)
 def max_pool_grad_v2(
     orig_input: Any,
     orig_output: Any,
@@ -290,7 +290,7 @@ def max_pool3d_grad_grad(
     return _max_grad_grad(orig_input, grad, ksize, strides, padding, data_format)
 
 
-@op("MaxPoolWithArgmax")
+@op("MaxPoolWithArgmax", stored=True)
 def max_pool_with_argmax(
     input: Any,
     *,
@@ -392,7 +392,7 @@ def _max_all_jvp(where: Window, primals: Any, tangents: Any) -> Any:
     return top, _gather_ties(primals[0], top, tangents[0], where)
 
 
-@op("MaxPool3D")
+@op("MaxPool3D", stored=True)
 def max_pool3d(input: Any, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NDHWC") -> Any:
     """See tf.raw_ops.MaxPool3D. Every element that equals the maximum gets the whole gradient, as there."""
     x = jnp.asarray(input)
@@ -402,7 +402,7 @@ def max_pool3d(input: Any, *, ksize: Dims, strides: Dims, padding: str, data_for
     return _max_all(x, where)
 
 
-@op("MaxPool3DGrad")
+@op("MaxPool3DGrad", stored=True)
 def max_pool3d_grad(
     orig_input: Any,
     orig_output: Any,
@@ -428,7 +428,7 @@ def _avg_grad(shape: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, d
     return jax.linear_transpose(forward, aval)(jnp.asarray(grad))[0]
 
 
-@op("AvgPoolGrad")
+@op("AvgPoolGrad", stored=True)
 def avg_pool_grad(
     orig_input_shape: Static,
     grad: Any,
@@ -442,7 +442,7 @@ def avg_pool_grad(
     return _avg_grad(orig_input_shape, grad, ksize, strides, padding, data_format)
 
 
-@op("AvgPool3DGrad")
+@op("AvgPool3DGrad", stored=True)
 def avg_pool3d_grad(
     orig_input_shape: Static,
     grad: Any,

@@ -142,21 +142,21 @@ def _host_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
 # ---- reductions ----
 
 
-@op("Sum", host=_host_reduce("Sum"))
+@op("Sum", host=_host_reduce("Sum"), stored=True)
 def reduce_sum(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Sums over axes; 16-bit floats accumulate in float32. See tf.raw_ops.Sum."""
     axes = _axes(axis, x.ndim)
     return _kept(_in_float32(lambda v: reduced(lax.reduce_sum, v, axes), x), axes, keep_dims)
 
 
-@op("Prod", host=_host_reduce("Prod"))
+@op("Prod", host=_host_reduce("Prod"), stored=True)
 def reduce_prod(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Multiplies over axes; 16-bit floats accumulate in float32. See tf.raw_ops.Prod."""
     axes = _axes(axis, x.ndim)
     return _kept(_in_float32(lambda v: lax.reduce_prod(v, axes), x), axes, keep_dims)
 
 
-@op("Mean", host=_host_mean)
+@op("Mean", host=_host_mean, stored=True)
 def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Averages over axes. See tf.raw_ops.Mean.
 
@@ -180,35 +180,35 @@ def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     return _kept(y, axes, keep_dims)
 
 
-@op("Max", host=_host_reduce("Max"))
+@op("Max", host=_host_reduce("Max"), stored=True)
 def reduce_max(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Largest elements over axes; NaN wins; ties share the gradient. See tf.raw_ops.Max."""
     axes = _axes(axis, x.ndim)
     return _kept(reduced(lax.reduce_max, x, axes), axes, keep_dims)
 
 
-@op("Min", host=_host_reduce("Min"))
+@op("Min", host=_host_reduce("Min"), stored=True)
 def reduce_min(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Smallest elements over axes; NaN wins; ties share the gradient. See tf.raw_ops.Min."""
     axes = _axes(axis, x.ndim)
     return _kept(reduced(lax.reduce_min, x, axes), axes, keep_dims)
 
 
-@op("All", host=_host_logical(np.all))
+@op("All", host=_host_logical(np.all), stored=True)
 def reduce_all(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Logical and over axes. See tf.raw_ops.All."""
     axes = _axes(axis, x.ndim)
     return _kept(lax.reduce_and(x, axes), axes, keep_dims)
 
 
-@op("Any", host=_host_logical(np.any))
+@op("Any", host=_host_logical(np.any), stored=True)
 def reduce_any(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Logical or over axes. See tf.raw_ops.Any."""
     axes = _axes(axis, x.ndim)
     return _kept(lax.reduce_or(x, axes), axes, keep_dims)
 
 
-@op("EuclideanNorm")
+@op("EuclideanNorm", stored=True)
 def euclidean_norm(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Square root of the sum of squares. See tf.raw_ops.EuclideanNorm.
 
@@ -265,13 +265,19 @@ def _host_arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> np.nda
     return np.asarray((np.argmax if largest else np.argmin)(x, axis=axis)).astype(output_type)
 
 
-@op("ArgMax", host=lambda x, dimension, *, output_type=np.int64: _host_arg(x, dimension, output_type, True))
+@op(
+    "ArgMax", host=lambda x, dimension, *, output_type=np.int64: _host_arg(x, dimension, output_type, True), stored=True
+)
 def arg_max(x: Any, dimension: Static, *, output_type: Any = np.int64) -> Any:
     """Index of the first largest element; NaN is passed over. See tf.raw_ops.ArgMax."""
     return _arg(x, dimension, output_type, True)
 
 
-@op("ArgMin", host=lambda x, dimension, *, output_type=np.int64: _host_arg(x, dimension, output_type, False))
+@op(
+    "ArgMin",
+    host=lambda x, dimension, *, output_type=np.int64: _host_arg(x, dimension, output_type, False),
+    stored=True,
+)
 def arg_min(x: Any, dimension: Static, *, output_type: Any = np.int64) -> Any:
     """Index of the first smallest element; NaN is passed over. See tf.raw_ops.ArgMin."""
     return _arg(x, dimension, output_type, False)
@@ -311,13 +317,13 @@ def _host_scan(name: str) -> Callable[..., np.ndarray]:
     return scan
 
 
-@op("Cumsum", host=_host_scan("Sum"))
+@op("Cumsum", host=_host_scan("Sum"), stored=True)
 def cumsum(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Any:
     """Running sum; 16-bit floats accumulate in float32 (TensorFlow: in 16 bits). See tf.raw_ops.Cumsum."""
     return _scan(lax.cumsum, x, axis, exclusive, reverse, 0)
 
 
-@op("Cumprod", host=_host_scan("Prod"))
+@op("Cumprod", host=_host_scan("Prod"), stored=True)
 def cumprod(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Any:
     """Running product. See tf.raw_ops.Cumprod.
 
@@ -327,7 +333,7 @@ def cumprod(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = Fa
     return _scan(lax.cumprod, x, axis, exclusive, reverse, 1)
 
 
-@op("CumulativeLogsumexp")
+@op("CumulativeLogsumexp", stored=True)
 def cumulative_logsumexp(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Any:
     """Running log of the sum of exponentials. See tf.raw_ops.CumulativeLogsumexp.
 

@@ -79,6 +79,11 @@ class Op:
       sized: whether ``fn`` takes ``extents=``, the `extents.Extents` by which results get sizes that are symbols, or
         None: unlike ops of dynamic shape, most nodes of it have results of sizes that are known.
       calls: whether a node is nothing but a call of the function that its attribute ``f`` names.
+      stored: whether its results are in memory, whoever uses them, as XLA does not put it into its users: a reduction,
+        a sort, a scatter. What is ``heavy`` is, too.
+      moves: whether the elements of its results are those that an operand has at other places: a slice, a
+        concatenation, a transposition.
+      dear: whether an element takes as long as several sums or products: an exponential, a sine, a power.
       source: where it was registered, as ``file:line``.
       plain: whether a node only gives results: it reads and writes no variable, draws nothing and has no effect.
     """
@@ -110,6 +115,9 @@ class Op:
     along: Callable[..., Any] | None = None
     sized: bool = False
     calls: bool = False
+    stored: bool = False
+    moves: bool = False
+    dear: bool = False
 
     @property
     def effectful(self) -> bool:
@@ -152,6 +160,9 @@ def _describe(
     along: Callable[..., Any] | None,
     sized: bool,
     calls: bool,
+    stored: bool,
+    moves: bool,
+    dear: bool,
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -221,6 +232,9 @@ def _describe(
         along=along,
         sized=sized,
         calls=calls,
+        stored=stored,
+        moves=moves,
+        dear=dear,
     )
 
 
@@ -244,6 +258,9 @@ def op(
     along: Callable[..., Any] | None = None,
     sized: bool = False,
     calls: bool = False,
+    stored: bool = False,
+    moves: bool = False,
+    dear: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
@@ -267,6 +284,9 @@ def op(
       along: see `Op.along`.
       sized: see `Op.sized`.
       calls: see `Op.calls`.
+      stored: see `Op.stored`.
+      moves: see `Op.moves`.
+      dear: see `Op.dear`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -300,6 +320,9 @@ def op(
                 along=along,
                 sized=sized,
                 calls=calls,
+                stored=stored,
+                moves=moves,
+                dear=dear,
             )
             with _lock:
                 if name in _registry:
@@ -348,6 +371,9 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "along": None,
         "sized": False,
         "calls": False,
+        "stored": False,
+        "moves": False,
+        "dear": False,
     }
     unknown = set(options) - set(defaults)
     if unknown:

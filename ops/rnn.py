@@ -128,7 +128,7 @@ def _block_lstm(
     return _for_gradient(lax.scan(body, (cs_prev, h_prev), (steps, x))[1])
 
 
-@op("BlockLSTM")
+@op("BlockLSTM", stored=True)
 def block_lstm(
     seq_len_max: Any,
     x: Any,
@@ -149,7 +149,7 @@ def block_lstm(
     return _block_lstm(seq_len_max, x, cs_prev, h_prev, w, peep, b, forget_bias, cell_clip, _ICFO)
 
 
-@op("BlockLSTMV2")
+@op("BlockLSTMV2", stored=True)
 def block_lstm_v2(
     seq_len_max: Any,
     x: Any,

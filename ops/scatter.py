@@ -205,38 +205,38 @@ def _host_scatter_nd(indices: Any, updates: Any, shape: Any, *, bad_indices_poli
     return _host_scatter("add", zeros, indices, updates, bad_indices_policy)
 
 
-@op("ScatterNd", elements=growth.from_sizes(2))
+@op("ScatterNd", elements=growth.from_sizes(2), stored=True)
 def scatter_nd(indices: Any, updates: Any, shape: Static, *, bad_indices_policy: str = "") -> Any:
     """Adds updates into zeros. See tf.raw_ops.ScatterNd, and `scatter` for indices out of range."""
     updates = jnp.asarray(as_array(updates))
     return scatter(_add, jnp.zeros(dims(shape), updates.dtype), indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterUpdate", host=_host_tensor_scatter("update"))
+@op("TensorScatterUpdate", host=_host_tensor_scatter("update"), stored=True)
 def tensor_scatter_update(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Overwrites slices of a tensor. See tf.raw_ops.TensorScatterUpdate and `scatter`."""
     return scatter(_update, tensor, indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterAdd", "ScatterNdNonAliasingAdd", host=_host_tensor_scatter("add"))
+@op("TensorScatterAdd", "ScatterNdNonAliasingAdd", host=_host_tensor_scatter("add"), stored=True)
 def tensor_scatter_add(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Adds updates into a tensor. See tf.raw_ops.TensorScatterAdd and `scatter`."""
     return scatter(_add, tensor, indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterSub", host=_host_tensor_scatter("sub"))
+@op("TensorScatterSub", host=_host_tensor_scatter("sub"), stored=True)
 def tensor_scatter_sub(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Subtracts updates from a tensor. See tf.raw_ops.TensorScatterSub and `scatter`."""
     return scatter(_sub, tensor, indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterMax")
+@op("TensorScatterMax", stored=True)
 def tensor_scatter_max(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Raises a tensor to updates. See tf.raw_ops.TensorScatterMax and `scatter`."""
     return scatter(_max, tensor, indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterMin")
+@op("TensorScatterMin", stored=True)
 def tensor_scatter_min(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Lowers a tensor to updates. See tf.raw_ops.TensorScatterMin and `scatter`."""
     return scatter(_min, tensor, indices, updates, bad_indices_policy)

@@ -118,7 +118,7 @@ def _unsorted(kind: str, data: Any, segment_ids: Any, num_segments: Any) -> Any:
     return fold(kind, data, segment_ids, count)
 
 
-@op("UnsortedSegmentSum")
+@op("UnsortedSegmentSum", stored=True)
 def unsorted_segment_sum(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     """Sums segments. See tf.raw_ops.UnsortedSegmentSum.
 
@@ -127,19 +127,19 @@ def unsorted_segment_sum(data: Any, segment_ids: Any, num_segments: Static) -> A
     return _unsorted("Sum", data, segment_ids, num_segments)
 
 
-@op("UnsortedSegmentProd")
+@op("UnsortedSegmentProd", stored=True)
 def unsorted_segment_prod(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     """Multiplies segments. See tf.raw_ops.UnsortedSegmentProd and `unsorted_segment_sum`."""
     return _unsorted("Prod", data, segment_ids, num_segments)
 
 
-@op("UnsortedSegmentMax")
+@op("UnsortedSegmentMax", stored=True)
 def unsorted_segment_max(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     """Largest of segments. See tf.raw_ops.UnsortedSegmentMax and `unsorted_segment_sum`."""
     return _unsorted("Max", data, segment_ids, num_segments)
 
 
-@op("UnsortedSegmentMin")
+@op("UnsortedSegmentMin", stored=True)
 def unsorted_segment_min(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     """Smallest of segments. See tf.raw_ops.UnsortedSegmentMin and `unsorted_segment_sum`."""
     return _unsorted("Min", data, segment_ids, num_segments)
@@ -207,7 +207,7 @@ def _mean(total: Any, ids: Any, count: Any) -> Any:
     return lax.div(total, jnp.broadcast_to(lax.convert_element_type(number, total.dtype), total.shape))
 
 
-@op("SegmentSum", dynamic_shape="prefix")
+@op("SegmentSum", dynamic_shape="prefix", stored=True)
 def segment_sum(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Sums runs of rows. See tf.raw_ops.SegmentSum.
 
@@ -218,25 +218,25 @@ def segment_sum(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> 
     return _sorted("Sum", data, segment_ids, bound)
 
 
-@op("SegmentProd", dynamic_shape="prefix")
+@op("SegmentProd", dynamic_shape="prefix", stored=True)
 def segment_prod(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Multiplies runs of rows. See tf.raw_ops.SegmentProd and `segment_sum`."""
     return _sorted("Prod", data, segment_ids, bound)
 
 
-@op("SegmentMax", dynamic_shape="prefix")
+@op("SegmentMax", dynamic_shape="prefix", stored=True)
 def segment_max(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Largest of runs of rows; 0 for empty ones. See tf.raw_ops.SegmentMax and `segment_sum`."""
     return _sorted("Max", data, segment_ids, bound)
 
 
-@op("SegmentMin", dynamic_shape="prefix")
+@op("SegmentMin", dynamic_shape="prefix", stored=True)
 def segment_min(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Smallest of runs of rows; 0 for empty ones. See tf.raw_ops.SegmentMin and `segment_sum`."""
     return _sorted("Min", data, segment_ids, bound)
 
 
-@op("SegmentMean", dynamic_shape="prefix")
+@op("SegmentMean", dynamic_shape="prefix", stored=True)
 def segment_mean(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
     """Averages runs of rows; integers divide towards zero. See tf.raw_ops.SegmentMean and `segment_sum`."""
     return _sorted("Mean", data, segment_ids, bound)
@@ -250,25 +250,25 @@ def _sorted_v2(kind: str, data: Any, segment_ids: Any, num_segments: Any) -> Any
     return fold(kind, data, segment_ids, count)
 
 
-@op("SegmentSumV2")
+@op("SegmentSumV2", stored=True)
 def segment_sum_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     """Sums runs of rows. TensorFlow has it for XLA only. See tf.raw_ops.SegmentSumV2."""
     return _sorted_v2("Sum", data, segment_ids, num_segments)
 
 
-@op("SegmentProdV2")
+@op("SegmentProdV2", stored=True)
 def segment_prod_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     """Multiplies runs of rows. TensorFlow has it for XLA only. See tf.raw_ops.SegmentProdV2."""
     return _sorted_v2("Prod", data, segment_ids, num_segments)
 
 
-@op("SegmentMaxV2")
+@op("SegmentMaxV2", stored=True)
 def segment_max_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     """Largest of runs of rows. TensorFlow has it for XLA only. See tf.raw_ops.SegmentMaxV2."""
     return _sorted_v2("Max", data, segment_ids, num_segments)
 
 
-@op("SegmentMinV2")
+@op("SegmentMinV2", stored=True)
 def segment_min_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     """Smallest of runs of rows. TensorFlow has it for XLA only. See tf.raw_ops.SegmentMinV2."""
     return _sorted_v2("Min", data, segment_ids, num_segments)

@@ -72,7 +72,7 @@ class _OpenBoxError(UnboundedError):
     """A box has a size that depends on values."""
 
 
-@op("Slice", words="each", host=_host_slice, sized=True)
+@op("Slice", words="each", host=_host_slice, sized=True, moves=True)
 def slice_(input: Any, begin: Any, size: Any, *, extents: Extents | None = None) -> Any:
     """Takes a box. See tf.raw_ops.Slice.
 
@@ -443,7 +443,7 @@ def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, ex
     return take(input, extents.part(places, last - first, (str(size), *names), (begin, end)), axis)
 
 
-@op("StridedSlice", words="each", host=_host_strided_slice, sized=True)
+@op("StridedSlice", words="each", host=_host_strided_slice, sized=True, moves=True)
 def strided_slice(
     input: Any,
     begin: Any,
@@ -511,7 +511,7 @@ def _traced_start(entry: Entry, size: Any) -> Any:
     return jnp.asarray(entry.offset, np.int32) if entry.is_known else _wrapped(value_of(entry), size)
 
 
-@op("StridedSliceGrad")
+@op("StridedSliceGrad", moves=True)
 def strided_slice_grad(
     shape: Static,
     begin: Any,
@@ -545,7 +545,7 @@ def _check_shape(actual: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
         raise OpError(f"the value has shape {actual}, the slice {wanted}")
 
 
-@op("TensorStridedSliceUpdate")
+@op("TensorStridedSliceUpdate", moves=True)
 def tensor_strided_slice_update(
     input: Any,
     begin: Any,

@@ -41,7 +41,7 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
     return once(values), lax.convert_element_type(once(indices), canonical(index_type))
 
 
-@op("TopKV2", sized=True)
+@op("TopKV2", sized=True, stored=True)
 def top_k_v2(
     x: Any, k: Any, *, sorted: bool = True, index_type: Any = np.int32, extents: Extents | None = None
 ) -> tuple[Any, Any]:
@@ -66,14 +66,14 @@ def top_k_v2(
     return take(values, first, x.ndim - 1), take(indices, first, x.ndim - 1)
 
 
-@op("TopK")
+@op("TopK", stored=True)
 def top_k(x: Any, *, k: int, sorted: bool = True) -> tuple[Any, Any]:
     """The k largest of the last axis and their places. See tf.raw_ops.TopK and `top_k_v2`."""
     del sorted
     return _top_k(x, k, np.int32)
 
 
-@op("ApproxTopK")
+@op("ApproxTopK", stored=True)
 def approx_top_k(
     x: Any,
     *,
@@ -138,7 +138,7 @@ def _nth_jvp(primals: Any, tangents: Any) -> Any:
     return y, jnp.sum(tangents[0] * equal, axis=-1) / jnp.sum(equal, axis=-1)
 
 
-@op("NthElement")
+@op("NthElement", stored=True)
 def nth_element(x: Any, n: Any, *, reverse: bool = False) -> Any:
     """The n-th smallest (or largest) along the last axis. See tf.raw_ops.NthElement."""
     if x.ndim == 0:
@@ -182,13 +182,13 @@ def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
     return lax.convert_element_type(first, canonical(out_type))
 
 
-@op("LowerBound")
+@op("LowerBound", stored=True)
 def lower_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Any:
     """Where values would go into sorted rows, before equal ones. See tf.raw_ops.LowerBound."""
     return _bound(sorted_inputs, values, out_type, False)
 
 
-@op("UpperBound")
+@op("UpperBound", stored=True)
 def upper_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Any:
     """Where values would go into sorted rows, after equal ones. See tf.raw_ops.UpperBound."""
     return _bound(sorted_inputs, values, out_type, True)

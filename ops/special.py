@@ -25,7 +25,7 @@ def _register(name: str, fn: Callable[..., Any], count: int) -> None:
 
     chosen = unary if count == 1 else binary
     chosen.__doc__ = f"See tf.raw_ops.{name}."
-    op(name)(chosen)
+    op(name, dear=True)(chosen)
 
 
 @jax.custom_jvp

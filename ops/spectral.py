@@ -21,7 +21,7 @@ def _fft(name: str, fn: Any, axes: int) -> None:
         return fn(input, axes=tuple(range(-axes, 0))).astype(input.dtype)
 
     call.__doc__ = f"See tf.raw_ops.{name}."
-    op(name, f"Batch{name}")(call)
+    op(name, f"Batch{name}", stored=True)(call)
 
 
 for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
@@ -41,8 +41,8 @@ def _real_fft(suffix: str, axes: int) -> None:
         return out.astype(canonical(Treal))
 
     rfft.__doc__, irfft.__doc__ = f"See tf.raw_ops.RFFT{suffix}.", f"See tf.raw_ops.IRFFT{suffix}."
-    op(f"RFFT{suffix}")(rfft)
-    op(f"IRFFT{suffix}")(irfft)
+    op(f"RFFT{suffix}", stored=True)(rfft)
+    op(f"IRFFT{suffix}", stored=True)(irfft)
 
 
 for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
@@ -78,25 +78,25 @@ def _transformed(fn: Any, input: Any, fft_length: Any, axes: Any, dtype: Any, *,
     return fn(input, s=lengths, axes=which).astype(canonical(dtype))
 
 
-@op("FFTND")
+@op("FFTND", stored=True)
 def fftnd(input: Any, fft_length: Static, axes: Static) -> Any:
     """Over any dimensions. See tf.raw_ops.FFTND."""
     return _transformed(jnp.fft.fftn, input, fft_length, axes, input.dtype)
 
 
-@op("IFFTND")
+@op("IFFTND", stored=True)
 def ifftnd(input: Any, fft_length: Static, axes: Static) -> Any:
     """Inverse, over any dimensions. See tf.raw_ops.IFFTND."""
     return _transformed(jnp.fft.ifftn, input, fft_length, axes, input.dtype)
 
 
-@op("RFFTND")
+@op("RFFTND", stored=True)
 def rfftnd(input: Any, fft_length: Static, axes: Static, *, Tcomplex: Any = _COMPLEX64) -> Any:
     """Of real numbers over any dimensions, half of the last of them. See tf.raw_ops.RFFTND."""
     return _transformed(jnp.fft.rfftn, input, fft_length, axes, Tcomplex, half=True)
 
 
-@op("IRFFTND")
+@op("IRFFTND", stored=True)
 def irfftnd(input: Any, fft_length: Static, axes: Static, *, Treal: Any = _FLOAT32) -> Any:
     """Inverse to real numbers over any dimensions, from half of the last of them. See tf.raw_ops.IRFFTND."""
     return _transformed(jnp.fft.irfftn, input, fft_length, axes, Treal)

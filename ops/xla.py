@@ -134,7 +134,7 @@ def xla_einsum(a: Any, b: Any, *, equation: str) -> Any:
 # ---- parts of arrays ----
 
 
-@op("XlaDynamicSlice")
+@op("XlaDynamicSlice", moves=True)
 def xla_dynamic_slice(input: Any, start_indices: Any, size_indices: Static) -> Any:
     """Returns a box; its start is moved so that it fits. See tf.raw_ops.XlaDynamicSlice."""
     sizes = dims(size_indices)
@@ -145,7 +145,7 @@ def xla_dynamic_slice(input: Any, start_indices: Any, size_indices: Static) -> A
     return lax.dynamic_slice(jnp.asarray(input), places, sizes, allow_negative_indices=False)
 
 
-@op("XlaDynamicUpdateSlice")
+@op("XlaDynamicUpdateSlice", moves=True)
 def xla_dynamic_update_slice(input: Any, update: Any, indices: Any) -> Any:
     """Replaces a box; its start is moved so that it fits. See tf.raw_ops.XlaDynamicUpdateSlice."""
     if indices.ndim != 1 or indices.shape[0] != input.ndim or update.ndim != input.ndim:
@@ -155,7 +155,7 @@ def xla_dynamic_update_slice(input: Any, update: Any, indices: Any) -> Any:
     return lax.dynamic_update_slice(jnp.asarray(input), jnp.asarray(update), places, allow_negative_indices=False)
 
 
-@op("XlaGather")
+@op("XlaGather", moves=True)
 def xla_gather(
     operand: Any, start_indices: Any, slice_sizes: Static, *, dimension_numbers: str, indices_are_sorted: bool
 ) -> Any:
@@ -171,7 +171,7 @@ def xla_gather(
     )
 
 
-@op("XlaPad")
+@op("XlaPad", moves=True)
 def xla_pad(input: Any, padding_value: Any, padding_low: Static, padding_high: Static, padding_interior: Static) -> Any:
     """Pads outside and between elements; negative padding cuts. See tf.raw_ops.XlaPad."""
     if not np.size(padding_low) == np.size(padding_high) == np.size(padding_interior) == input.ndim:
@@ -205,7 +205,7 @@ def _grid(counts: list[int], paddings: list[int], rank: int, number: int) -> tup
     return tuple(counts), pads
 
 
-@op("XlaConcatND")
+@op("XlaConcatND", moves=True)
 def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = ()) -> Any:
     """Joins a grid of tensors and cuts padding off at the end. See tf.raw_ops.XlaConcatND."""
     counts, pads = _grid(num_concats, paddings, inputs[0].ndim, len(inputs))
@@ -221,7 +221,7 @@ def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = 
     return lax.slice(out, (0,) * out.ndim, [d - p for d, p in zip(out.shape, pads, strict=True)])
 
 
-@op("XlaSplitND")
+@op("XlaSplitND", moves=True)
 def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = ()) -> Any:
     """Splits into a grid of tensors, padded with zeros at the end. See tf.raw_ops.XlaSplitND."""
     counts, pads = _grid(num_splits, paddings, input.ndim, N)
@@ -239,14 +239,14 @@ def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = (
 # ---- sorting ----
 
 
-@op("XlaSort")
+@op("XlaSort", stored=True)
 def xla_sort(input: Any) -> Any:
     """Sorts the last dimension, -0 before 0 and NaN last. See tf.raw_ops.XlaSort."""
     x = jnp.asarray(input)
     return lax.sort(x, dimension=x.ndim - 1) if x.ndim else x
 
 
-@op("XlaKeyValueSort")
+@op("XlaKeyValueSort", stored=True)
 def xla_key_value_sort(keys: Any, values: Any) -> tuple[Any, Any]:
     """Sorts the last dimension of two tensors by the first. See tf.raw_ops.XlaKeyValueSort."""
     if keys.shape != values.shape:

@@ -106,7 +106,7 @@ def _check_reduction(operands: list[Any], inits: list[Any], axes: tuple[int, ...
         raise OpError(f"cannot reduce dimensions {list(axes)} of a tensor of rank {rank}")
 
 
-@op("XlaReduce")
+@op("XlaReduce", stored=True)
 def xla_reduce(input: Any, init_value: Any, *, dimensions_to_reduce: list[int], reducer: Function) -> Any:
     """Reduces dimensions with a function. See tf.raw_ops.XlaReduce."""
     axes = tuple(dimensions_to_reduce)
@@ -130,7 +130,7 @@ def _variadic_reduce(
     return list(out)
 
 
-@op("XlaVariadicReduce")
+@op("XlaVariadicReduce", stored=True)
 def xla_variadic_reduce(
     input: list[Any], init_value: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
 ) -> Any:
@@ -138,7 +138,7 @@ def xla_variadic_reduce(
     return _variadic_reduce(input, init_value, dimensions_to_reduce, reducer)
 
 
-@op("XlaVariadicReduceV2")
+@op("XlaVariadicReduceV2", stored=True)
 def xla_variadic_reduce_v2(
     inputs: list[Any], init_values: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
 ) -> Any:
@@ -166,7 +166,7 @@ def _cumulative(shape: Any, window: Any, strides: Any, dilated: bool, padding: A
     return (axis, True) if padding[axis] == (0, window[axis] - 1) else None
 
 
-@op("XlaReduceWindow", options=("infer_cumulative_reduction_from_jax2tf",))
+@op("XlaReduceWindow", options=("infer_cumulative_reduction_from_jax2tf",), stored=True)
 def xla_reduce_window(
     input: Any,
     init_value: Any,
@@ -303,7 +303,7 @@ def _scatter_one_by_one(
     return lax.fori_loop(0, count, step, operand) if count and operand.ndim else operand
 
 
-@op("XlaScatter")
+@op("XlaScatter", stored=True)
 def xla_scatter(
     operand: Any,
     scatter_indices: Any,
@@ -339,7 +339,7 @@ def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
     return jnp.sum(before | (~before.T & ahead), axis=0, dtype=np.int32)
 
 
-@op("XlaVariadicSort")
+@op("XlaVariadicSort", stored=True)
 def xla_variadic_sort(inputs: list[Any], dimension: Static, *, comparator: Function, is_stable: bool) -> Any:
     """Sorts tensors together along a dimension, by a comparator. See tf.raw_ops.XlaVariadicSort.
 

@@ -242,6 +242,115 @@ def test_a_chain_of_calls_compiles_in_proportion():
     assert size(24) < 2.5 * size(12)
 
 
+def reduced_and_used(x):
+    """Each round's exponential is used in the loop of a sum and in that after it."""
+    for _ in range(3):
+        x = tf.nn.relu(x + tf.sin(x) * 0.1 - tf.reduce_mean(x, -1, keepdims=True))
+    return x
+
+
+def read_at_other_places(x):
+    for _ in range(6):
+        x = tf.concat([x[:, 1:] * 0.9 + x[:, :-1], x[:, :1]], 1)
+    return x
+
+
+def long_but_read_once(x):
+    """Elementwise, and all ways meet: one loop, however long."""
+    for _ in range(20):
+        x = x * tf.sigmoid(x) + 0.1
+    return x
+
+
+def few_steps(x):
+    x = x * 2.0 + 1.0
+    return x - tf.reduce_mean(x, -1, keepdims=True)
+
+
+def cut_into_many(x):
+    a, b, c, d = tf.split(tf.exp(tf.sin(x)), 4, 1)
+    return a * b + c * d
+
+
+def kept_in_a_call(x):
+    @tf.function
+    def wave(x):
+        return tf.sin(tf.exp(x))
+
+    y = wave(x)
+    return y / tf.reduce_sum(y)
+
+
+def parted_in_a_call(x):
+    @tf.function
+    def normalized(x):
+        return x / tf.reduce_sum(x)
+
+    return normalized(tf.sin(tf.exp(x)))
+
+
+def of_variables_alone(x):
+    y = tf.exp(tf.sin(W))
+    return x + y / tf.reduce_sum(y)
+
+
+@pytest.mark.parametrize(
+    ("fn", "marks"),
+    [
+        (reduced_and_used, 2),
+        (read_at_other_places, 2),
+        (long_but_read_once, 0),
+        (few_steps, 0),
+        (cut_into_many, 1),
+        (kept_in_a_call, 1),
+        (parted_in_a_call, 1),
+        (of_variables_alone, 0),
+    ],
+)
+def test_what_took_many_steps(fn, marks):
+    """It is computed once where it is used in several loops, or read at several places."""
+    x = RNG.normal(size=(4, 4)).astype(np.float32)
+    graph = tf.function(fn)
+    jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(x.shape, x.dtype))
+    assert str(jax.make_jaxpr(jax_fn)(x)).count("= once") == marks
+    np.testing.assert_allclose(jax.jit(jax_fn)(x), graph(tf.constant(x)), rtol=2e-5, atol=1e-5)
+
+
+def lorenz(x):
+    return tf.stack([10.0 * (x[1] - x[0]), x[0] * (28.0 - x[2]) - x[1], x[0] * x[1] - 8.0 / 3.0 * x[2]])
+
+
+def runge_kutta(x, steps):
+    for _ in range(steps):
+        k1 = lorenz(x)
+        k2 = lorenz(x + 0.005 * k1)
+        k3 = lorenz(x + 0.005 * k2)
+        x = x + 0.01 / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + lorenz(x + 0.01 * k3))
+    return x
+
+
+def standardized(x, steps):
+    for _ in range(steps):
+        x = tf.tanh(x) - tf.reduce_logsumexp(x, -1, keepdims=True)
+    return x
+
+
+@pytest.mark.parametrize("fn", [runge_kutta, standardized])
+def test_long_computations_compile_in_proportion(fn):
+    """XLA computed, and compiled, what came before anew for each user: as often as there are steps, or far oftener."""
+    x = RNG.normal(size=(3, 8)).astype(np.float32)
+    sizes = []
+    for steps in (4, 8):
+        graph = tf.function(lambda x, steps=steps: tf.reduce_sum(fn(x, steps)))
+        jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(x.shape, x.dtype))
+        sizes.append(len(jax.jit(jax.grad(jax_fn)).lower(x).compile().as_text()))
+        with tf.GradientTape() as tape:
+            variable = tf.Variable(x)
+            value = graph(variable)
+        np.testing.assert_allclose(jax.jit(jax.grad(jax_fn))(x), tape.gradient(value, variable), rtol=2e-4, atol=1e-4)
+    assert sizes[1] < 2.5 * sizes[0]
+
+
 def test_variables_are_not_marked():
     """What would be hidden behind a mark is what loops take out of their bodies."""
     v = tf.Variable(W)

@@ -80,7 +80,7 @@ class Plan:
     steps: tuple[Step, ...]
     size: int
     outputs: tuple[int, ...]
-    passage: Passage | None  # None if nothing calls it
+    passage: Passage
 
 
 def stable_id(name: str) -> int:
@@ -105,12 +105,11 @@ def make_plan(
     *,
     heavy: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.heavy,
     passage: Callable[[ir.Node, registry.Op], Passage | None] = lambda node, entry: None,
-    inner: bool = True,
 ) -> Plan:
     """Prepares ``nodes`` of ``function``; ``ops`` must hold every op.
 
     ``heavy`` tells a node that reads its operands from memory, many times each; ``passage`` is asked first, and says
-    of a node that is nothing but a call what it calls. ``inner``: whether others call the function.
+    of a node that is nothing but a call what it calls.
 
     Raises:
       UnsupportedAttributeError: a node carries an attribute that its op does not handle.
@@ -164,7 +163,7 @@ def make_plan(
         if release:
             step.release = tuple(release)
     fed = [isinstance(arg.dtype, np.dtype) for arg in function.args]
-    found, own_passage = shared_results(steps, results, fed, size, inner=inner)
+    found, own_passage = shared_results(steps, results, fed, size)
     for index, positions in found.items():
         steps[index].shared = positions
     mark_turned(steps, results)

@@ -124,7 +124,6 @@ class Program:
                     outputs,
                     heavy=self._is_heavy,
                     passage=self._passage,
-                    inner=function is not self.graph.main,
                 )
                 self._plans[key] = found
         return found

@@ -1,147 +1,180 @@
 """Which values of a function are worth computing once, because operations far apart use them.
 
 XLA fuses elementwise operations into what uses them. That is right for a value whose users meet again soon, as those
-of ``x`` do in ``x * sigmoid(x)``: they are one loop. It is wrong for a value whose users go different ways, one of them
-to a convolution or a product, which reads what is in memory: there each way computes the value anew, with all that it
-is made of (`tf2jax_lite.ops.once`).
+of ``x`` do in ``x * sigmoid(x)``: they are one loop. It is wrong (`tf2jax_lite.ops.once`)
+
+- for a value whose users go different ways, one of them to a convolution or a product, which reads what is in memory:
+  there each way computes the value anew, with all that it is made of;
+- for a value that took many steps to compute, and is used in different loops (a reduction is one of its own), or at
+  different places (a slice of it beside another): what uses it, and is used likewise, computes it as many times again,
+  and so on.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from .parting import Sides, Ways, follow
 
 if TYPE_CHECKING:
     from .plan import Step
 
 __all__ = ["Passage", "shared_results"]
 
-_END = -1  # where all ways end
-_FARTHEST = 256  # meeting places to look through for where two ways come together
+# A value that takes more steps than this from what is in memory is written there if it would be computed twice.
+_MOST_STEPS = 10
+_DEAR = 8  # steps that an exponential counts as
+_COUNTLESS = 1 << 20
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Passage:
     """What a function does with values that pass through it, for those who call it.
 
     XLA puts what a function does in the place of its calls, so ways go on in it, and come from it.
 
     Attributes:
-      apart: for each argument whether its users go ways that meet nowhere.
-      heavy: for each argument whether a heavy step is ahead of it.
+      heavy: what comes of its arguments, as ways end at heavy steps.
       light: for each result whether a step makes it that XLA puts into its users.
+      cost: for each result how many steps it takes from what is in memory, arguments among that.
     """
 
-    apart: tuple[bool, ...]
-    heavy: tuple[bool, ...]
-    light: tuple[bool, ...]
+    def __init__(self, function: _Function, light: bytearray, cost: Sequence[int]):
+        self._function = function
+        self.light = tuple([bool(light[slot]) for slot in function.outputs])
+        self.cost = tuple([cost[slot] for slot in function.outputs])
+
+    @functools.cached_property
+    def heavy(self) -> Sides:
+        """See the class."""
+        return self._function.to_heavy.sides(len(self._function.fed))
+
+    @functools.cached_property
+    def loops(self) -> Sides:
+        """What comes of its arguments, as ways end where another loop begins."""
+        return self._function.to_loops.sides(len(self._function.fed))
 
 
 def shared_results(
-    steps: Sequence[Step], outputs: Sequence[int], fed: Sequence[bool], size: int, *, inner: bool = True
-) -> tuple[dict[int, tuple[int, ...]], Passage | None]:
-    """Finds values to compute once: their users meet nowhere before a heavy step or the function's end.
+    steps: Sequence[Step], outputs: Sequence[int], fed: Sequence[bool], size: int
+) -> tuple[dict[int, tuple[int, ...]], Passage]:
+    """Finds values to compute once.
 
     Args:
       steps: a function's steps, in order.
       outputs: the slots of its results.
       fed: for each argument whether it is a number that its caller gives.
       size: how many slots there are.
-      inner: whether others call the function.
 
     Returns:
       Positions of such results by index of their step. Not among them are results of heavy steps, which are in memory
-      anyway, and what is made of variables and constants alone. And what callers are to know of the function, if there
-      are any.
+      anyway, and what is made of variables and constants alone. And what the function's callers are to know of it.
     """
-    if not inner and not any(step.heavy or step.passage is not None for step in steps):
-        return {}, None
+    function = _Function(steps, outputs, fed, size)
+    light, moves = _light_slots(steps, size), _fed_slots(steps, fed, size)
+    once = bytearray(size)
+    if any(step.heavy or (step.passage is not None and any(step.passage.heavy.ahead)) for step in steps):
+        ways = function.to_heavy
+        for slot in range(size):
+            once[slot] = ways.apart[slot] and ways.ahead[slot] and moves[slot] and light[slot]
+    cost = _steps_taken(steps, moves, once, size, None)
+    if max(cost, default=0) > _MOST_STEPS:
+        cost = _steps_taken(steps, moves, once, size, function.to_loops.apart)
+    found = {}
+    for index, step in enumerate(steps):
+        positions = tuple([i for i, slot in enumerate(step.outputs) if once[slot]])
+        if positions:
+            found[index] = positions
+    return found, Passage(function, light, cost)
+
+
+class _Function:
+    """A function's steps, and what they come to."""
+
+    def __init__(self, steps: Sequence[Step], outputs: Sequence[int], fed: Sequence[bool], size: int):
+        self.steps, self.outputs, self.fed, self.size = steps, outputs, fed, size
+
+    @functools.cached_property
+    def to_heavy(self) -> Ways:
+        """The ways that end at heavy steps."""
+        return follow(
+            self.steps,
+            self.outputs,
+            len(self.fed),
+            self.size,
+            ends=lambda step: step.heavy,
+            within=lambda step: None if step.passage is None else step.passage.heavy,
+        )
+
+    @functools.cached_property
+    def to_loops(self) -> Ways:
+        """The ways that end where another loop begins, or what is read lies elsewhere."""
+        return follow(
+            self.steps,
+            self.outputs,
+            len(self.fed),
+            self.size,
+            ends=lambda step: _is_stored(step) or step.op.moves,
+            scatters=lambda step: step.op.moves,
+            within=lambda step: None if step.passage is None else step.passage.loops,
+        )
+
+
+def _is_stored(step: Step) -> bool:
+    """Whether a step's results are in memory, whoever uses them."""
+    return step.heavy or step.op.stored or (step.op.needs_context and step.passage is None)
+
+
+def _light_slots(steps: Sequence[Step], size: int) -> bytearray:
+    """Returns for each slot whether XLA puts what makes it into its users."""
     light = bytearray(size)
     for step in steps:
-        for position, slot in enumerate(step.outputs):
-            light[slot] = _is_light(step, position)
-    moves = _fed_slots(steps, fed, size)
-    readers: list[list[int]] = [[] for _ in range(size)]
-    for slot in set(outputs):
-        readers[slot].append(_END)
-    # For each step: where all ways from it meet first, how many meeting places follow, and if a heavy step is ahead or
-    # the step is one. A call has a second entry, for what comes to a heavy step within it. The last entry is that of
-    # the end.
-    count = len(steps)
-    meeting, depth, ahead = [_END] * (2 * count), [1] * (2 * count), bytearray(2 * count + 1)
-    parted = bytearray(size)  # the ways from which part within a call, and do not meet again
+        if step.passage is not None:
+            for slot, is_light in zip(step.outputs, step.passage.light, strict=False):
+                light[slot] = is_light
+        elif not step.heavy and step.op.plain:
+            for slot in step.outputs:
+                light[slot] = 1
+    return light
 
-    def ways(slot: int) -> tuple[int, bool, bool]:
-        """Returns where the ways from a value meet, whether to a heavy step, and whether they part for good."""
-        using = readers[slot]
-        own, heavy = using[0], ahead[using[0]]
-        for other in using[1:]:
-            heavy |= ahead[other]
-            if own != _END:
-                own = _common(own, other, meeting, depth)
-        return own, bool(heavy), bool(parted[slot] or (own == _END and len(using) > 1))
 
-    found: dict[int, tuple[int, ...]] = {}
-    for index in range(count - 1, -1, -1):
-        step, passage = steps[index], steps[index].passage
-        if step.heavy:
-            ahead[index] = 1
-        else:
-            place: int | None = None
-            for position, slot in enumerate(step.outputs):
-                if not readers[slot]:
-                    continue
-                own, heavy, apart = ways(slot)
-                if heavy and apart and moves[slot] and light[slot]:
-                    found[index] = (*found.get(index, ()), position)
-                ahead[index] |= heavy
-                place = own if place is None else _common(place, own, meeting, depth)
-            if place is None:
-                continue  # what is only written somewhere is no user
-            if place != _END:
-                meeting[index], depth[index] = place, depth[place] + 1
-        if step.op.shape_only:
+def _steps_taken(
+    steps: Sequence[Step], moves: bytearray, once: bytearray, size: int, apart: bytearray | None
+) -> list[int]:
+    """Returns how many steps each value takes from what is in memory.
+
+    Steps at the same place of a loop count as the longest way through them, those at other places are added up.
+
+    Args:
+      steps: the function's steps.
+      moves: for each slot whether it depends on a number that the caller gives.
+      once: for each slot whether it is in memory; values that take too many steps are added to it.
+      size: how many slots there are.
+      apart: for each slot whether it would be computed again if it is not in memory; None adds nothing.
+    """
+    here, elsewhere = [0] * size, [0] * size
+    for step in steps:
+        if _is_stored(step) or step.op.shape_only or not step.op.plain:
             continue
-        ahead[count + index] = 1
-        for position, slot in enumerate(step.inputs):
-            at = index
-            if passage is not None and position < len(passage.heavy):
-                at = count + index if passage.heavy[position] else index
-                parted[slot] |= passage.apart[position] and meeting[at] == _END
-            using = readers[slot]
-            if not using or using[-1] != at:
-                using.append(at)
-    if not inner:
-        return found, None
-    arguments = [ways(slot) if readers[slot] else (_END, False, False) for slot in range(len(fed))]
-    passage = Passage(
-        apart=tuple([apart for _, _, apart in arguments]),
-        heavy=tuple([heavy for _, heavy, _ in arguments]),
-        light=tuple([bool(light[slot]) for slot in outputs]),
-    )
-    return found, passage
-
-
-def _is_light(step: Step, position: int) -> bool:
-    """Whether XLA puts what makes a result of a step into the result's users."""
-    if step.passage is None:
-        return not step.heavy and step.op.plain
-    return position < len(step.passage.light) and step.passage.light[position]
-
-
-def _common(a: int, b: int, meeting: Sequence[int], depth: Sequence[int]) -> int:
-    """Returns where the ways from two steps meet first."""
-    for _ in range(_FARTHEST):
-        if a == b:
-            return a
-        if _END in (a, b):
-            return _END
-        if depth[a] >= depth[b]:
-            a = meeting[a]
+        read = {slot for slot in step.inputs if moves[slot]}
+        if not read:
+            continue
+        if step.op.moves:
+            longest, added = 0, sum([here[slot] + elsewhere[slot] for slot in read])
         else:
-            b = meeting[b]
-    return _END
+            longest, added = max([here[slot] for slot in read]), sum([elsewhere[slot] for slot in read])
+        added = min(added, _COUNTLESS)
+        for position, slot in enumerate(step.outputs):
+            taken = longest + (_DEAR if step.op.dear else 1)
+            if step.passage is not None:
+                within = step.passage.cost[position] if position < len(step.passage.cost) else 0
+                taken = within and longest + within
+            if apart is not None and apart[slot] and taken + added > _MOST_STEPS and not once[slot]:
+                once[slot] = 1
+            if not once[slot]:
+                here[slot], elsewhere[slot] = taken, added
+    return [a + b for a, b in zip(here, elsewhere, strict=True)]
 
 
 def _fed_slots(steps: Sequence[Step], fed: Sequence[bool], size: int) -> bytearray:
