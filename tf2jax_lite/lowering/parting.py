@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sides", "Ways", "follow"]
 
-_END = -1  # where all ways end
+_END = 0  # where all ways end
 _FARTHEST = 256  # meeting places to look through for where two ways come together
 
 
@@ -63,16 +63,23 @@ def follow(
       arguments: how many slots are arguments.
       size: how many slots there are.
       ends: whether ways end at a step.
-      scatters: whether those to different results of a step are different ways.
+      scatters: whether those that end at a step do so apart: those from different operands, to different results.
       within: what comes of the arguments of the function that a step calls; None if it calls none.
     """
     readers: list[list[int]] = [[] for _ in range(size)]
     for slot in set(outputs):
         readers[slot].append(_END)
-    # For each step: where all ways from it meet first, how many meeting places follow, and if an end is ahead or the
-    # step is one. A call has a second entry, for what comes to an end within it. The last entry is the function's end.
+    # For the function's end and each step: where all ways from it meet first, how many meeting places follow, and if an
+    # end is ahead or the step is one. Then for what ends apart from the rest: within a call, at an operand.
     count = len(steps)
-    meeting, depth, closed = [_END] * (2 * count), [1] * (2 * count), bytearray(2 * count + 1)
+    meeting, depth, closed = [_END] * (1 + count), [1] * (1 + count), bytearray(1 + count)
+
+    def end_apart() -> int:
+        meeting.append(_END)
+        depth.append(1)
+        closed.append(1)
+        return len(meeting) - 1
+
     apart, ahead = bytearray(size), bytearray(size)
 
     def arrive(slot: int) -> int:
@@ -87,8 +94,8 @@ def follow(
         apart[slot] |= own == _END and len(using) > 1
         return own
 
-    for index in range(count - 1, -1, -1):
-        step = steps[index]
+    for index in range(count, 0, -1):
+        step = steps[index - 1]
         used = 0
         place: int | None = None
         for slot in step.outputs:
@@ -106,15 +113,17 @@ def follow(
             meeting[index], depth[index] = place, depth[place] + 1
         if step.op.shape_only:
             continue
-        closed[count + index] = 1
-        sides = within(step)
-        many = used > 1 and scatters(step)
+        sides, scattered = within(step), scatters(step)
+        inner = _END  # of a call
         for position, slot in enumerate(step.inputs):
             at = index
             if sides is not None and position < len(sides.ahead):
-                at = count + index if sides.ahead[position] else index
+                if sides.ahead[position]:
+                    at = inner = inner or end_apart()
                 apart[slot] |= sides.apart[position] and meeting[at] == _END
-            apart[slot] |= many
+            elif scattered:
+                at = end_apart()
+                apart[slot] |= used > 1
             using = readers[slot]
             if not using or using[-1] != at:
                 using.append(at)
