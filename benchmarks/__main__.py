@@ -29,6 +29,7 @@ SUITES = (
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
 OTHERS = {
     "operations": "operations",
+    "long": "long",
     "federated": "federated",
     "stablehlo": "stablehlo",
     "tf1": "convert_tf1_scaling",

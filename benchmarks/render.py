@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import conversion, render_gpu, render_operations
+from . import conversion, render_gpu, render_long, render_operations
 
 Record = dict[str, Any]
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
 INTRODUCTION = """# Performance
 
-Generated: `python -m benchmarks --suite run,train,compile,convert,artefact,memory,spelling,operations,products,stages
---json out.jsonl`, then `python -m benchmarks.render out.jsonl [--before older.jsonl]`. What this page was made of is
+Generated: `python -m benchmarks --suite
+run,train,compile,convert,artefact,memory,spelling,operations,long,products,stages --json out.jsonl`, then
+`python -m benchmarks.render out.jsonl [--before older.jsonl]`. What this page was made of is
 [performance.jsonl](performance.jsonl), and for what changed [performance-before.jsonl](performance-before.jsonl).
 
 Measured on two shared cores ({machine}), JAX on CPU, float32. Everything that is compared ran in turns in one
@@ -556,7 +557,8 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
         r.update({who: {**r.get(who, {}), **anew[who]} for who in ("ours", "native", "peer") if who in anew})
     loads = [r["load"] for r in latest.values() if "load" in r]
     load = f"\nThe load average was between {min(loads):.0f} and {max(loads):.0f}." if loads else ""
-    machine = "; ".join(sorted({r["machine"] for r in latest.values() if "machine" in r}))
+    # What another machine measured says so itself.
+    machine = "; ".join(sorted({r["machine"] for r in latest.values() if "machine" in r and r["suite"] != "long"}))
     parts = [INTRODUCTION.format(load=load, machine=machine), _targets(suites)]
     if "run" in suites:
         parts.append(_models("One call", suites["run"]))
@@ -564,6 +566,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = ()) -> str:
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
     parts.append(_spelling(suites.get("spelling", [])))
     parts.append(render_operations.section(suites.get("operations", []), _table))
+    parts.append(render_long.section(suites.get("long", []), _table))
     if before and "run" in suites:
         parts.append(_changed(suites["run"], before))
     for name, render in (

@@ -44,6 +44,16 @@ def test_operations():
 
 
 @pytest.mark.slow
+def test_long():
+    """Each program and its gradient have times; the page says where they were measured."""
+    found = main(["--suite", "long", "--size", "small"])
+    assert len(found) == 14 and all(min(r["ratios"].values()) > 0 for r in found)
+    assert all(min(r["compile"].values()) > 0 for r in found)
+    text = render.page(found)
+    assert text.count("| Sinkhorn | ") == 2 and f"measured on {found[0]['machine']}" in text
+
+
+@pytest.mark.slow
 def test_stages():
     """XLA's own account: each different kernel is written once, and compiled."""
     (found,) = main(["--suite", "stages", "--models", "lstm", "--size", "small", "--batch", "1"])

@@ -1,0 +1,203 @@
+"""The suite long: computations of many steps, whose values are used again: in another loop, or at another place.
+
+XLA puts what is cheap into each of its users, and computes it there anew, so that such programs can take as long as the
+square of their steps, or far longer, to compile and to run, in JAX written by hand, too (`lowering/sharing.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tf2jax_lite
+
+from .timing import in_turns, ratios, seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One computation.
+
+    Attributes:
+      name: what a table calls it.
+      fn: takes a backend (`_jax`, `_tensorflow`), an array and the number of steps.
+      shape: of the array.
+      steps: how many, and how many for tests.
+      gradient: whether its gradient is measured, too, for how many steps; 0 if not.
+    """
+
+    name: str
+    fn: Callable[[Any, Any, int], Any]
+    shape: tuple[int, ...]
+    steps: tuple[int, int]
+    gradient: int
+
+
+def _jax() -> Any:
+    return SimpleNamespace(
+        roll=jnp.roll,
+        stack=jnp.stack,
+        concat=jnp.concatenate,
+        sin=jnp.sin,
+        tanh=jnp.tanh,
+        relu=jax.nn.relu,
+        matmul=jnp.matmul,
+        mean=lambda x: jnp.mean(x, -1, keepdims=True),
+        logsumexp=lambda x, axis: jax.nn.logsumexp(x, axis, keepdims=True),
+        function=jax.jit,
+    )
+
+
+def _tensorflow() -> Any:
+    import tensorflow as tf
+
+    return SimpleNamespace(
+        roll=tf.roll,
+        stack=tf.stack,
+        concat=tf.concat,
+        sin=tf.sin,
+        tanh=tf.tanh,
+        relu=tf.nn.relu,
+        matmul=tf.matmul,
+        mean=lambda x: tf.reduce_mean(x, -1, keepdims=True),
+        logsumexp=lambda x, axis: tf.reduce_logsumexp(x, axis, keepdims=True),
+        function=lambda fn: tf.function(fn, autograph=False),
+    )
+
+
+def _runge_kutta(b: Any, x: Any, steps: int) -> Any:
+    """Lorenz's equations."""
+
+    def slope(s: Any) -> Any:
+        return b.stack([10.0 * (s[1] - s[0]), s[0] * (28.0 - s[2]) - s[1], s[0] * s[1] - 8.0 / 3.0 * s[2]])
+
+    for _ in range(steps):
+        k1 = slope(x)
+        k2 = slope(x + 0.005 * k1)
+        k3 = slope(x + 0.005 * k2)
+        x = x + 0.01 / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + slope(x + 0.01 * k3))
+    return x
+
+
+def _wave(b: Any, x: Any, steps: int) -> Any:
+    before = x
+    for _ in range(steps):
+        around = b.roll(x, 1, 0) + b.roll(x, -1, 0) + b.roll(x, 1, 1) + b.roll(x, -1, 1)
+        x, before = 2.0 * x - before + 0.1 * (around - 4.0 * x), x
+    return x
+
+
+def _sinkhorn(b: Any, x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        x = x - b.logsumexp(x, 0)
+        x = x - b.logsumexp(x, 1)
+    return x
+
+
+def _centered(b: Any, x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        x = b.relu(x + 0.1 * b.sin(x) - b.mean(x))
+    return x
+
+
+def _neighbours(b: Any, x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        x = b.concat([x[:, 1:] * 0.9 + x[:, :-1], x[:, :1]], 1)
+    return x
+
+
+def _recurrence(b: Any, x: Any, steps: int) -> Any:
+    """Its outputs are stacked."""
+    state, out = x[:, 0], []
+    for step in range(steps):
+        state = 0.9 * state + 0.1 * b.tanh(x[:, step] + state)
+        out.append(state)
+    return b.stack(out, 1)
+
+
+def _calls(b: Any, x: Any, steps: int) -> Any:
+    """A chain of calls of one function."""
+    block = b.function(lambda x, w: x + b.relu(b.matmul(b.tanh(x - b.mean(x)), w)))
+    w = np.random.default_rng(1).normal(size=(x.shape[-1], x.shape[-1])).astype(np.float32) / 16.0
+    for _ in range(steps):
+        x = block(x, w)
+    return x
+
+
+PROGRAMS = (
+    Program("Runge-Kutta, Lorenz", _runge_kutta, (3, 1000), (24, 2), 6),
+    Program("wave equation, rolls", _wave, (64, 64), (24, 2), 8),
+    Program("Sinkhorn", _sinkhorn, (64, 64), (40, 2), 40),
+    Program("rectified, centered", _centered, (64, 64), (60, 2), 60),
+    Program("neighbours, slices", _neighbours, (64, 64), (40, 2), 40),
+    Program("recurrence, stacked", _recurrence, (64, 64), (64, 2), 64),
+    Program("chain of calls", _calls, (128, 256), (40, 2), 40),
+)
+
+
+def _gradient_in_tf(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    import tensorflow as tf
+
+    def gradient(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.square(fn(x)))
+        return tape.gradient(loss, x)
+
+    return gradient
+
+
+def _compiled(fn: Any, x: Any) -> tuple[Any, float]:
+    jax.clear_caches()
+    start = time.process_time()
+    compiled = jax.jit(fn).lower(x).compile()
+    return compiled, time.process_time() - start
+
+
+def _record(program: Program, what: str, steps: int) -> dict[str, Any]:
+    import tensorflow as tf
+
+    x = np.random.default_rng(0).normal(size=program.shape).astype(np.float32)
+    in_tf, in_jax = _tensorflow(), _jax()
+    fn: Any = lambda x: program.fn(in_tf, x, steps)  # noqa: E731
+    native: Any = lambda x: program.fn(in_jax, x, steps)  # noqa: E731
+    ours: Any = tf2jax_lite.convert_functional(tf.function(fn, autograph=False), tf.TensorSpec(x.shape, x.dtype))
+    if what == "gradient":
+        fn = _gradient_in_tf(fn)
+        ours, native = (jax.grad(lambda x, call=call: jnp.sum(jnp.square(call(x)))) for call in (ours, native))
+    graph, tensor, array = tf.function(fn, autograph=False), tf.constant(x), jnp.asarray(x)
+    compiled, cost = _compiled(ours, array)
+    by_hand, native_cost = _compiled(native, array)
+    times = in_turns(
+        {
+            "tf2jax_lite": lambda: seconds(lambda: jax.block_until_ready(compiled(array))),
+            "native": lambda: seconds(lambda: jax.block_until_ready(by_hand(array))),
+            "tensorflow": lambda: seconds(lambda: graph(tensor).numpy()),
+        },
+        rounds=15,
+        budget=3.0,
+    )
+    return {
+        "name": program.name,
+        "what": what,
+        "steps": steps,
+        "times": times,
+        "ratios": ratios(times),
+        "compile": {"ours": cost, "native": native_cost},
+    }
+
+
+def main(options: Any) -> Iterator[dict[str, Any]]:
+    """Yields times of each program and of its gradient, and processor time of tracing and compiling them."""
+    for program in PROGRAMS:
+        full, small = program.steps
+        yield _record(program, "call", full if options.size == "full" else small)
+        if program.gradient:
+            yield _record(program, "gradient", program.gradient if options.size == "full" else small)
