@@ -1,4 +1,8 @@
-"""Tensors of uniform, normal and integer numbers from Philox words, bit for bit TensorFlow's."""
+"""Tensors of uniform, normal and integer numbers from Philox words, bit for bit TensorFlow's.
+
+A number takes hundreds of operations, for which XLA knows no more than for a sum that they are not to be repeated in
+each of its users: what is drawn is marked to be computed once.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .once import once
 from .philox import bits, block, side_by_side, skip
 from .random_samplers import box_muller, double_units, float_units
 from .random_samplers import truncated_normal as truncated_normal_numbers
@@ -85,7 +90,7 @@ def uniform(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
     wanted, count = size(shape, symbolic=True)
     # Without 64-bit mode a double is drawn as TensorFlow draws a float.
     narrow = canonical(dtype)
-    return units(_numbers(bits(key, counter, count * _words_per(narrow)), narrow), narrow)[:count].reshape(wanted)
+    return once(units(_numbers(bits(key, counter, count * _words_per(narrow)), narrow), narrow)[:count].reshape(wanted))
 
 
 def normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
@@ -102,7 +107,7 @@ def normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
         second = (index & np.uint32(1)) != 0
         return box_muller(*(float_units(lax.select(second, words[i + 2], words[i])) for i in (0, 1)))
 
-    return side_by_side(numbers, -(-count // 2), 2).reshape(-1)[:count].reshape(wanted).astype(dtype)
+    return once(side_by_side(numbers, -(-count // 2), 2).reshape(-1)[:count].reshape(wanted).astype(dtype))
 
 
 def truncated_normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:

@@ -351,6 +351,20 @@ def test_long_computations_compile_in_proportion(fn):
     assert sizes[1] < 2.5 * sizes[0]
 
 
+@pytest.mark.parametrize("draw", [tf.random.stateless_normal, tf.random.stateless_uniform])
+def test_numbers_are_drawn_once(draw):
+    """Each takes hundreds of operations, which XLA would repeat for the mean."""
+
+    def fn(seed):
+        x = draw([4, 6], seed)
+        return x - tf.reduce_mean(x, -1, keepdims=True)
+
+    graph, seed = tf.function(fn), np.int32([3, 4])
+    jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec([2], tf.int32))
+    assert str(jax.make_jaxpr(jax_fn)(seed)).count("= once") == 1
+    np.testing.assert_allclose(jax.jit(jax_fn)(seed), graph(seed), rtol=1e-5, atol=1e-6)
+
+
 def test_variables_are_not_marked():
     """What would be hidden behind a mark is what loops take out of their bodies."""
     v = tf.Variable(W)
