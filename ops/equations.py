@@ -6,7 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["bind", "scan_counts", "size"]
+import jax
+
+__all__ = ["COMPOSITE", "bind", "expanded", "scan_counts", "size"]
+
+COMPOSITE = "call_hi_primitive"
+"""The primitive of what JAX since 0.12 keeps as one equation until it is lowered, such as `jnp.searchsorted`."""
 
 
 def bind(eqn: Any, *args: Any, primitive: Any = None) -> list[Any]:
@@ -24,6 +29,16 @@ def bind(eqn: Any, *args: Any, primitive: Any = None) -> list[Any]:
     functions, params = found if isinstance(found, tuple) else ((), found)  # JAX before 0.10: a pair
     results = (primitive or eqn.primitive).bind(*functions, *args, **params)
     return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def expanded(eqn: Any) -> Any:
+    """Returns what a `COMPOSITE` equation is made of, as a closed jaxpr of its operands."""
+    composite = eqn.params["_prim"]
+
+    def run(*args: Any) -> Any:
+        return composite.expand(*composite.in_tree.unflatten(args))
+
+    return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
 
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:

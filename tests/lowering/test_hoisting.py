@@ -57,7 +57,7 @@ def test_values_and_gradients(places):
         jax.grad(lambda *w, h=h: jnp.sum(_run(*w, places, h) ** 2), argnums=(0, 1, 2))(*weights) for h in (True, False)
     )
     for a, b in zip(ours, plain, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(a, b, rtol=5e-5, atol=1e-6)  # sums in another order
 
 
 def test_a_product_of_an_input_with_itself():

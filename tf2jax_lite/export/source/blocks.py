@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.errors import ExportError, LoweringError, OpError
-from tf2jax_lite.ops.equations import bind
+from tf2jax_lite.ops.equations import COMPOSITE, bind, expanded
 
 from .literals import is_uniform, ramp
 
@@ -153,8 +153,8 @@ class _Reader:
             inputs = [read(atom) for atom in eqn.invars]
             here = (*path, *_path(eqn))
             name = eqn.primitive.name
-            if name in _CALLS:
-                inner = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
+            if name in _CALLS or name == COMPOSITE:
+                inner = expanded(eqn) if name == COMPOSITE else eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
                 closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, ())
                 consts_in = [self._constant(c) for c in closed.consts]
                 env.update(zip(eqn.outvars, self._inline(closed.jaxpr, consts_in, inputs, here, steps), strict=True))

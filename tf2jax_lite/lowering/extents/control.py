@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.data_ended import MARK, while_loop
-from tf2jax_lite.ops.equations import bind, scan_counts
+from tf2jax_lite.ops.equations import COMPOSITE, bind, expanded, scan_counts
 from tf2jax_lite.ops.extents import is_found
 
 from .evaluator import Evaluator, rule, unsupported
@@ -22,6 +22,11 @@ from .evaluator import Evaluator, rule, unsupported
 def _called(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     params = eqn.params
     return ev.run(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], args)
+
+
+@rule(COMPOSITE)
+def _expanded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    return ev.run(expanded(eqn), args)
 
 
 @rule("remat2", "remat", "checkpoint")
