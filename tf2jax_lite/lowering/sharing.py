@@ -155,22 +155,27 @@ def _steps_taken(
     """
     here, elsewhere = [0] * size, [0] * size
     for step in steps:
-        if _is_stored(step) or step.op.shape_only or not step.op.plain:
+        op, passage = step.op, step.passage
+        if step.heavy or op.stored or op.shape_only or not op.plain or (passage is None and op.needs_context):
             continue
-        read = {slot for slot in step.inputs if moves[slot]}
-        if not read:
+        longest, added, depends = 0, 0, False
+        for slot in step.inputs if len(step.inputs) == 1 else {*step.inputs}:
+            if moves[slot]:
+                depends = True
+                added += elsewhere[slot]
+                if op.moves:
+                    added += here[slot]
+                elif here[slot] > longest:
+                    longest = here[slot]
+        if not depends:
             continue
-        if step.op.moves:
-            longest, added = 0, sum([here[slot] + elsewhere[slot] for slot in read])
-        else:
-            longest, added = max([here[slot] for slot in read]), sum([elsewhere[slot] for slot in read])
         added = min(added, _COUNTLESS)
         for position, slot in enumerate(step.outputs):
-            taken = longest + (_DEAR if step.op.dear else 1)
-            if step.passage is not None:
-                within = step.passage.cost[position] if position < len(step.passage.cost) else 0
+            taken = longest + (_DEAR if op.dear else 1)
+            if passage is not None:
+                within = passage.cost[position] if position < len(passage.cost) else 0
                 taken = within and longest + within
-            if apart is not None and apart[slot] and taken + added > _MOST_STEPS and not once[slot]:
+            if apart is not None and apart[slot] and taken + added > _MOST_STEPS:
                 once[slot] = 1
             if not once[slot]:
                 here[slot], elsewhere[slot] = taken, added
