@@ -232,7 +232,7 @@ def test_calls_are_looked_into(make, marks):
 
 def test_a_chain_of_calls_compiles_in_proportion():
     """Each call had computed, and compiled, all the calls before it anew."""
-    block = tf.function(lambda x, w: x + tf.nn.relu(x @ w) @ w)
+    block = tf.function(lambda x, w: tf.nn.relu(x + tf.tanh(x @ w) @ w))
 
     def size(count):
         graph = tf.function(lambda x, w: tf.reduce_sum(functools.reduce(lambda x, _: block(x, w), range(count), x)))
@@ -329,18 +329,18 @@ def runge_kutta(x, steps):
     return x
 
 
-def standardized(x, steps):
-    for _ in range(steps):
-        x = tf.tanh(x) - tf.reduce_logsumexp(x, -1, keepdims=True)
+def centered(x, steps):
+    for _ in range(3 * steps):
+        x = tf.nn.relu(x + 0.1 * tf.sin(x) - tf.reduce_mean(x, -1, keepdims=True))
     return x
 
 
-@pytest.mark.parametrize("fn", [runge_kutta, standardized])
+@pytest.mark.parametrize("fn", [runge_kutta, centered])
 def test_long_computations_compile_in_proportion(fn):
     """XLA computed, and compiled, what came before anew for each user: as often as there are steps, or far oftener."""
     x = RNG.normal(size=(3, 8)).astype(np.float32)
     sizes = []
-    for steps in (4, 8):
+    for steps in (2, 4):
         graph = tf.function(lambda x, steps=steps: tf.reduce_sum(fn(x, steps)))
         jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(x.shape, x.dtype))
         sizes.append(len(jax.jit(jax.grad(jax_fn)).lower(x).compile().as_text()))
