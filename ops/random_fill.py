@@ -1,7 +1,7 @@
 """Tensors of uniform, normal and integer numbers from Philox words, bit for bit TensorFlow's.
 
 A number takes hundreds of operations, for which XLA knows no more than for a sum that they are not to be repeated in
-each of its users: what is drawn is marked to be computed once.
+each of its users: floats that are drawn are marked to be computed once.
 """
 
 from __future__ import annotations

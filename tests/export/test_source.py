@@ -184,9 +184,26 @@ def test_gradient_by_inputs_with_derivative_rules(tmp_path):
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
+def test_functions_that_differ_in_their_gradients_alone(tmp_path):
+    """Each has its own; those that are alike in all are written once."""
+
+    def scaled(factor):
+        return tf.custom_gradient(lambda x: (tf.identity(x), lambda g: g * factor))
+
+    @tf.function
+    def fn(x):
+        return scaled(3.0)(x) + 2.0 * scaled(5.0)(x) + scaled(3.0)(x)
+
+    fn, params = tf2jax.convert(fn, tf.TensorSpec([None]))
+    text, constants = written(fn, params)
+    model = imported(text, tmp_path / "model.py").model
+    x = np.float32([1.0, 2.0])
+    np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(model({**params, **constants}, x)[0]))(x), [16.0, 16.0])
+    assert text.count("@jax.custom_vjp") == 2
+
+
 def test_derivatives_that_are_refused(tmp_path):
     """The values are written all the same; what differentiates them is told why not, as before."""
-
     fn, params, (x,) = refused()
     text, constants = written(fn, params)
     model = imported(text, tmp_path / "model.py").model

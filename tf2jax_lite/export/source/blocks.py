@@ -112,7 +112,7 @@ class _Reader:
     def __init__(self) -> None:
         self._constants: dict[int, Value | Literal] = {}
         self._kept: list[Any] = []
-        self._open: list[str] = []  # functions with derivative rules that are being read: rules may call them
+        self._open: dict[str, object] = {}  # functions with derivative rules that are being read: rules may call them
 
     def block(self, closed: jex.ClosedJaxpr, path: tuple[str, ...]) -> Block:
         args = [Value(var.aval) for var in closed.jaxpr.invars]
@@ -180,17 +180,21 @@ class _Reader:
         elif step.name in ("remat2", "checkpoint", "remat"):
             step.blocks["body"] = self.block(jex.ClosedJaxpr(params["jaxpr"], ()), ())
         elif step.name in ("custom_jvp_call", "custom_vjp_call"):
-            key = f"{step.name} {params['call_jaxpr']} {[str(v.aval) for v in step.inputs]}"
-            step.params = {"key": key}
-            if key in self._open:
+            # Functions that compute the same may have different rules: only what a function's own rule calls is it.
+            consts = [id(c) for c in getattr(params["call_jaxpr"], "consts", ())]
+            form = f"{step.name} {params['call_jaxpr']} {consts} {[str(v.aval) for v in step.inputs]}"
+            if form in self._open:
+                step.params = {"key": self._open[form]}
                 return
-            self._open.append(key)
+            key = self._open[form] = object()
+            step.params = {"key": key}
             try:
                 (self._custom_jvp if step.name == "custom_jvp_call" else self._custom_vjp)(step, eqn)
             except (LoweringError, OpError) as error:  # the values are to be had all the same
-                step.params = {**step.params, "refused": str(error)}
+                step.params = {"key": key, "refused": str(error)}
+                step.blocks = {"primal": step.blocks["primal"]}
             finally:
-                self._open.pop()
+                del self._open[form]
         elif step.name in ("reduce", "reduce_window", "scatter_apply", "linear_solve", "custom_linear_solve"):
             raise ExportError(f"JAX's primitive {step.name!r} cannot be written as source")
         elif "callback" in step.name:
