@@ -28,6 +28,7 @@ ROOMS = [
     "lowering",
     "passes",
     "signature",
+    "components",
     "params",
     "stablehlo",
     "ops",

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .components import components
 from .config import Config
 from .errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
@@ -77,12 +78,15 @@ class TensorArgument:
       name: the name that TensorFlow gave it.
       dtype: numpy dtype, or None for strings and other things that JAX cannot hold.
       shape: with None for unknown dimensions; None for unknown rank.
+      value: what it holds if the function was converted for nothing else, a vector: the dense shape of a sparse tensor,
+        the row splits of rows of one length.
     """
 
     index: int
     name: str
     dtype: np.dtype | None
     shape: tuple[int | None, ...] | None
+    value: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         shape = "?" if self.shape is None else ",".join("None" if d is None else str(d) for d in self.shape)
@@ -274,10 +278,13 @@ class _Binder:
         if value is None and any(map(_has_tensor, spec)):
             self.missing_spec(path, spec)
             return
+        given = value
         if not isinstance(value, (list, tuple)):
+            value = components(value)
+        if value is None:
             raise InputError(
                 f"{self._interface.name}: argument {path} is a {type(spec).__name__} {_show(spec)}, "
-                f"got {_brief(value)}."
+                f"got {_brief(given)}."
             )
         if len(value) > len(spec):
             raise InputError(f"{self._interface.name}: argument {path} has {len(value)} items; expected {_show(spec)}.")
@@ -296,6 +303,7 @@ class _Binder:
         array = self._as_array(path, spec, value)
         self._check_shape(path, spec, array)
         self._check_dtype(path, spec, array)
+        self._check_value(path, spec, array)
         self._flat[spec.index] = array
 
     def _as_array(self, path: str, spec: TensorArgument, value: Any) -> Any:
@@ -353,6 +361,17 @@ class _Binder:
                 f"{spec.dtype}. Cast it, or switch the check off with override_config('strict_dtype_check', False)."
             )
         self._loose = True
+
+    def _check_value(self, path: str, spec: TensorArgument, array: Any) -> None:
+        if spec.value is None or isinstance(array, jax.core.Tracer) or not self._config.strict_shape_check:
+            return
+        found = tuple(np.asarray(array).tolist())
+        if found != spec.value:
+            raise ShapeMismatchError(
+                f"{self._interface.name}: argument {path} is {found}, but the function was converted for {spec.value}. "
+                "Convert with None for dimensions that vary, or switch the check off with "
+                "override_config('strict_shape_check', False) at conversion."
+            )
 
 
 def map_structure(fn: Callable[[Any], Any], structure: Any) -> Any:

@@ -51,7 +51,8 @@ def encode(item: Any) -> Any:
     if isinstance(item, TensorArgument):
         shape = None if item.shape is None else list(item.shape)
         dtype = None if item.dtype is None else np.dtype(item.dtype).name
-        return {"tensor": {"index": item.index, "name": item.name, "dtype": dtype, "shape": shape}}
+        tensor = {"index": item.index, "name": item.name, "dtype": dtype, "shape": shape}
+        return {"tensor": tensor if item.value is None else tensor | {"value": list(item.value)}}
     if isinstance(item, (OutputRef, Ref)):
         return {"result": item.index}
     if isinstance(item, Mapping):
@@ -108,7 +109,8 @@ def decode(data: Any, depth: int = 0) -> Any:
     if kind == "tensor":
         dtype = None if value["dtype"] is None else np.dtype(_text(value["dtype"]))
         shape = None if value["shape"] is None else tuple(None if d is None else int(d) for d in value["shape"])
-        return TensorArgument(int(value["index"]), _text(value["name"]), dtype, shape)
+        known = None if value.get("value") is None else tuple(int(v) for v in value["value"])
+        return TensorArgument(int(value["index"]), _text(value["name"]), dtype, shape, known)
     if kind == "result":
         return OutputRef(int(value))
     if kind == "dict":

@@ -19,6 +19,7 @@ from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument, 
 
 from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
+from .composites import component_specs, known_components, with_constants
 from .custom_gradients import rewrite_custom_gradients
 from .variable_values import is_numeric, read_value, read_values
 
@@ -94,7 +95,6 @@ def load_concrete(
     # In front of a model split from its host part, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
     captures = _captures(variables, captured, count, read_values, opaque, pairs)
-    graph = dataclasses.replace(graph, captures=captures)
     structured_args, structured_kwargs = concrete.structured_input_signature
     arguments = _Arguments(args[:count])
     interface = Interface(
@@ -105,6 +105,8 @@ def load_concrete(
         count=count,
         outputs=outputs,
     )
+    main = with_constants(graph.main, arguments.known) if arguments.known else graph.main
+    graph = dataclasses.replace(graph, main=main, captures=captures)
     structured_outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
     return Loaded(
         graph,
@@ -127,7 +129,7 @@ def _sizes(shape: Any) -> ir.Shape:
 
 
 def _spec_of(value: Any) -> Any:
-    return tf.TensorSpec.from_tensor(value) if isinstance(value, tf.Tensor) else value
+    return tf.type_spec_from_value(value) if tf.is_tensor(value) else value
 
 
 def plain_structure(structure: Any) -> Any:
@@ -153,6 +155,8 @@ class _Arguments:
         self._args = args
         self._by_name = {arg.name: index for index, arg in enumerate(args)}
         self._next = 0
+        self.known: dict[str, np.ndarray] = {}
+        """Values of arguments, by name, that the type of another part of the same tensor settles."""
 
     def convert(self, structure: Any) -> Any:
         structure = plain_structure(structure)
@@ -167,11 +171,16 @@ class _Arguments:
         if isinstance(structure, (tf.TensorSpec, tf.Tensor)):
             return self._argument(structure)
         if isinstance(structure, tf.TypeSpec):
-            raise UnsupportedError(
-                f"an argument is a composite tensor ({structure}). Wrap the function in one that takes its component "
-                "tensors (values and row splits, or indices, values and shape) and convert that."
-            )
+            return self._composite(structure)
         return OPAQUE if isinstance(structure, tf_func_graph.UnknownArgument) else structure
+
+    def _composite(self, spec: tf.TypeSpec) -> tuple[TensorArgument, ...]:
+        parts = [self._argument(part) for part in component_specs(spec)]
+        if get_config("strict_shape_check"):
+            for position, value in known_components(spec).items():
+                parts[position] = dataclasses.replace(parts[position], value=tuple(value.tolist()))
+                self.known[parts[position].name] = value
+        return tuple(parts)
 
     def _argument(self, spec: Any) -> TensorArgument:
         index = self._by_name.get(spec.name) if isinstance(spec, tf.TensorSpec) and spec.name else None

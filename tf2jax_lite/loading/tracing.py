@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,14 +34,17 @@ def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             f"got {type(tf_func).__name__}."
         )
     function = tf_func if hasattr(tf_func, "get_concrete_function") else _wrap(tf_func, name)
+    signature = _signature(function, tf_func)
     specs = tf.nest.map_structure(_spec, (tuple(args), dict(kwargs)))
+    if any(isinstance(leaf, tf.Variable) for leaf in tf.nest.flatten(specs)):
+        function, specs = _closed_over_variables(function, specs, name)
     try:
         concrete = function.get_concrete_function(*specs[0], **specs[1])
     except Tf2JaxError:
         raise
     except Exception as error:
         raise InputError(f"TensorFlow could not trace {name!r} with these arguments: {error}") from error
-    return load_concrete(concrete, signature=_signature(function, tf_func), name=name, read_values=_read_values())
+    return load_concrete(concrete, signature=signature, name=name, read_values=_read_values())
 
 
 def trace_restored(tf_func: Any) -> Loaded:
@@ -93,6 +97,25 @@ def _wrap(tf_func: Callable[..., Any], name: str) -> Any:
 
     call.__name__ = "".join(c if c.isalnum() else "_" for c in name) or "call"
     return tf.function(call, autograph=not _is_keras(tf_func))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Held:
+    """Stands for a variable among a function's arguments."""
+
+    variable: Any
+
+
+def _closed_over_variables(function: Any, specs: Any, name: str) -> tuple[Any, Any]:
+    """Returns a function that captures the variables it is given, so that they become params, and its arguments."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tf.nest.map_structure(lambda x: x.variable if isinstance(x, _Held) else x, (args, kwargs))
+        return function(*args, **kwargs)
+
+    call.__name__ = "".join(c if c.isalnum() else "_" for c in name) or "call"
+    held = tf.nest.map_structure(lambda x: _Held(x) if isinstance(x, tf.Variable) else x, specs)
+    return tf.function(call, autograph=False), held
 
 
 def _is_keras(value: Any) -> bool:
