@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -23,6 +25,21 @@ class Graph(tf.experimental.ExtensionType):
     nodes: tf.Tensor
     scale: int
     edges: tf.RaggedTensor
+
+
+@dataclasses.dataclass
+class Pair:
+    """What ``tf.nest`` takes apart, and JAX does not."""
+
+    first: object
+    second: object
+
+    def __tf_flatten__(self):
+        return ("pair",), (self.first, self.second)
+
+    @classmethod
+    def __tf_unflatten__(cls, metadata, components):
+        return cls(*components)
 
 
 def of_sparse(matrix):
@@ -96,6 +113,60 @@ def test_functions_of_composite_tensors(name, form):
         if form == "jit" and call is fn:
             call = jax.jit(fn)
         assert_same(call(*taken_apart(args)), want)
+
+
+RESULTS = {
+    "an extension type among others": lambda x: (Graph(x, 3, ROWS * x[0]), x + 1),
+    "extension types in a dict": lambda x: {"b": Graph(x, 3, ROWS), "a": [Graph(x + 1, 2, ROWS), x]},
+    "a dataclass": lambda x: (Pair(x, {"sum": x + 1}), x + 2),
+    "a dataclass alone": lambda x: Pair(x, ROWS * 2.0),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_of_such_types(name):
+    x = np.float32([1, 2])
+    assert_same(jax.jit(tf2jax.convert_functional(RESULTS[name], x))(x), tf.function(RESULTS[name])(x))
+
+
+def test_classes_that_tensorflow_takes_apart_are_named_tuples(tmp_path):
+    def swapped(pair):
+        return Pair(pair.second, pair.first + 1.0), pair.first
+
+    fn, params = tf2jax.convert(swapped, Pair(tf.TensorSpec([2]), tf.TensorSpec([2])))
+    one, two = np.float32([1, 2]), np.float32([3, 4])
+    for given in (Pair(one, two), (one, two)):
+        (pair, first), _ = fn(params, given)
+        np.testing.assert_array_equal(pair.first, two)
+        np.testing.assert_array_equal(pair.second, one + 1)
+        np.testing.assert_array_equal(first, one)
+    assert jax.tree.structure(fn(params, (one, two))) == jax.tree.structure(jax.jit(fn)(params, (one, two)))
+    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "artefact", platforms=["cpu"])
+    loaded, params = tf2jax.load(tmp_path / "artefact", "f")
+    np.testing.assert_array_equal(loaded(params, (one, two))[0][0][1], one + 1)
+
+
+def test_attrs_classes():
+    attr = pytest.importorskip("attr")
+    kind = attr.make_class("Point", ["x", "y"])
+    fn = tf2jax.convert_functional(lambda p: (kind(p.y, p.x * 2.0), p.x), kind(np.float32(1), np.float32([2, 3])))
+    point, x = fn(kind(np.float32(5), np.float32([6, 7])))
+    assert (point.x.tolist(), float(point.y), float(x)) == ([6, 7], 10, 5)
+
+
+@pytest.mark.parametrize("form", ["eager", "jit"])
+def test_tensor_arrays_that_are_returned_are_stacked(form):
+    def function(x):
+        array = tf.TensorArray(tf.float32, 0, dynamic_size=True)
+        for i in tf.range(3):
+            array = array.write(i, x * tf.cast(i, tf.float32))
+        return {"array": array, "x": x}
+
+    x = np.float32([1, 2])
+    fn = tf2jax.convert_functional(function, x)
+    results = (jax.jit(fn) if form == "jit" else fn)(x)
+    np.testing.assert_array_equal(results["array"], [[0, 0], [1, 2], [2, 4]])
+    np.testing.assert_array_equal(results["x"], x)
 
 
 def test_results_of_one_are_arguments_of_another():
@@ -199,6 +270,7 @@ def test_strings_in_front_of_a_model(tmp_path):
     [
         (lambda d: d.reduce(0.0, lambda a, b: a + b), tf.data.Dataset.from_tensors(1.0), "DatasetSpec.*no counterpart"),
         (lambda i: next(i), iter(tf.data.Dataset.from_tensors(1.0).repeat()), "IteratorSpec.*no counterpart"),
+        (lambda x: (x, tf.data.Dataset.from_tensors(x)), np.float32(1), "result 1 .*no counterpart"),
     ],
 )
 def test_what_jax_cannot_hold_is_refused(function, arg, message):

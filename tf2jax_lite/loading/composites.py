@@ -6,11 +6,18 @@ TensorFlow passes them to graphs as their components, ``tf.nest.flatten(value, e
 - ``tf.SparseTensor``: indices, values, dense shape
 - ``tf.IndexedSlices``: values, indices, and the dense shape where it is known
 - a ``tf.experimental.ExtensionType``: its fields' tensors in order
+
+Classes that ``tf.nest`` knows how to take apart (attrs, dataclasses with ``__tf_flatten__``) are no pytrees of JAX's.
+Named tuples with their fields stand for them.
 """
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import functools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +27,28 @@ from tf2jax_lite.errors import UnsupportedError
 
 from . import dtypes
 
-__all__ = ["component_specs", "known_components", "with_constants"]
+__all__ = ["as_record", "component_specs", "known_components", "stacked", "with_constants"]
+
+
+@functools.cache
+def _record_type(name: str, fields: tuple[str, ...]) -> Any:
+    # One class for one set of fields: JAX compares the types of structures.
+    return collections.namedtuple(name, fields, rename=True)
+
+
+def as_record(value: Any) -> tuple[Any, ...] | None:
+    """Returns an object of a class that ``tf.nest`` takes apart as a named tuple; None for anything else."""
+    if isinstance(value, (type, tf.TypeSpec)):
+        return None
+    if hasattr(value, "__attrs_attrs__"):
+        names = [attribute.name for attribute in value.__attrs_attrs__]
+        return _record_type(type(value).__name__, tuple(names))(*(getattr(value, name) for name in names))
+    if dataclasses.is_dataclass(value) and hasattr(value, "__tf_flatten__"):
+        _, parts = value.__tf_flatten__()  # pyright: ignore[reportAttributeAccessIssue]
+        fields = {id(getattr(value, field.name)): field.name for field in dataclasses.fields(value)}
+        names = [fields.get(id(part), "") for part in parts]
+        return _record_type(type(value).__name__, tuple(names))(*parts)
+    return None
 
 
 def component_specs(spec: tf.TypeSpec) -> list[tf.TensorSpec]:
@@ -72,25 +100,48 @@ def with_constants(function: ir.Function, known: Mapping[str, np.ndarray]) -> ir
     replaced: dict[ir.TensorRef, ir.TensorRef] = {}
     nodes: list[ir.Node] = []
     for name, value in known.items():
-        constant = f"{name}/known"
-        while constant in taken:
-            constant += "_"
-        attrs = {"value": value, "dtype": value.dtype}
-        nodes.append(ir.Node(constant, "Const", (), (), (), attrs, output_dtypes=(value.dtype,)))
-        replaced[ir.TensorRef(name)] = ir.TensorRef(constant)
+        nodes.append(_constant(_unused(f"{name}/known", taken), value))
+        replaced[ir.TensorRef(name)] = ir.TensorRef(nodes[-1].name)
     for node in function.nodes:
         if any(ref in replaced for ref in node.inputs):
             inputs = tuple(replaced.get(ref, ref) for ref in node.inputs)
             nodes.append(ir.node_like(node.form, node.name, inputs, node.control))
         else:
             nodes.append(node)
-    outputs = tuple(replaced.get(ref, ref) for ref in function.outputs)
-    return ir.Function(
-        function.name,
-        function.args,
-        tuple(nodes),
-        outputs,
-        function.output_names,
-        function.control_outputs,
-        function.attrs,
+    return dataclasses.replace(
+        function, nodes=tuple(nodes), outputs=tuple(replaced.get(ref, ref) for ref in function.outputs)
     )
+
+
+def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Function:
+    """Returns a function some of whose results, which are lists of tensors, are those tensors stacked.
+
+    A ``tf.TensorArray`` that a function returns has no other form outside of TensorFlow.
+
+    Args:
+      function: the function.
+      positions: the lists' positions among the results, and the dtypes of their elements.
+    """
+    nodes, outputs = list(function.nodes), list(function.outputs)
+    taken = {argument.name for argument in function.args} | {node.name for node in nodes}
+    for position, dtype in positions.items():
+        name = _unused(f"{outputs[position].node}/stack", taken)
+        shape = _constant(_unused(f"{name}/element_shape", taken), np.asarray(-1, np.int32))
+        attrs = {"element_dtype": dtype, "num_elements": -1}
+        inputs = (outputs[position], ir.TensorRef(shape.name))
+        stack = ir.Node(name, "TensorListStack", inputs, (None, None), (), attrs, output_dtypes=(dtype,))
+        nodes += [shape, stack]
+        outputs[position] = ir.TensorRef(name)
+    return dataclasses.replace(function, nodes=tuple(nodes), outputs=tuple(outputs))
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _constant(name: str, value: np.ndarray) -> ir.Node:
+    attrs = {"value": value, "dtype": value.dtype}
+    return ir.Node(name, "Const", (), (), (), attrs, output_dtypes=(value.dtype,))

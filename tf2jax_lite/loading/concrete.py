@@ -19,7 +19,7 @@ from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument, 
 
 from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
-from .composites import component_specs, known_components, with_constants
+from .composites import as_record, component_specs, known_components, stacked, with_constants
 from .custom_gradients import rewrite_custom_gradients
 from .variable_values import is_numeric, read_value, read_values
 
@@ -77,7 +77,7 @@ def load_concrete(
     captured = list(concrete.captured_inputs)
     count = len(inputs) - len(captured)
     args = [ir.Argument(_node_name(t), dtypes.from_tf(t.dtype), _sizes(t.shape)) for t in inputs]
-    outputs, results = _output_structure(concrete)
+    outputs, results, arrays = _output_structure(concrete)
     main = graph_def.load_main(
         proto,
         name,
@@ -106,6 +106,9 @@ def load_concrete(
         outputs=outputs,
     )
     main = with_constants(graph.main, arguments.known) if arguments.known else graph.main
+    main = stacked(main, arrays) if arrays else main
+    if not opaque:
+        _check_results(concrete.outputs[:results], arrays)
     graph = dataclasses.replace(graph, main=main, captures=captures)
     structured_outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
     return Loaded(
@@ -134,6 +137,8 @@ def _spec_of(value: Any) -> Any:
 
 def plain_structure(structure: Any) -> Any:
     """Returns a structure in plain dicts, lists and tuples: TensorFlow wraps them when it tracks or restores them."""
+    record = as_record(structure)
+    structure = structure if record is None else record
     if isinstance(structure, Mapping):
         return {key: plain_structure(item) for key, item in structure.items()}
     if isinstance(structure, tuple):
@@ -198,13 +203,19 @@ def _sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
         return list(mapping)
 
 
-def _output_structure(concrete: Any) -> tuple[Any, int]:
-    """Returns the results' structure with `OutputRef` leaves, and how many of the graph's outputs they are."""
+def _output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
+    """Returns the results' structure with `OutputRef` leaves, and how many of the graph's outputs they are.
+
+    And the dtypes of tensor arrays among them, by position.
+    """
     position = 0
     count = len(concrete.outputs)
+    arrays: dict[int, ir.DType] = {}
 
     def replace(structure: Any) -> Any:
         nonlocal position
+        record = as_record(structure)
+        structure = structure if record is None else record
         structure_type = type(structure)
         if isinstance(structure, Mapping):
             found = {key: replace(structure[key]) for key in _sorted_keys(structure)}
@@ -218,16 +229,29 @@ def _output_structure(concrete: Any) -> tuple[Any, int]:
         if isinstance(structure, (tf.Tensor, tf.TensorSpec)):
             position += 1
             return OutputRef(position - 1)
-        if isinstance(structure, (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, tf.TypeSpec)):
-            parts = tf.nest.flatten(structure, expand_composites=True)
+        if isinstance(structure, tf.TensorArray):
+            arrays[position] = dtypes.from_tf(structure.dtype)
+            position += 1
+            return OutputRef(position - 1)
+        parts = tf.nest.flatten(structure, expand_composites=True)
+        if len(parts) != 1 or parts[0] is not structure:
             return tuple(replace(part) for part in parts)
         return structure
 
     structure = replace(concrete.structured_outputs)
     # Once a gradient has been taken through a function, its graph also returns intermediate results, after its own.
     if position > count or (position == 0 and count):  # not what TensorFlow describes: give the flat results
-        return [OutputRef(i) for i in range(count)], count
-    return structure, position
+        return [OutputRef(i) for i in range(count)], count, {}
+    return structure, position, arrays
+
+
+def _check_results(outputs: Sequence[Any], arrays: Mapping[int, ir.DType]) -> None:
+    for position, tensor in enumerate(outputs):
+        if position not in arrays and dtypes.from_tf(tensor.dtype) in (ir.RESOURCE, ir.VARIANT):
+            raise UnsupportedError(
+                f"result {position} of the function ({tensor!r}) is no array but a {tensor.dtype.name} (a dataset, an "
+                "optional, an iterator), which has no counterpart in JAX. Return the tensors it holds."
+            )
 
 
 def _own_signature(concrete: Any) -> inspect.Signature:
