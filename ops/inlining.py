@@ -15,6 +15,9 @@ import jax
 
 __all__ = ["inlined", "shared"]
 
+# What `True` means up to JAX 0.11; since 0.12 it leaves one equation until lowering.
+_WHILE_TRACING: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True  # pyright: ignore
+
 
 def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that does what ``fn`` does, and costs less to trace again.
@@ -23,7 +26,7 @@ def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
       fn: takes arrays (or pytrees of arrays) by position and hashable Python values by keyword, and gives arrays. What
         it does depends on shapes, dtypes and the keywords alone.
     """
-    return _traced_once(fn, inline=True)
+    return _traced_once(fn, inline=_WHILE_TRACING)
 
 
 def shared(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +41,7 @@ def shared(fn: Callable[..., Any]) -> Callable[..., Any]:
     return _traced_once(fn, inline=False)
 
 
-def _traced_once(fn: Callable[..., Any], *, inline: bool) -> Callable[..., Any]:
+def _traced_once(fn: Callable[..., Any], *, inline: Any) -> Callable[..., Any]:
     parameters = inspect.signature(fn).parameters.values()
     keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     staged = jax.jit(fn, inline=inline, static_argnames=keywords)

@@ -232,6 +232,11 @@ _unary("IsInf", jnp.isinf)
 _unary("LogicalNot", lax.bitwise_not, np.logical_not)
 
 
+def _digamma(x: Any) -> Any:
+    # TensorFlow's is NaN at both zeros; JAX's has been infinite there since 0.12.
+    return lax.add(lax.digamma(x), jnp.where(x == 0, np.asarray(np.nan, x.dtype), np.asarray(0, x.dtype)))
+
+
 @op("ZerosLike", host=lambda x: np.asarray(np.zeros_like(x)))
 def zeros_like(x: Any) -> Any:
     """Returns zeros, of a list and of other variants, too. See tf.raw_ops.ZerosLike."""
@@ -278,7 +283,7 @@ for _name, _fn in {
     "Erfc": lax.erfc,
     "Erfinv": lax.erf_inv,
     "Lgamma": lax.lgamma,
-    "Digamma": lax.digamma,
+    "Digamma": _digamma,
 }.items():
     _unary(_name, _fn, dear=True)
 _unary("Inv", _reciprocal)

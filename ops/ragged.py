@@ -126,8 +126,10 @@ def repeat(
     if data.shape[:rank] != repeats.shape:
         raise OpError(f"counts of shape {repeats.shape} do not fit data of shape {data.shape}")
     rest = data.shape[rank:]
-    if _xp(data, repeats) is np:
-        return np.repeat(np.reshape(data, (repeats.size, *rest)), np.maximum(repeats, 0).reshape(-1), axis=0)
+    if isinstance(repeats, np.ndarray):
+        places = np.repeat(np.arange(repeats.size), np.maximum(repeats, 0).reshape(-1))
+        flat = _xp(data).reshape(data, (repeats.size, *rest))
+        return flat[places] if isinstance(flat, np.ndarray) else take(flat, places, 0)
     lengths = [like.shape[0] for like in likes if like.ndim]
     lengths += [a.shape[0] for a, b in _pairs(pairs) if rank == 1 and a.ndim == b.ndim > 0 and a.shape[0] != 1]
     problem = "how many values come out depends on traced counts"

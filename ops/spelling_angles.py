@@ -100,8 +100,12 @@ def _atan2(y: Any, x: Any, **_: Any) -> Any:
     angle = _grown(jnp.where(many == 1, few, quotient), _ATAN)
     even = jnp.where(_bits(many) == 0, np.float32(0), np.float32(np.pi / 4))  # zeros and infinities, too
     angle = jnp.where(_bits(few) == _bits(many), even, angle)
-    angle = jnp.where(steep, _less(np.pi / 2, angle), angle)
-    angle = jnp.where(_bits(x) < 0, _less(np.pi, angle), angle)
+    # From the nearer axis: a right angle less an angle, or plus it on the left; what is rounded once stays exact.
+    left = _bits(x) < 0
+    angle = jnp.where(steep == left, angle, -angle)
+    flat, small = ((np.float32(of), np.float32(of - float(np.float32(of)))) for of in (np.pi, np.pi / 2))
+    high, low = (jnp.where(steep, small[i], jnp.where(left, flat[i], np.float32(0))) for i in (0, 1))
+    angle = (high + angle) + low
     return jnp.where((x != x) | (y != y), np.float32(np.nan), _signed(angle, y))
 
 

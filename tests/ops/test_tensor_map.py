@@ -84,13 +84,17 @@ def test_gradient_and_vmap():
     np.testing.assert_allclose(jax.vmap(jax_fn)(np.stack([X, X + 1]))[1], jax_fn(X + 1))
 
 
-@pytest.mark.parametrize("op", [ops.tensor_map_lookup, ops.tensor_map_erase])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda m: ops.tensor_map_lookup(m, 9.0, tf.float32),
+        lambda m: ops.tensor_map_size(ops.tensor_map_erase(m, 9.0, tf.float32)),
+    ],
+    ids=["lookup", "erase"],
+)
 def test_missing_key(op):
-    def fn(x):
-        return op(filled(x), 9.0, tf.float32), x
-
     with pytest.raises(ValueError, match=r"no key 9\.0"):
-        tf2jax.convert_functional(tf.function(lambda x: fn(x)[0]), tf.TensorSpec([3]))(X)
+        tf2jax.convert_functional(tf.function(lambda x: op(filled(x))), tf.TensorSpec([3]))(X)
 
 
 def test_traced_key():

@@ -151,6 +151,23 @@ def test_length_from_the_bound(axis, data):
             np.testing.assert_array_equal(actual[-2:], -1 if data.dtype == np.int32 else 0)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("data", [VALUES, INT.reshape(4, 3)], ids=["floats", "ints"])
+def test_counts_that_are_known_need_no_bound(axis, data):
+    """Constants say how many come out, whatever is repeated."""
+    counts = np.array([2, 0, 3, 1] * 3)[: data.shape[axis]].astype(np.int32)
+    graph = tf.function(lambda v: tf.repeat(v, counts, axis=axis), autograph=False)
+    converted = tf2jax.convert_functional(graph, data)
+    close(jax.jit(converted)(data), graph(data))
+    close(jax.vmap(converted)(data[None]), graph(data)[None])
+    if data.dtype == np.float32:
+        with tf.GradientTape() as tape:
+            tape.watch(variable := tf.constant(data))
+            loss = tf.reduce_sum(graph(variable) ** 2)
+        gradient = jax.jit(jax.grad(lambda v: (converted(v) ** 2).sum()))(data)
+        close(gradient, tape.gradient(loss, variable))
+
+
 def test_bound_along_an_inner_axis():
     counts = np.array([2, 0, 3], np.int32)
     graph = repeated(1)

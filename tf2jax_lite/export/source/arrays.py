@@ -117,7 +117,7 @@ def _gather(eqn: Equation) -> str:
     return call("lax.gather", *eqn.typed, **kwargs, fill_value=p["fill_value"])
 
 
-@rule("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
+@rule("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 def _scatter(eqn: Equation) -> str:
     p = eqn.params
     kwargs: dict[str, Any] = {"dimension_numbers": Raw(_numbers(p["dimension_numbers"]))}
@@ -126,7 +126,7 @@ def _scatter(eqn: Equation) -> str:
     if p["unique_indices"]:
         kwargs["unique_indices"] = True
     kwargs["mode"] = Raw(_mode(p["mode"]))
-    return call(f"lax.{eqn.name}", *eqn.typed, **kwargs)
+    return call(f"lax.{eqn.name.replace('-', '_')}", *eqn.typed, **kwargs)
 
 
 def _mode(mode: Any) -> str:
@@ -169,3 +169,16 @@ def _sort(eqn: Equation) -> str:
 def _top_k(eqn: Equation) -> str:
     axis = eqn.params.get("axis", len(eqn.inputs[0].shape) - 1)
     return call("lax.top_k", eqn.typed[0], str(eqn.params["k"]), axis=axis)
+
+
+@rule("approx_top_k")
+def _approx_top_k(eqn: Equation) -> str:
+    p = dict(eqn.params)
+    which = "max" if p.pop("is_max_k") else "min"
+    k = p.pop("k")
+    return call(f"lax.approx_{which}_k", eqn.typed[0], str(k), **p)
+
+
+@rule("rng_uniform")
+def _rng_uniform(eqn: Equation) -> str:
+    return call("lax.rng_uniform", *eqn.typed, literals.shape(eqn.params["shape"]))

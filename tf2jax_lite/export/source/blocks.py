@@ -195,7 +195,15 @@ class _Reader:
                 step.blocks = {"primal": step.blocks["primal"]}
             finally:
                 del self._open[form]
-        elif step.name in ("reduce", "reduce_window", "scatter_apply", "linear_solve", "custom_linear_solve"):
+        elif step.name == "custom_linear_solve":
+            found = zip(params["jaxprs"]._fields, params["jaxprs"], strict=True)
+            # JAX makes the product with the transpose of what it is given.
+            step.blocks = {r: self.block(jaxpr, ()) for r, jaxpr in found if jaxpr is not None and r != "vecmat"}
+        elif step.name in ("reduce", "reduce_window"):
+            inner = params["jaxpr"]
+            closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, params["consts"])
+            step.blocks["body"] = self.block(closed, ())
+        elif step.name in ("scatter_apply", "linear_solve"):
             raise ExportError(f"JAX's primitive {step.name!r} cannot be written as source")
         elif "callback" in step.name:
             raise ExportError("the function calls back to Python, which an artefact cannot hold")

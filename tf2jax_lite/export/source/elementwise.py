@@ -122,6 +122,11 @@ def _unary(eqn: Equation) -> str:
     return call(f"lax.{eqn.name}", eqn.typed[0])
 
 
+@rule("log2")  # of JAX since 0.12
+def _log2(eqn: Equation) -> str:
+    return call("jnp.log2", eqn.typed[0])
+
+
 @rule("clz")
 def _clz(eqn: Equation) -> str:
     return call("lax.clz", eqn.typed[0])
@@ -130,6 +135,25 @@ def _clz(eqn: Equation) -> str:
 @rule(*_BINARY)
 def _binary(eqn: Equation) -> str:
     return call(f"lax.{eqn.name}", *eqn.typed)
+
+
+@rule("lt_to", "le_to", "eq_to")
+def _in_total_order(eqn: Equation) -> str:
+    return call(f"lax.{eqn.name}_p.bind", *eqn.typed)
+
+
+@rule("one_minus_square")  # of JAX since 0.12, written for those before it, too
+def _one_minus_square(eqn: Equation) -> str:
+    x = eqn.typed[0]
+    return f"(1 + {x}) * (1 - {x})"
+
+
+@rule("polynomial")  # likewise
+def _polynomial(eqn: Equation) -> str:
+    x, *coefficients, total = eqn.typed
+    for coefficient in reversed(coefficients):
+        total = f"{coefficient} + {x} * ({total})"
+    return total
 
 
 @rule("regularized_incomplete_beta")

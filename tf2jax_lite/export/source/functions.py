@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import jax.numpy as jnp
 
@@ -19,7 +19,12 @@ from .names import Names
 __all__ = [
     "FunctionWriter",
     "dimension_sources",
+    "hint_of",
     "loaded",
+    "named",
+    "share",
+    "structured",
+    "targets",
     "tuple_of",
     "write_custom_jvp",
     "write_custom_vjp",
@@ -27,9 +32,25 @@ __all__ = [
 ]
 
 
+_STRUCTURED: dict[str, Callable[[FunctionWriter, Equation], None]] = {}
+
+
+def structured(*primitives: str) -> Callable[[_Writer], _Writer]:
+    """Registers how equations with functions among their parameters are written: not as one line."""
+
+    def register(writer: _Writer) -> _Writer:
+        _STRUCTURED.update(dict.fromkeys(primitives, writer))
+        return writer
+
+    return register
+
+
 def tuple_of(items: Sequence[str]) -> str:
     """Returns a tuple display."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+_Writer = TypeVar("_Writer", bound="Callable[[FunctionWriter, Equation], None]")
 
 
 class ModuleLike(Protocol):
@@ -97,6 +118,8 @@ class FunctionWriter:
 
     def step(self, step: Equation) -> None:
         """Writes one step."""
+        if step.name == "platform_index":  # what reads it is `lax.platform_dependent` as a whole
+            return
         writer = _STRUCTURED.get(step.name)
         if writer is not None:
             writer(self, step)
@@ -119,12 +142,12 @@ class FunctionWriter:
 
     def assign(self, outputs: Sequence[Value], text: str, *, sequence: bool = False) -> None:
         """Writes an assignment to new names."""
-        names = _named(self, outputs, "value", unpacked=sequence)
+        names = named(self, outputs, "value", unpacked=sequence)
         comment = literals.type_comment(outputs[0].aval) if len(outputs) == 1 and not self.like else ""
         if not sequence:
             self.add(f"{names[0]} = {text}", comment)
         else:
-            self.add(f"{_targets(names)} = {text}", comment)
+            self.add(f"{targets(names)} = {text}", comment)
 
     def function(
         self,
@@ -186,14 +209,18 @@ def loaded(lines: Sequence[str]) -> set[str]:
     return {n.id for n in ast.walk(ast.parse("def f():\n" + textwrap.indent(text, "    "))) if isinstance(n, ast.Name)}
 
 
-_SEQUENCES = {"split", "sort", "top_k", "qr", "lu", "svd", "eigh", "rng_bit_generator", "optimization_barrier"}
+_SEQUENCES = frozenset(
+    """split sort top_k approx_top_k qr lu svd eigh eig schur hessenberg unstack rng_bit_generator
+    optimization_barrier""".split()  # noqa: SIM905
+)
 
 
-def _targets(names: Sequence[str]) -> str:
+def targets(names: Sequence[str]) -> str:
+    """Returns names as a tuple display to assign to."""
     return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
 
 
-def _named(writer: FunctionWriter, values: Sequence[Value], hint: str, *, unpacked: bool = True) -> list[str]:
+def named(writer: FunctionWriter, values: Sequence[Value], hint: str, *, unpacked: bool = True) -> list[str]:
     """Names values; those that are unpacked and never used are ``_``."""
     names = ["_" if unpacked and id(v) not in writer.module.used else writer.names.new(v.hint or hint) for v in values]
     for value, name in zip(values, names, strict=True):
@@ -201,28 +228,30 @@ def _named(writer: FunctionWriter, values: Sequence[Value], hint: str, *, unpack
     return names
 
 
-def _share(writer: FunctionWriter, inner: Sequence[Value], outer: Sequence[Value | Literal]) -> None:
+def share(writer: FunctionWriter, inner: Sequence[Value], outer: Sequence[Value | Literal]) -> None:
     """Lets inner arguments be the outer values, which Python's closures see."""
     for value, source in zip(inner, outer, strict=True):
         writer.bind(value, writer.text(source))
 
 
-def _hint(step: Equation, default: str) -> str:
+def hint_of(step: Equation, default: str) -> str:
+    """Returns what a step's results may be called."""
     return step.path[-1] if step.path else default
 
 
+@structured("scan")
 def _scan(writer: FunctionWriter, step: Equation) -> None:
     p, body = step.params, step.blocks["body"]
     consts, carry = scan_counts(p)
-    _share(writer, body.args[:consts], step.inputs[:consts])
-    name = writer.names.new(f"{_hint(step, 'loop')}_body")
-    carry_args = _named(writer, body.args[consts : consts + carry], "carry")
-    slices = _named(writer, body.args[consts + carry :], "x")
+    share(writer, body.args[:consts], step.inputs[:consts])
+    name = writer.names.new(f"{hint_of(step, 'loop')}_body")
+    carry_args = named(writer, body.args[consts : consts + carry], "carry")
+    slices = named(writer, body.args[consts + carry :], "x")
     unpack = []
     if carry_args:
-        unpack.append(f"{_targets(carry_args)} = carry")
+        unpack.append(f"{targets(carry_args)} = carry")
     if slices:
-        unpack.append(f"{_targets(slices)} = xs")
+        unpack.append(f"{targets(slices)} = xs")
 
     def results(texts: list[str]) -> str:
         return f"{tuple_of(texts[:carry]) if carry else '()'}, {tuple_of(texts[carry:]) if texts[carry:] else 'None'}"
@@ -236,15 +265,16 @@ def _scan(writer: FunctionWriter, step: Equation) -> None:
     args.append(f"length={literals.dimension(p['length'])}")
     if p["reverse"]:
         args.append("reverse=True")
-    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
     left, right = outputs[:carry], outputs[carry:]
-    targets = [
+    halves = [
         (tuple_of(left) if left else "_"),
         (tuple_of(right) if right else "_"),
     ]
-    writer.add(f"{', '.join(targets)} = lax.scan({', '.join(args)})")
+    writer.add(f"{', '.join(halves)} = lax.scan({', '.join(args)})")
 
 
+@structured("while")
 def _while(writer: FunctionWriter, step: Equation) -> None:
     p = step.params
     cond, body = step.blocks["cond"], step.blocks["body"]
@@ -255,46 +285,53 @@ def _while(writer: FunctionWriter, step: Equation) -> None:
         (cond, step.inputs[:n_cond], n_cond, "cond"),
         (body, step.inputs[n_cond : n_cond + n_body], n_body, "body"),
     ):
-        _share(writer, block.args[:count], consts)
-        name = writer.names.new(f"{_hint(step, 'loop')}_{role}")
-        carry = _named(writer, block.args[count:], "carry")
+        share(writer, block.args[:count], consts)
+        name = writer.names.new(f"{hint_of(step, 'loop')}_{role}")
+        carry = named(writer, block.args[count:], "carry")
         last = role == "cond"
         writer.function(
             name,
             ["carry"],
             block,
             (lambda texts: texts[0]) if last else tuple_of,
-            [f"{_targets(carry)} = carry"],
+            [f"{targets(carry)} = carry"],
         )
         names.append(name)
-    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
     initial = tuple_of([writer.text(v) for v in start])
-    writer.add(f"{_targets(outputs)} = lax.while_loop({names[0]}, {names[1]}, {initial})")
+    writer.add(f"{targets(outputs)} = lax.while_loop({names[0]}, {names[1]}, {initial})")
 
 
+@structured("cond")
 def _cond(writer: FunctionWriter, step: Equation) -> None:
     index, *operands = step.inputs
     names = []
     for number in range(len(step.params["branches"])):
         block = step.blocks[f"branch{number}"]
-        _share(writer, block.args, operands)
+        share(writer, block.args, operands)
         role = ("false", "true")[number] if len(step.params["branches"]) == 2 else str(number)
-        name = writer.names.new(f"{_hint(step, 'branch')}_{role}")
+        name = writer.names.new(f"{hint_of(step, 'branch')}_{role}")
         writer.function(name, [], block, lambda texts: tuple_of(texts) if texts else "()")
         names.append(name)
-    outputs = _named(writer, step.outputs, _hint(step, "value"))
-    call = f"lax.switch({writer.text(index)}, [{', '.join(names)}])"
-    writer.add(f"{_targets(outputs)} = {call}" if outputs else call)
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
+    platforms = step.params.get("branches_platforms")
+    if platforms is None:
+        call = f"lax.switch({writer.text(index)}, [{', '.join(names)}])"
+    else:  # the platform decides: what cannot be compiled for it is left out
+        words = [f"{word}={name}" for one, name in zip(platforms, names, strict=True) for word in one or ("default",)]
+        call = f"lax.platform_dependent({', '.join(words)})"
+    writer.add(f"{targets(outputs)} = {call}" if outputs else call)
 
 
+@structured("remat2", "remat", "checkpoint")
 def _checkpoint(writer: FunctionWriter, step: Equation) -> None:
     block = step.blocks["body"]
-    name = writer.names.new(f"{_hint(step, 'checkpointed')}_fn")
-    args = _named(writer, block.args, "x", unpacked=False)
+    name = writer.names.new(f"{hint_of(step, 'checkpointed')}_fn")
+    args = named(writer, block.args, "x", unpacked=False)
     writer.function(name, args, block, tuple_of)
-    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
     operands = ", ".join(writer.text(v) for v in step.inputs)
-    writer.add(f"{_targets(outputs)} = jax.checkpoint({name})({operands})")
+    writer.add(f"{targets(outputs)} = jax.checkpoint({name})({operands})")
 
 
 def _float0(value: Value) -> str:
@@ -310,12 +347,12 @@ def write_custom_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
     primal, rule = step.blocks["primal"], step.blocks["jvp"]
     count, outputs = len(step.inputs), len(step.outputs)
     writer.lines.append("@jax.custom_jvp")
-    writer.function(name, _named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
     inexact = [i for i, v in enumerate(step.inputs) if _is_inexact(v)]
-    primals = _named(writer, rule.args[:count], "x")
+    primals = named(writer, rule.args[:count], "x")
     tangents = ["_"] * count
     for i, arg in zip(inexact, rule.args[count:], strict=True):
-        tangents[i] = _named(writer, [arg], f"{primals[i]}_dot")[0]
+        tangents[i] = named(writer, [arg], f"{primals[i]}_dot")[0]
 
     def results(texts: list[str]) -> str:
         remaining = iter(texts[outputs:])
@@ -323,7 +360,7 @@ def write_custom_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
         return f"{tuple_of(texts[:outputs])}, {tuple_of(dots)}"
 
     writer.lines.append(f"@{name}.defjvp")
-    unpack = [f"{_targets(primals)} = primals", f"{_targets(tangents)} = tangents"]
+    unpack = [f"{targets(primals)} = primals", f"{targets(tangents)} = tangents"]
     writer.function(f"{name}_jvp", ["primals", "tangents"], rule, results, unpack, dims=rule.args)
 
 
@@ -331,7 +368,7 @@ def write_refused(writer: FunctionWriter, step: Equation, name: str) -> None:
     """Writes a function whose derivative, in either mode, is refused."""
     primal = step.blocks["primal"]
     writer.lines.append("@jax.custom_jvp")
-    writer.function(name, _named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
     writer.lines.append(f"@{name}.defjvp")
     writer.lines.extend(define(f"{name}_jvp", ["primals", "tangents"], 0))
     writer.lines.extend(statement(f"raise ValueError({literals.value(step.params['refused'])})", 4))
@@ -343,14 +380,14 @@ def write_custom_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
     outputs = len(step.outputs)
     saved = len(forward.results) - outputs
     writer.lines.append("@jax.custom_vjp")
-    writer.function(name, _named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
 
     def pair(texts: list[str]) -> str:
         return f"{tuple_of(texts[:outputs])}, {tuple_of(texts[outputs:]) if saved else '()'}"
 
-    writer.function(f"{name}_fwd", _named(writer, forward.args, "x", unpacked=False), forward, pair, dims=forward.args)
-    residuals = _named(writer, backward.args[:saved], "saved")
-    cotangents = _named(writer, backward.args[saved:], "bar")
+    writer.function(f"{name}_fwd", named(writer, forward.args, "x", unpacked=False), forward, pair, dims=forward.args)
+    residuals = named(writer, backward.args[:saved], "saved")
+    cotangents = named(writer, backward.args[saved:], "bar")
 
     def gradients(texts: list[str]) -> str:
         out = ["None"] * len(step.inputs)
@@ -358,30 +395,19 @@ def write_custom_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
             out[i] = text
         return tuple_of(out)
 
-    unpack = [f"{_targets(residuals)} = residuals"] if saved else []
-    unpack.append(f"{_targets(cotangents)} = cotangents")
+    unpack = [f"{targets(residuals)} = residuals"] if saved else []
+    unpack.append(f"{targets(cotangents)} = cotangents")
     arguments = ["residuals" if saved else "_", "cotangents"]
     writer.function(f"{name}_bwd", arguments, backward, gradients, unpack, dims=backward.args)
     writer.add(f"{name}.defvjp({name}_fwd, {name}_bwd)")
 
 
+@structured("custom_jvp_call", "custom_vjp_call")
 def _custom(writer: FunctionWriter, step: Equation) -> None:
     _call(writer, step, writer.module.custom(step))
 
 
 def _call(writer: FunctionWriter, step: Equation, name: str) -> None:
-    outputs = _named(writer, step.outputs, _hint(step, "value"))
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
     operands = ", ".join(writer.text(v) for v in step.inputs)
-    writer.add(f"{_targets(outputs)} = {name}({operands})")
-
-
-_STRUCTURED: dict[str, Callable[[FunctionWriter, Equation], None]] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    "remat2": _checkpoint,
-    "remat": _checkpoint,
-    "checkpoint": _checkpoint,
-    "custom_jvp_call": _custom,
-    "custom_vjp_call": _custom,
-}
+    writer.add(f"{targets(outputs)} = {name}({operands})")

@@ -75,7 +75,12 @@ def _pieces(value: str) -> tuple[str, list[str], str] | None:
     if isinstance(node, ast.Subscript):
         return text(node.value) + "[", [text(node.slice)], "]"
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and value[0] in "([{":
-        return value[0], [text(item) for item in node.elts], value[-1]
+        items = [text(item) for item in node.elts]
+        if (
+            isinstance(node, ast.Tuple) and node.elts and node.elts[0].col_offset == 0
+        ):  # the bracket is its first item's
+            return "(", items, ")"
+        return value[0], items, value[-1]
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
         return "{", [f"{text(key)}: {text(item)}" for key, item in pairs if key is not None], "}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import math
 from typing import Any
 
 import jax
@@ -158,12 +159,16 @@ def value(item: Any) -> str:
     Raises:
       ExportError: there is no way to write it.
     """
+    if isinstance(item, enum.Enum):  # before numbers: some are whole numbers, too
+        return f"lax.{type(item).__name__}.{item.name}"
+    if isinstance(item, float) and not math.isfinite(item):
+        return "np.nan" if math.isnan(item) else "np.inf" if item > 0 else "-np.inf"
     if item is None or isinstance(item, (bool, int, float)):
         return repr(item)
+    if isinstance(item, np.integer):  # a dimension
+        return repr(int(item))
     if isinstance(item, str):
         return '"' + printable(item.replace("\\", "\\\\").replace('"', '\\"')) + '"'
-    if isinstance(item, enum.Enum):
-        return f"lax.{type(item).__name__}.{item.name}"
     if isinstance(item, (tuple, list)):
         parts = [value(v) for v in item]
         if isinstance(item, list):

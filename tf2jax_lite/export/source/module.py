@@ -11,7 +11,7 @@ from typing import Any
 from tf2jax_lite.errors import ExportError
 from tf2jax_lite.units import printable
 
-from . import literals
+from . import computations, literals  # noqa: F401
 from .blocks import Block, Constant, Equation, Literal, Value
 from .functions import (
     FunctionWriter,
@@ -64,6 +64,9 @@ class Entry:
     doc: Sequence[str] = ()
 
 
+_TOO_DEEP = "loops and branches are nested deeper than Python can read"
+
+
 def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Writes a module.
 
@@ -79,8 +82,11 @@ def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, d
     """
     try:
         return _Module(entries, title).write()
-    except (SyntaxError, RecursionError) as error:
-        raise ExportError("loops and branches are nested deeper than Python can read") from error
+    except RecursionError as error:
+        raise ExportError(_TOO_DEEP) from error
+    except SyntaxError as error:
+        deep = isinstance(error, IndentationError) or "nested" in str(error)
+        raise ExportError(_TOO_DEEP if deep else f"what was written is no Python ({error}); this is a bug") from error
 
 
 class _Module:

@@ -108,9 +108,9 @@ def _svd(eqn: Equation) -> str:
 
 @rule("eigh")
 def _eigh(eqn: Equation) -> str:
-    return call(
-        "lax.linalg.eigh", eqn.typed[0], lower=eqn.params["lower"], sort_eigenvalues=False, symmetrize_input=False
-    )
+    p = eqn.params
+    words = {"lower": p["lower"], "sort_eigenvalues": p["sort_eigenvalues"], "symmetrize_input": False}
+    return call("lax.linalg.eigh", eqn.typed[0], **words)
 
 
 @rule("eig")
