@@ -19,19 +19,19 @@ from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 from .quantized import PLAIN, implementation
 
 DATA = np.load(Path(__file__).parents[2] / "testdata" / "onednn.npz")
-CASES = json.loads(str(DATA["cases"]))
-TESTED_OTHERWISE = {case["op"] for case in CASES}
+RECORDED = json.loads(str(DATA["cases"]))
+TESTED_OTHERWISE = {case["op"] for case in RECORDED}
 F = np.float32
 RNG = np.random.default_rng(0)
 
 
 def named(case):
-    return f"{case['op']}-{CASES.index(case)}"
+    return f"{case['op']}-{RECORDED.index(case)}"
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[named(case) for case in CASES])
+@pytest.mark.parametrize("number", range(len(RECORDED)), ids=[named(case) for case in RECORDED])
 def test_recorded(number):
-    case = CASES[number]
+    case = RECORDED[number]
     op, attrs, types, names = case["op"], case["attrs"], case["types"], case["inputs"]
 
     def call(*values):
