@@ -22,13 +22,18 @@ from .registry import Static, op
 from .resampling import MOST_DENSE, Taps, mixed, weights_of
 from .values import dims, is_static
 
-__all__ = ["image_color", "image_warp"]  # they register their ops
+__all__ = ["checked", "image_color", "image_warp", "neighbours", "resize_bilinear"]
 
 _F32 = np.float32
 _HIGHEST = lax.Precision.HIGHEST
 
 
-def _checked(images: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False) -> tuple[Any, Any]:
+def checked(images: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False) -> tuple[Any, Any]:
+    """Returns images as an array and the size they are to have.
+
+    Raises:
+      OpError: they do not fit together.
+    """
     images, wanted = jnp.asarray(images), dims(size)
     if images.ndim != 4:
         raise OpError(f"images have rank 4, not {images.ndim}")
@@ -74,18 +79,22 @@ def _positions(size_in: Any, size_out: Any, align_corners: bool, half_pixel_cent
     return (out + _F32(0.5)) * scale - _F32(0.5) if half_pixel_centers else out * scale
 
 
-def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
+def neighbours(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> tuple[Any, Any, Any]:
+    """Returns the input pixels before and after each output pixel, and how far it is from the one to the other."""
     xp = np if _whole(size_in, size_out) else jnp
     where = _positions(size_in, size_out, align_corners, half_pixel_centers)
     floor = xp.floor(where)
-    part = (where - floor)[:, None]
-    low = xp.maximum(floor, 0).astype(np.int32)[:, None]
-    high = xp.minimum(xp.ceil(where).astype(np.int32), size_in - 1)[:, None]
-    if xp is np:
+    low = xp.maximum(floor, 0).astype(np.int32)
+    return low, xp.minimum(xp.ceil(where).astype(np.int32), size_in - 1), where - floor
+
+
+def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
+    low, high, part = (v[:, None] for v in neighbours(size_in, size_out, align_corners, half_pixel_centers))
+    if _whole(size_in, size_out):
         return weights_of(np.concatenate([low, high], 1), np.concatenate([1 - part, part], 1), size_in)
     columns = _count(size_in, np.int32)[None, :]
     zero = _F32(0)
-    return xp.where(columns == low, 1 - part, zero) + xp.where(columns == high, part, zero)
+    return jnp.where(columns == low, 1 - part, zero) + jnp.where(columns == high, part, zero)
 
 
 def _is_identity(weights: Any) -> bool:
@@ -122,7 +131,7 @@ def resize_bilinear(
     resize_bilinear_precision: str = "highest",
 ) -> Any:
     """Resizes by linear interpolation, in float32 whatever the input's type. See tf.raw_ops.ResizeBilinear."""
-    images, (height, width) = _checked(images, size, align_corners, half_pixel_centers)
+    images, (height, width) = checked(images, size, align_corners, half_pixel_centers)
     rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers)
     columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers)
     return _apply(images, rows, columns, resize_bilinear_precision)
@@ -172,7 +181,7 @@ def resize_nearest_neighbor(
     images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Any:
     """Resizes by taking the nearest pixel. See tf.raw_ops.ResizeNearestNeighbor."""
-    out, wanted = _checked(images, size, align_corners, half_pixel_centers)
+    out, wanted = checked(images, size, align_corners, half_pixel_centers)
     for axis, size_out in zip((1, 2), wanted, strict=True):
         size_in = out.shape[axis]
         index = _nearest(size_in, size_out, align_corners, half_pixel_centers)
@@ -198,7 +207,7 @@ def resize_nearest_neighbor_grad(
     grads: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Any:
     """Sums gradients over the pixels that a pixel was taken for. See tf.raw_ops.ResizeNearestNeighborGrad."""
-    grads, wanted = _checked(grads, size, align_corners, half_pixel_centers)
+    grads, wanted = checked(grads, size, align_corners, half_pixel_centers)
     half = grads.dtype in (np.dtype(np.float16), np.dtype(jnp.bfloat16))
     out = grads.astype(_F32) if half else grads
     for axis, original in zip((1, 2), wanted, strict=True):
@@ -254,7 +263,7 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
 @op("ResizeBicubic", stored=True)
 def resize_bicubic(images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False) -> Any:
     """Resizes by cubic interpolation, in float32. See tf.raw_ops.ResizeBicubic."""
-    images, (height, width) = _checked(images, size, align_corners, half_pixel_centers)
+    images, (height, width) = checked(images, size, align_corners, half_pixel_centers)
     rows = _bicubic_weights(images.shape[1], height, align_corners, half_pixel_centers)
     columns = _bicubic_weights(images.shape[2], width, align_corners, half_pixel_centers)
     return _apply(images, rows, columns)
@@ -289,7 +298,7 @@ def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> np.ndarra
 @op("ResizeArea", stored=True)
 def resize_area(images: Any, size: Static, *, align_corners: bool = False) -> Any:
     """Resizes by averaging over areas, in float32. See tf.raw_ops.ResizeArea."""
-    images, (height, width) = _checked(images, size)
+    images, (height, width) = checked(images, size)
     rows = _area_weights(images.shape[1], height, align_corners)
     return _apply(images, rows, _area_weights(images.shape[2], width, align_corners))
 
@@ -374,7 +383,7 @@ def scale_and_translate(
     images: Any, size: Static, scale: Any, translation: Any, *, kernel_type: str = "lanczos3", antialias: bool = True
 ) -> Any:
     """Scales and moves images. See tf.raw_ops.ScaleAndTranslate."""
-    images, wanted = _checked(images, size)
+    images, wanted = checked(images, size)
     return _apply(images, *_sampling(images.shape[1:3], wanted, scale, translation, kernel_type, antialias))
 
 

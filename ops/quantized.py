@@ -190,6 +190,16 @@ def quantized_relu6(
     return _clipped(features, low, high, np.float32(6))
 
 
+@op("QuantizedReluX")
+def quantized_relu_x(
+    features: Any, max_value: Any, min_features: Any, max_features: Any, *, out_type: Any = _UINT8
+) -> tuple[Any, Any, Any]:
+    """Returns min(max(x, 0), max_value). See tf.raw_ops.QuantizedReluX, of which TensorFlow 2 has no kernel."""
+    del out_type
+    low, high = scalar("min_features", min_features), scalar("max_features", max_features)
+    return _clipped(features, low, high, scalar("max_value", max_value))
+
+
 def _check_window(x: Any, ksize: Sequence[int], strides: Sequence[int], padding: str) -> None:
     if x.ndim != 4 or len(ksize) != 4 or len(strides) != 4:
         raise OpError(f"images of shape {x.shape}, windows {list(ksize)} and strides {list(strides)} must be of rank 4")

@@ -25,6 +25,7 @@ from .passes import (
     jax2tf,
     list_gradients,
     loop_limits,
+    other_callers,
     repeats,
     stacked_arrays,
     stacks,
@@ -202,7 +203,7 @@ def convert_graph_def(
 def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     config = current_config()
     check_calls(loaded.graph)
-    graph = implementations.prefer_cpu(loaded.graph)
+    graph = implementations.prefer_cpu(other_callers.as_plain_callers(loaded.graph))
     graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(control_flow_v1.functionalize(graph)))
     graph = list_gradients.add_to_elements(graph)
     graph = repeats.join_repeats(clamps.settle_clamps(loop_limits.split_limits(graph)))

@@ -1,5 +1,6 @@
 """Variables are handed over as they lie in TensorFlow's memory."""
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -70,3 +71,26 @@ def test_variables_that_cannot_be_read_together_are_left_to_be_read_alone():
     first, second = variable_values.read_values(handles, [tf.float32] * 2)
     np.testing.assert_array_equal(first, [1.0, 2.0])
     np.testing.assert_array_equal(second, [3.0])
+
+
+def test_critical_sections_need_no_lock():
+    section, total = tf.CriticalSection(), tf.Variable(1.0)
+
+    @tf.function(autograph=False)
+    def fn(x):
+        def step(value):
+            def body():
+                total.assign_add(value)
+                return total.read_value() * 2
+
+            return section.execute(body)
+
+        return tf.map_fn(step, x)
+
+    x = np.array([2.0, 3.0], np.float32)
+    call, params = tf2jax_lite.convert(fn, x)
+    (name,) = params
+    for found, after in (call(params, x), jax.jit(call)(params, x)):
+        np.testing.assert_array_equal(found, [6, 12])
+        assert after[name] == 6
+    np.testing.assert_array_equal(fn(x), [6, 12])

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.ops import registry
 
 PLAIN = {
     tf.qint8: tf.int8,
@@ -47,3 +48,10 @@ def check_quantized(op, quantized, /, rtol=0.0, **arguments):
                 a = np.asarray(a)
                 assert (a.dtype, a.shape) == (e.dtype, e.shape)
                 np.testing.assert_allclose(a.astype(np.float64), e.astype(np.float64), rtol=rtol, atol=0)
+
+
+def implementation(op):
+    """Returns the function that is registered for an op."""
+    entry = registry.lookup(op)
+    assert entry is not None
+    return entry.fn

@@ -21,6 +21,7 @@ TESTED_OTHERWISE = {
     "QuantizedMul",
     "QuantizedRelu",
     "QuantizedRelu6",
+    "QuantizedReluX",
     "QuantizedReshape",
 }
 F = np.float32
@@ -105,6 +106,24 @@ def test_bias_add():
 def test_relu(op):
     for each in RANGES:
         check(op, [each], "min_features max_features", features=np.arange(256, dtype=np.uint8), out_type=tf.quint8)
+
+
+@pytest.mark.parametrize("most", [0.0, 1.25, 6.0])
+def test_relu_x(most):
+    """TensorFlow has no kernel: as QuantizedRelu6 at 6, and the number nearest to any other limit."""
+    features = np.arange(256, dtype=np.uint8)
+    for low, high in RANGES[:4]:
+        with jax.enable_x64(True):
+            out, least, largest = quantized_op("QuantizedReluX")(features, F(most), F(low), F(high))
+            six = quantized_op("QuantizedRelu6")(features, F(low), F(high))[0]
+        assert (least, largest) == (F(low), F(high))
+        scale = (high - low) / 255
+        values = (np.asarray(out, np.int32) - round(-low / scale)) * scale
+        expected = np.clip((np.arange(256) - round(-low / scale)) * scale, 0, max(0, most))
+        if low <= 0 and (most < high or most == 6):
+            np.testing.assert_allclose(values, expected, atol=scale / 2 + 1e-6)
+        if most == 6:
+            np.testing.assert_array_equal(out, six)
 
 
 @pytest.mark.parametrize("op", ["QuantizedMaxPool", "QuantizedAvgPool"])

@@ -326,6 +326,8 @@ def _capture(
     variable = by_handle.get(id(tensor))
     kind = ir.RESOURCE if variable is not None else dtypes.from_tf(tensor.dtype)
     if kind is ir.RESOURCE:
+        if _is_lock(tensor):
+            return np.zeros((), np.bool_)  # what locks and unlocks it is left out: a pure function needs no lock
         table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
         found = known[id(tensor)] = _variable(variable, tensor, taken, values) if table is None else table
         return found
@@ -335,6 +337,11 @@ def _capture(
             "Pass what it holds as an argument, or leave what needs it in TensorFlow with split_host=True."
         )
     return _constant(tensor)
+
+
+def _is_lock(handle: Any) -> bool:
+    """Whether a resource is what a ``tf.CriticalSection`` locks; only the text of a handle says of what type it is."""
+    return '::Mutex"' in repr(handle)
 
 
 def variables_by_name(concrete: Any) -> dict[str, Any]:
