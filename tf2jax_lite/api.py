@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -142,11 +141,14 @@ def convert_saved_model(
       ``jax_fn(params, **host_fn(*args))`` gives what the signature gives.
 
     Raises:
+      InputError: ``path`` is no path.
       InvalidModelError: the directory holds no readable SavedModel, or not that signature or those tags.
       LimitError: it is larger than the options allow.
       UntrustedError: TensorFlow would have to run code or touch files that ``config.trusted`` does not name.
       UnsupportedError: as for `convert`; or the model cannot be split, since trained variables stand before strings.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"path is the directory of a SavedModel, got {type(path).__name__}.")
     with reading(os.fspath(path)):
         meta_graph = saved_model.meta_graph(path, tags)
         if split_host:
@@ -189,6 +191,7 @@ def convert_graph_def(
 
     Raises:
       InvalidModelError: the proto is damaged, or names a node that is not there.
+      InputError: ``inputs`` or ``outputs`` are no names.
     """
     where = os.fspath(graph_def) if isinstance(graph_def, (str, os.PathLike)) else "GraphDef"
     with reading(where):
@@ -219,26 +222,12 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     return ConvertedFunction(program, loaded.interface, config, loose=changed)
 
 
-def _parameters(interface_signature: inspect.Signature, *, params: bool) -> inspect.Signature:
-    """Adds ``params`` in front and ``rng`` behind."""
-    kinds = inspect.Parameter
-    ours = [kinds("params", kinds.POSITIONAL_ONLY)] if params else []
-    own = list(interface_signature.parameters.values())
-    tail = [p for p in own if p.kind is p.VAR_KEYWORD]
-    head = [p for p in own if p.kind is not p.VAR_KEYWORD]
-    if any(p.name == "rng" for p in own):
-        return inspect.Signature([*ours, *own])
-    return inspect.Signature([*ours, *head, kinds("rng", kinds.KEYWORD_ONLY, default=None), *tail])
-
-
 def _with_params(converted: ConvertedFunction, loaded: concrete_loading.Loaded) -> AnnotatedFunction:
-    def jax_func(params: Any, *args: Any, rng: Any = None, **kwargs: Any) -> Any:
-        if not hasattr(params, "items"):
-            raise InputError(
-                f"{converted.interface.name}: the first argument is params, a dict from variable name to array; "
-                f"got {type(params).__name__}."
-            )
-        return converted.call(params, args, kwargs, rng)
+    interface = converted.interface
+
+    def jax_func(*args: Any, **kwargs: Any) -> Any:
+        params, args = interface.take_params(args, kwargs)
+        return converted.call(params, args, kwargs, interface.take_key(args, kwargs))
 
     return _annotated(jax_func, converted, loaded, params=True)
 
@@ -251,8 +240,8 @@ def _without_params(converted: ConvertedFunction, loaded: concrete_loading.Loade
             f"{', ...' if len(names) > 5 else ''}); convert it with convert(), which returns them as params."
         )
 
-    def jax_func(*args: Any, rng: Any = None, **kwargs: Any) -> Any:
-        return converted.call({}, args, kwargs, rng)[0]
+    def jax_func(*args: Any, **kwargs: Any) -> Any:
+        return converted.call({}, args, kwargs, converted.interface.take_key(args, kwargs))[0]
 
     return _annotated(jax_func, converted, loaded, params=False)
 
@@ -262,7 +251,7 @@ def _annotated(
 ) -> AnnotatedFunction:
     interface = converted.interface
     fn.__name__ = fn.__qualname__ = interface.name
-    fn.__signature__ = _parameters(interface.signature, params=params)
+    fn.__signature__ = interface.call_signature(params=params)
     random = converted.program.random_nodes
     lines = [f"{interface.name}, converted from TensorFlow. {interface.expected()}"]
     if random:
