@@ -44,6 +44,7 @@ __all__ = [
 _log = logging.getLogger("tf2jax_lite")
 
 
+@tracing.not_rewritten
 def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
     """Converts a TensorFlow function to a pure JAX function and its params.
 
@@ -69,6 +70,7 @@ def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Ann
     return _with_params(converted, loaded), converted.params()
 
 
+@tracing.not_rewritten
 def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> AnnotatedFunction:
     """Converts a TensorFlow function without variables: ``jax_fn(*args, rng=None, **kwargs)`` returns its results.
 
@@ -84,6 +86,7 @@ def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -
     return _without_params(_converted(loaded), loaded)
 
 
+@tracing.not_rewritten
 def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
     """Converts a function of a restored SavedModel (``tf.saved_model.load(path).f``); see `convert`.
 
@@ -95,6 +98,7 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, An
     return _with_params(converted, loaded), converted.params()
 
 
+@tracing.not_rewritten
 def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
     """Converts a function without variables of a restored SavedModel; see `convert_functional`."""
     loaded = tracing.trace_restored(tf_func)
@@ -121,6 +125,7 @@ def convert_saved_model(
 ) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]: ...
 
 
+@tracing.not_rewritten
 def convert_saved_model(
     path: str | os.PathLike[str],
     signature: str = "serving_default",
@@ -171,6 +176,7 @@ def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFun
     return host_fn, annotated, converted.params()
 
 
+@tracing.not_rewritten
 def convert_graph_def(
     graph_def: Any,
     inputs: Sequence[str] | str,

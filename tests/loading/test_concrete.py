@@ -6,8 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 import tf2jax_lite
+from tf2jax_lite.errors import MissingParamError
 from tf2jax_lite.loading import variable_values
 
 A, B, C = np.float32([1, 2]), np.float32([3, 5, 7]), np.float32([11])
@@ -153,3 +155,21 @@ def test_results_in_dicts_of_other_types(make):
     results = tf2jax_lite.convert_functional(tf.function(make), _spec(A))(A)
     tf.nest.map_structure(np.testing.assert_allclose, dict(results), dict(make(A)))
     assert list(results) == list(make(A))
+
+
+def test_variables_without_a_value():
+    variable = resource_variable_ops.UninitializedVariable(shape=[2], dtype=tf.float32, name="late")
+
+    @tf.function
+    def assigned(x):
+        variable.assign(x * 2)
+        return x + variable
+
+    jax_fn, params = tf2jax_lite.convert(assigned, _spec(A))
+    assert params["late"].shape == (2,)
+    results, updated = jax_fn(params, A)
+    np.testing.assert_array_equal(results, A * 3)
+    np.testing.assert_array_equal(updated["late"], A * 2)
+    jax_fn, params = tf2jax_lite.convert(tf.function(lambda x: x + variable), _spec(A))
+    with pytest.raises(MissingParamError, match="'late' is read before it has a value"):
+        jax_fn(params, A)

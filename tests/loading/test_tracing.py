@@ -1,5 +1,7 @@
 """What can be traced, and what is said of the rest."""
 
+import traceback
+
 import jax
 import numpy as np
 import pytest
@@ -67,3 +69,25 @@ def test_specs_from_tracers_of_unknown_size():
 
     exported = jax.export.export(jax.jit(outer))(jax.ShapeDtypeStruct(sizes, np.float32))
     np.testing.assert_array_equal(exported.call(X), X * 2)
+
+
+def test_inside_a_function_that_tensorflow_traces():
+    # AutoGraph has to rewrite the function that is converted, and would the converter, for seconds and with warnings.
+    found, callers = [], []
+
+    @tf.function
+    def inner(x):
+        callers.extend(frame.name for frame in traceback.extract_stack())
+        if tf.reduce_sum(x) > 0:
+            return x * 2
+        return -x
+
+    @tf.function
+    def outer(x):
+        found.append(tf2jax.convert_functional(inner, SPEC))
+        return x
+
+    outer(X)
+    np.testing.assert_array_equal(found[0](X), X * 2)
+    np.testing.assert_array_equal(found[0](-X), X)
+    assert "convert_functional" in callers and "tf__convert_functional" not in callers

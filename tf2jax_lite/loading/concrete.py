@@ -393,11 +393,14 @@ def _variable(
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
     name = _unique(variable.name.split(":")[0], taken)
     trainable = bool(variable.trainable)
-    value = None
+    value, shape = None, _sizes(variable.shape)
     if values is not None:
         found = values.get(id(handle))
-        value = Variable(read_value(handle, variable.dtype) if found is None else found, trainable, name)
-    return ir.Variable(name, dtype, _sizes(variable.shape), trainable, value)
+        found = read_value(handle, variable.dtype) if found is None else found
+        # Of a variable that was never assigned TensorFlow reads an empty vector.
+        if shape is None or found.shape == shape or variable.shape.is_compatible_with(found.shape):
+            value = Variable(found, trainable, name)
+    return ir.Variable(name, dtype, shape, trainable, value)
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

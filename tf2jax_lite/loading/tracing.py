@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,19 @@ from tf2jax_lite.errors import InputError, Tf2JaxError
 
 from .concrete import Loaded, load_concrete
 
-__all__ = ["trace", "trace_restored"]
+__all__ = ["not_rewritten", "trace", "trace_restored"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def not_rewritten(fn: _F) -> _F:
+    """Keeps AutoGraph from rewriting a function, and all that it calls, where a ``tf.function`` calls it.
+
+    Rewriting the converter takes seconds. Unlike ``tf.autograph.experimental.do_not_convert`` this leaves AutoGraph on
+    for the functions that are traced meanwhile.
+    """
+    fn.autograph_info__ = {}  # type: ignore[attr-defined]  # what AutoGraph marks its own results with
+    return fn
 
 
 def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Loaded:
