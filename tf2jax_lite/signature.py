@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .components import components
+from .components import components, fits
 from .config import Config
 from .errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
@@ -99,6 +99,7 @@ class TensorArgument:
       shape: with None for unknown dimensions; None for unknown rank.
       value: what it holds if the function was converted for nothing else, a vector: the dense shape of a sparse tensor,
         the row splits of rows of one length.
+      composite: the ``tf.TypeSpec`` of the composite tensor whose first component it is, if it is one.
     """
 
     index: int
@@ -106,6 +107,7 @@ class TensorArgument:
     dtype: np.dtype | None
     shape: tuple[int | None, ...] | None
     value: tuple[int, ...] | None = None
+    composite: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         shape = "?" if self.shape is None else ",".join("None" if d is None else str(d) for d in self.shape)
@@ -352,6 +354,12 @@ class _Binder:
             )
         if len(value) > len(spec):
             raise InputError(f"{self._interface.name}: argument {path} has {len(value)} items; expected {_show(spec)}.")
+        described = next((item.composite for item in spec[:1] if isinstance(item, TensorArgument)), None)
+        if value is not given and described is not None and not fits(given, described):
+            raise InputError(
+                f"{self._interface.name}: argument {path} was converted for {described}; what of it is no tensor is "
+                f"baked into the function. Got {_brief(given)}. Convert again with that value."
+            )
         names = getattr(type(spec), "_fields", None)
         for index, item in enumerate(spec):
             where = f"{path}.{names[index]}" if names else f"{path}[{index}]"
