@@ -42,6 +42,14 @@ def test_restored_objects_without_a_call_name_their_signatures(tmp_path):
         tf2jax.convert_from_restored(tf.saved_model.load(str(tmp_path)))
 
 
+def test_restored_functions_without_a_trace(tmp_path):
+    module = tf.Module()
+    module.f = tf.function(lambda x: x * 2)
+    tf.saved_model.save(module, str(tmp_path))
+    with pytest.raises(InputError, match="saved without a trace"):
+        tf2jax.convert_from_restored(tf.saved_model.load(str(tmp_path)).f)
+
+
 @pytest.mark.parametrize("fn", [None, 3, tf.Module(), lambda x: x, tf.function(lambda x: x), Scaled()])
 def test_what_was_not_restored(fn):
     with pytest.raises(InputError, match="did not come out of a SavedModel"):

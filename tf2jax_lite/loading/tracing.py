@@ -82,6 +82,11 @@ def trace_restored(tf_func: Any) -> Loaded:
             f"{name!r} was saved with {len(known)} signatures; choose one with "
             f"convert({name}, *args) or convert_from_restored(f.get_concrete_function(*args)):\n{shown}"
         )
+    elif known is not None:
+        raise InputError(
+            f"{name!r} was saved without a trace: TensorFlow keeps only those whose arguments it can store. Call "
+            "it, or give it an input_signature, before tf.saved_model.save."
+        )
     elif isinstance(getattr(tf_func, "signatures", None), Mapping):
         raise InputError(
             f"the restored model has no __call__. Convert one of its functions (convert_from_restored(model.f)), or a "
