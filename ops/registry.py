@@ -296,6 +296,7 @@ def op(
     """
     if not names:
         raise RegistrationError("@op needs at least one op name.")
+    _check_names(names)
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
@@ -334,6 +335,12 @@ def op(
         return fn
 
     return register
+
+
+def _check_names(names: tuple[Any, ...]) -> None:
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise RegistrationError(f"an op's name is a text, got {name!r}: register with @register_op('Name').")
 
 
 register_op = op
@@ -378,6 +385,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
     unknown = set(options) - set(defaults)
     if unknown:
         raise RegistrationError(f"op {name!r}: unknown option {sorted(unknown)}; options are {sorted(defaults)}.")
+    _check_names((name,))
     entry = _describe(name, fn, **{**defaults, **options})
     with _overrides.holding(entry):
         yield

@@ -330,6 +330,28 @@ def test_graph_def_with_wrong_names(inputs, outputs, message):
         tf2jax.convert_graph_def(_frozen(), inputs, outputs)
 
 
+@pytest.mark.parametrize("names", [None, 3, b"x", [3], ["x", None], {"x": "y"}, [tf.constant(1)]])
+def test_graph_def_with_what_is_no_name(names):
+    with pytest.raises(InputError, match="inputs are names"):
+        tf2jax.convert_graph_def(_frozen(), names, ["y"])
+    with pytest.raises(InputError, match="outputs are names"):
+        tf2jax.convert_graph_def(_frozen(), ["x"], names)
+
+
+def test_graph_def_inputs_with_names_of_our_own():
+    graph = tf.Graph()
+    with graph.as_default():
+        a, b = (tf.compat.v1.placeholder(tf.float32, [2], name) for name in ("params", "rng"))
+        tf.subtract(a, b, name="y")
+    jax_fn, params = tf2jax.convert_graph_def(graph.as_graph_def(), ["params", "rng"], "y")
+    np.testing.assert_array_equal(jax_fn(params, X[0, :2], rng=X[1, :2])[0], X[0, :2] - X[1, :2])
+
+
+def test_saved_model_without_a_path():
+    with pytest.raises(InputError, match="path is the directory"):
+        tf2jax.convert_saved_model(None)  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize("source", [b"", b"\xff\xff\xff not a proto", "/no/such/file.pb", 3])
 def test_hostile_graph_defs(source):
     with pytest.raises(InvalidModelError):

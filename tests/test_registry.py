@@ -51,3 +51,12 @@ def test_override_holds_for_its_scope_only():
     with override_op("Sum", lambda x, axis, *, keep_dims=False: np.zeros(())):
         assert lookup("Sum") is not before
     assert lookup("Sum") is before
+
+
+@pytest.mark.parametrize("name", [None, 3, "", lambda x: x])
+def test_a_name_is_a_text(name):
+    # The last is what `@register_op` without a name comes to: it would register nothing.
+    with pytest.raises(RegistrationError, match="name is a text"):
+        op(name)
+    with pytest.raises(RegistrationError, match="name is a text"), override_op(name, lambda x: x):
+        pass

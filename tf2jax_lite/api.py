@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -46,6 +45,7 @@ __all__ = [
 _log = logging.getLogger("tf2jax_lite")
 
 
+@tracing.not_rewritten
 def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
     """Converts a TensorFlow function to a pure JAX function and its params.
 
@@ -71,6 +71,7 @@ def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Ann
     return _with_params(converted, loaded), converted.params()
 
 
+@tracing.not_rewritten
 def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> AnnotatedFunction:
     """Converts a TensorFlow function without variables: ``jax_fn(*args, rng=None, **kwargs)`` returns its results.
 
@@ -86,6 +87,7 @@ def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -
     return _without_params(_converted(loaded), loaded)
 
 
+@tracing.not_rewritten
 def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
     """Converts a function of a restored SavedModel (``tf.saved_model.load(path).f``); see `convert`.
 
@@ -97,6 +99,7 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, An
     return _with_params(converted, loaded), converted.params()
 
 
+@tracing.not_rewritten
 def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
     """Converts a function without variables of a restored SavedModel; see `convert_functional`."""
     loaded = tracing.trace_restored(tf_func)
@@ -123,6 +126,7 @@ def convert_saved_model(
 ) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]: ...
 
 
+@tracing.not_rewritten
 def convert_saved_model(
     path: str | os.PathLike[str],
     signature: str = "serving_default",
@@ -143,11 +147,14 @@ def convert_saved_model(
       ``jax_fn(params, **host_fn(*args))`` gives what the signature gives.
 
     Raises:
+      InputError: ``path`` is no path.
       InvalidModelError: the directory holds no readable SavedModel, or not that signature or those tags.
       LimitError: it is larger than the options allow.
       UntrustedError: TensorFlow would have to run code or touch files that ``config.trusted`` does not name.
       UnsupportedError: as for `convert`; or the model cannot be split, since trained variables stand before strings.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"path is the directory of a SavedModel, got {type(path).__name__}.")
     with reading(os.fspath(path)):
         meta_graph = saved_model.meta_graph(path, tags)
         if split_host:
@@ -170,6 +177,7 @@ def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFun
     return host_fn, annotated, converted.params()
 
 
+@tracing.not_rewritten
 def convert_graph_def(
     graph_def: Any,
     inputs: Sequence[str] | str,
@@ -190,6 +198,7 @@ def convert_graph_def(
 
     Raises:
       InvalidModelError: the proto is damaged, or names a node that is not there.
+      InputError: ``inputs`` or ``outputs`` are no names.
     """
     where = os.fspath(graph_def) if isinstance(graph_def, (str, os.PathLike)) else "GraphDef"
     with reading(where):
@@ -220,26 +229,12 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     return ConvertedFunction(program, loaded.interface, config, loose=changed)
 
 
-def _parameters(interface_signature: inspect.Signature, *, params: bool) -> inspect.Signature:
-    """Adds ``params`` in front and ``rng`` behind."""
-    kinds = inspect.Parameter
-    ours = [kinds("params", kinds.POSITIONAL_ONLY)] if params else []
-    own = list(interface_signature.parameters.values())
-    tail = [p for p in own if p.kind is p.VAR_KEYWORD]
-    head = [p for p in own if p.kind is not p.VAR_KEYWORD]
-    if any(p.name == "rng" for p in own):
-        return inspect.Signature([*ours, *own])
-    return inspect.Signature([*ours, *head, kinds("rng", kinds.KEYWORD_ONLY, default=None), *tail])
-
-
 def _with_params(converted: ConvertedFunction, loaded: concrete_loading.Loaded) -> AnnotatedFunction:
-    def jax_func(params: Any, *args: Any, rng: Any = None, **kwargs: Any) -> Any:
-        if not hasattr(params, "items"):
-            raise InputError(
-                f"{converted.interface.name}: the first argument is params, a dict from variable name to array; "
-                f"got {type(params).__name__}."
-            )
-        return converted.call(params, args, kwargs, rng)
+    interface = converted.interface
+
+    def jax_func(*args: Any, **kwargs: Any) -> Any:
+        params, args = interface.take_params(args, kwargs)
+        return converted.call(params, args, kwargs, interface.take_key(args, kwargs))
 
     return _annotated(jax_func, converted, loaded, params=True)
 
@@ -252,8 +247,8 @@ def _without_params(converted: ConvertedFunction, loaded: concrete_loading.Loade
             f"{', ...' if len(names) > 5 else ''}); convert it with convert(), which returns them as params."
         )
 
-    def jax_func(*args: Any, rng: Any = None, **kwargs: Any) -> Any:
-        return converted.call({}, args, kwargs, rng)[0]
+    def jax_func(*args: Any, **kwargs: Any) -> Any:
+        return converted.call({}, args, kwargs, converted.interface.take_key(args, kwargs))[0]
 
     return _annotated(jax_func, converted, loaded, params=False)
 
@@ -263,7 +258,7 @@ def _annotated(
 ) -> AnnotatedFunction:
     interface = converted.interface
     fn.__name__ = fn.__qualname__ = interface.name
-    fn.__signature__ = _parameters(interface.signature, params=params)
+    fn.__signature__ = interface.call_signature(params=params)
     random = converted.program.random_nodes
     lines = [f"{interface.name}, converted from TensorFlow. {interface.expected()}"]
     if random:

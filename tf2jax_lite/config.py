@@ -101,7 +101,7 @@ _overrides: Scoped[tuple[str, Any]] = Scoped("config")
 
 
 def _checked(name: str, value: Any) -> Any:
-    if name not in _TYPES:
+    if not isinstance(name, str) or name not in _TYPES:
         raise ConfigError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
     expected = _TYPES[name]
     if type(value) is not expected:
@@ -125,7 +125,7 @@ def get_config(name: str) -> bool | str | int:
     Raises:
       ConfigError: there is no such option.
     """
-    if name not in _TYPES:
+    if not isinstance(name, str) or name not in _TYPES:
         _checked(name, None)
     return getattr(current_config(), name)
 

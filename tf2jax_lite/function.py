@@ -15,13 +15,13 @@ import numpy as np
 from . import ir
 from .collection import paused
 from .config import Config
-from .errors import InputError, MissingParamError
+from .errors import DtypeMismatchError, InputError, MissingParamError
 from .lowering import Program, Trace, extents, wide_state
 from .lowering.assigned import Wanted, separately
 from .ops import values
 from .ops.words import narrow
 from .params import VariableName
-from .signature import Interface
+from .signature import Interface, in_kind, is_key
 
 __all__ = ["AnnotatedFunction", "ConvertedFunction"]
 
@@ -60,7 +60,7 @@ class AnnotatedFunction:
         self.__doc__ = getattr(fn, "__doc__", None)
         self.__wrapped__ = fn
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function."""
         return self.fn(*args, **kwargs)
 
@@ -108,7 +108,8 @@ class ConvertedFunction:
         self, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None, *, loose: bool = False
     ) -> tuple[list[Any], dict[str, Any]]:
         """Runs the function on flat tensor inputs, unchecked, and returns flat results and updated params."""
-        self._check_params(params)
+        params, alike = self._checked_params(params)
+        loose = loose or not alike
         key = _typed_key(rng)
         given = [*params.values(), *inputs, *([] if key is None else [key])]
         moving = [i for i, v in enumerate(given) if isinstance(v, jax.core.Tracer)]
@@ -177,28 +178,56 @@ class ConvertedFunction:
         kept = {name: value for name, value in trace.state.items() if not name.startswith(values.LOCAL)}
         return [_result(v) for v in flat], kept
 
-    def _check_params(self, state: Mapping[str, Any]) -> None:
-        missing = [name for name in self.variables if name not in state]
+    def _checked_params(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        """Returns params in the kinds of their variables, and whether all have the dtypes of their variables."""
+        missing = [name for name in self.variables if name not in params]
         if missing:
             shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
             raise MissingParamError(
                 f"{self.interface.name}: params lack {len(missing)} variable(s): {shown}. "
                 "Pass params as convert() returned them, or as the function returned them."
             )
-        if not self.config.strict_shape_check:
-            return
+        alike, raised = True, {}
         for name, variable in self.variables.items():
-            shape = getattr(state[name], "shape", np.shape(state[name]))
-            expected = variable.shape
-            if expected is None or name in self.program.wide:
+            value = params[name]
+            if not hasattr(value, "dtype") and not isinstance(value, (bool, int, float, complex)):
+                raise InputError(f"{self.interface.name}: param {name!r} is no array, but a {type(value).__name__}.")
+            if hasattr(getattr(value, "dtype", None), "as_numpy_dtype"):  # TensorFlow's own
+                value = raised[name] = np.asarray(value)
+            if name in self.program.wide:
                 continue
-            if len(shape) != len(expected) or any(
-                e is not None and isinstance(a, int) and a != e for a, e in zip(shape, expected, strict=True)
-            ):
-                raise InputError(
-                    f"{self.interface.name}: param {name!r} has shape {tuple(shape)}, but the variable has {expected}. "
-                    "The check is off with override_config('strict_shape_check', False) at conversion."
-                )
+            self._check_param_shape(name, getattr(value, "shape", ()), variable.shape)
+            if getattr(value, "dtype", variable.dtype) == variable.dtype or self._same_dtype(name, value, variable):
+                continue
+            found = in_kind(value, variable.dtype)
+            if found is None:
+                alike = False
+            else:
+                raised[name] = found
+        return {**params, **raised} if raised else params, alike
+
+    def _check_param_shape(self, name: str, shape: Any, expected: ir.Shape) -> None:
+        if not self.config.strict_shape_check or expected is None:
+            return
+        if len(shape) != len(expected) or any(
+            e is not None and isinstance(a, int) and a != e for a, e in zip(shape, expected, strict=True)
+        ):
+            raise InputError(
+                f"{self.interface.name}: param {name!r} has shape {tuple(shape)}, but the variable has {expected}. "
+                "The check is off with override_config('strict_shape_check', False) at conversion."
+            )
+
+    def _same_dtype(self, name: str, value: Any, variable: ir.Variable) -> bool:
+        given = value.dtype
+        known = not jnp.issubdtype(given, jax.dtypes.extended) and np.dtype(given) not in (object, jax.dtypes.float0)
+        if known and values.canonical(given) == values.canonical(variable.dtype):
+            return True
+        if known and not self.config.strict_dtype_check:
+            return False
+        raise DtypeMismatchError(
+            f"{self.interface.name}: param {name!r} has dtype {given}, but the variable has {variable.dtype}. Cast it, "
+            "or switch the check off with override_config('strict_dtype_check', False)."
+        )
 
 
 def _captured(value: Any) -> Any:
@@ -223,10 +252,13 @@ def _typed_key(rng: Any) -> Any:
     """Takes a typed key, or the raw uint32 kind of old."""
     if rng is None:
         return None
-    if isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
+    if is_key(rng):
         if rng.shape != ():
             raise InputError(f"rng is one key, got an array of keys of shape {rng.shape}; use jax.vmap for several.")
         return rng
     if isinstance(rng, (np.ndarray, jax.Array)) and rng.dtype == np.uint32 and rng.ndim == 1:
-        return jax.random.wrap_key_data(rng if isinstance(rng, jax.Array) else jax.device_put(rng))
+        try:
+            return jax.random.wrap_key_data(rng if isinstance(rng, jax.Array) else jax.device_put(rng))
+        except TypeError as error:  # as many words as a key of another kind has
+            raise InputError(f"rng is no key of the kind that JAX is set to: {error}") from None
     raise InputError(f"rng is a JAX PRNG key (jax.random.key(seed)), got {type(rng).__name__}.")

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .components import components
+from .components import components, fits
 from .config import Config
 from .errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
@@ -23,12 +23,18 @@ __all__ = [
     "Interface",
     "OutputRef",
     "TensorArgument",
+    "in_kind",
+    "is_key",
     "keyword_parameters",
+    "kind_of",
     "map_structure",
     "parameter_name",
+    "parameter_names",
 ]
 
 _STATIC_SIZE = 64
+_SCALARS = (bool, int, float, complex, str, bytes)
+_KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
 class _Opaque:
@@ -50,6 +56,19 @@ def parameter_name(text: str) -> str:
     if not name.isidentifier():
         name = f"input_{name}"
     return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def parameter_names(texts: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Returns a parameter's name for each text, each once and none of ``taken``."""
+    names: list[str] = []
+    others = set(taken)
+    for text in texts:
+        name = parameter_name(text)
+        while name in others:
+            name += "_"
+        others.add(name)
+        names.append(name)
+    return names
 
 
 def keyword_parameters(names: Iterable[str], kind: Any) -> list[inspect.Parameter]:
@@ -80,6 +99,7 @@ class TensorArgument:
       shape: with None for unknown dimensions; None for unknown rank.
       value: what it holds if the function was converted for nothing else, a vector: the dense shape of a sparse tensor,
         the row splits of rows of one length.
+      composite: the ``tf.TypeSpec`` of the composite tensor whose first component it is, if it is one.
     """
 
     index: int
@@ -87,6 +107,7 @@ class TensorArgument:
     dtype: np.dtype | None
     shape: tuple[int | None, ...] | None
     value: tuple[int, ...] | None = None
+    composite: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         shape = "?" if self.shape is None else ",".join("None" if d is None else str(d) for d in self.shape)
@@ -127,6 +148,46 @@ class Interface:
     kwargs: Mapping[str, Any]
     count: int
     outputs: Any
+
+    def call_signature(self, *, params: bool = True) -> inspect.Signature:
+        """Returns the signature with ``params`` in front (unless there are none) and ``rng`` behind."""
+        kinds = inspect.Parameter
+        own = list(self.signature.parameters.values())
+        first = "params"
+        while first in self.signature.parameters:
+            first += "_"  # it is given by position, so that its name means nothing
+        ours = [kinds(first, kinds.POSITIONAL_ONLY)] if params else []
+        if "rng" in self.signature.parameters:
+            return inspect.Signature([*ours, *own])
+        tail = [p for p in own if p.kind is p.VAR_KEYWORD]
+        head = [p for p in own if p.kind is not p.VAR_KEYWORD]
+        return inspect.Signature([*ours, *head, kinds("rng", kinds.KEYWORD_ONLY, default=None), *tail])
+
+    def take_params(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        """Takes the params, which come first, from a call's arguments; returns them and the positional arguments left.
+
+        Raises:
+          InputError: they are missing, or no dict.
+        """
+        params, *rest = args or (kwargs.pop("params", None),)
+        if not hasattr(params, "items"):
+            raise InputError(
+                f"{self.name}: the first argument is params, a dict from variable name to array; "
+                f"got {type(params).__name__}."
+            )
+        return params, tuple(rest)
+
+    def take_key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Takes the key, ``rng``, from a call's keyword arguments; None if none is given.
+
+        A function may have an argument called ``rng`` of its own. Then that is meant, unless it is given in order or
+        what is given is a typed key, which no function of TensorFlow's takes.
+        """
+        if "rng" not in kwargs:
+            return None
+        names = list(self.signature.parameters)
+        own = "rng" in self.kwargs or ("rng" in names and "rng" not in names[: len(args)])
+        return None if own and not is_key(kwargs["rng"]) else kwargs.pop("rng")
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Config) -> Bound:
         """Binds arguments as TensorFlow would and checks them as configured.
@@ -216,6 +277,11 @@ class Interface:
         return map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)
 
 
+def is_key(value: Any) -> bool:
+    """Whether a value is a typed PRNG key, or an array of them."""
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
 class _Binder:
     def __init__(self, interface: Interface, config: Config):
         self._interface = interface
@@ -288,6 +354,12 @@ class _Binder:
             )
         if len(value) > len(spec):
             raise InputError(f"{self._interface.name}: argument {path} has {len(value)} items; expected {_show(spec)}.")
+        described = next((item.composite for item in spec[:1] if isinstance(item, TensorArgument)), None)
+        if value is not given and described is not None and not fits(given, described):
+            raise InputError(
+                f"{self._interface.name}: argument {path} was converted for {described}; what of it is no tensor is "
+                f"baked into the function. Got {_brief(given)}. Convert again with that value."
+            )
         names = getattr(type(spec), "_fields", None)
         for index, item in enumerate(spec):
             where = f"{path}.{names[index]}" if names else f"{path}[{index}]"
@@ -301,32 +373,33 @@ class _Binder:
             self._missing.append(f"{path}: {spec}")
             return
         array = self._as_array(path, spec, value)
+        array = self._with_dtype(path, spec, array)
         self._check_shape(path, spec, array)
-        self._check_dtype(path, spec, array)
         self._check_value(path, spec, array)
         self._flat[spec.index] = array
 
     def _as_array(self, path: str, spec: TensorArgument, value: Any) -> Any:
         if isinstance(value, jax.Array):
             return value
-        if isinstance(value, (bool, int, float, complex, str, bytes)):
-            value = np.asarray(value, spec.dtype) if spec.dtype is not None else _strings(np.asarray(value))
-        elif not isinstance(value, (np.ndarray, np.generic)):
-            if isinstance(value, (Mapping, list, tuple)):
-                raise InputError(f"{self._interface.name}: argument {path} is one tensor {spec}, got {_brief(value)}.")
+        if isinstance(value, (Mapping, list, tuple)):
+            raise InputError(f"{self._interface.name}: argument {path} is one tensor {spec}, got {_brief(value)}.")
+        try:
             if hasattr(value, "__jax_array__"):
                 return value.__jax_array__()
-            try:
-                value = np.asarray(value)
-            except Exception as error:
-                raise InputError(
-                    f"{self._interface.name}: argument {path} is a tensor {spec}, got {_brief(value)} ({error})."
-                ) from None
-        if value.dtype.kind in "SUO":
-            return _strings(np.asarray(value))
-        if value.dtype.kind in "iub" and value.size <= _STATIC_SIZE:
-            return np.asarray(value)  # small integers may be shapes, axes or counts: they stay known while tracing
-        return jax.device_put(value)  # jnp.asarray would compile a program for every shape
+            array = _scalar(value, spec.dtype) if isinstance(value, _SCALARS) else np.asarray(value)
+            if array.dtype.kind in "SUO" or array.dtype == jax.dtypes.float0:
+                return _strings(array)
+            if array.dtype.kind in "iub" and array.size <= _STATIC_SIZE:
+                return array  # small integers may be shapes, axes or counts: they stay known while tracing
+            if isinstance(value, np.ma.MaskedArray):
+                array = value  # JAX says what to do about the mask
+            return jax.device_put(array)  # jnp.asarray would compile a program for every shape
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{self._interface.name}: argument {path} is a tensor {spec}, got {_brief(value)} ({error})."
+            ) from None
 
     def _check_shape(self, path: str, spec: TensorArgument, array: Any) -> None:
         if not self._config.strict_shape_check or spec.shape is None:
@@ -342,25 +415,27 @@ class _Binder:
             "override_config('strict_shape_check', False) at conversion."
         )
 
-    def _check_dtype(self, path: str, spec: TensorArgument, array: Any) -> None:
+    def _with_dtype(self, path: str, spec: TensorArgument, array: Any) -> Any:
         if spec.dtype is None or array.dtype == object:
             if spec.dtype is not None or array.dtype != object:
                 raise DtypeMismatchError(
                     f"{self._interface.name}: argument {path} has dtype {array.dtype}, but is a tensor {spec}."
                 )
-            return
+            return array
         if jnp.issubdtype(array.dtype, jax.dtypes.extended) or array.dtype == jax.dtypes.float0:
             raise DtypeMismatchError(
                 f"{self._interface.name}: argument {path} has dtype {array.dtype}, not {spec.dtype}."
             )
         if values.canonical(array.dtype) == values.canonical(spec.dtype):
-            return
+            return array
         if self._config.strict_dtype_check:
             raise DtypeMismatchError(
                 f"{self._interface.name}: argument {path} has dtype {array.dtype}, but the function was converted for "
                 f"{spec.dtype}. Cast it, or switch the check off with override_config('strict_dtype_check', False)."
             )
-        self._loose = True
+        raised = in_kind(array, spec.dtype)
+        self._loose = self._loose or raised is None
+        return array if raised is None else raised
 
     def _check_value(self, path: str, spec: TensorArgument, array: Any) -> None:
         if spec.value is None or isinstance(array, jax.core.Tracer) or not self._config.strict_shape_check:
@@ -415,6 +490,37 @@ def _same_literal(spec: Any, value: Any) -> bool:
         return bool(spec == value) and isinstance(spec, bool) == isinstance(value, bool)
     except Exception:  # an object whose == has its own mind
         return False
+
+
+def _scalar(value: Any, dtype: np.dtype | None) -> np.ndarray:
+    """Returns a Python scalar as an array: of ``dtype``, where that can hold what ``value`` is.
+
+    Raises:
+      ValueError, OverflowError: it is out of range, or a text that is no number.
+    """
+    if dtype is None or isinstance(value, (str, bytes)):
+        return np.asarray(value)
+    if not isinstance(value, complex) and kind_of(np.result_type(type(value))) > kind_of(dtype):
+        exact = np.asarray(value, dtype)
+        # What the dtype cannot hold is an array of another one, to be dealt with as such an array is.
+        return exact if exact == value else np.asarray(value)
+    return np.asarray(value, None if isinstance(value, complex) else dtype)
+
+
+def kind_of(dtype: Any) -> int:
+    """Returns the kind of a dtype's numbers (truth values, integers, floats, complex); each can hold those before."""
+    return next(place for place, kind in enumerate(_KINDS) if jnp.issubdtype(dtype, kind))
+
+
+def in_kind(array: Any, dtype: np.dtype) -> Any:
+    """Returns an array as ``dtype`` if its own kind of numbers is a narrower one, or if truth values are wanted.
+
+    Ops mean something else for another kind: quotients of integers are integers. None if both are of one kind, or if
+    ``dtype`` could not hold what the array does; ops then compute with it as it is.
+    """
+    if kind_of(array.dtype) < kind_of(dtype) or kind_of(dtype) == 0:
+        return array.astype(values.canonical(dtype))
+    return None
 
 
 def _strings(array: np.ndarray) -> np.ndarray:

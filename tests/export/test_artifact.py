@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import ExportError, InputError, MissingKeyError, MissingParamError
+from tf2jax_lite.errors import DtypeMismatchError, ExportError, InputError, MissingKeyError, MissingParamError
 from tf2jax_lite.export import files, tensors
 
 ROOT = Path(__file__).parent.parent.parent
@@ -91,6 +91,25 @@ def test_structures_updates_and_keys(tmp_path, backend):
         loaded(weights, batch, scale=2.0)
     with pytest.raises(InputError):
         loaded(weights, {"a": batch["a"]}, scale=2.0, rng=key)
+
+
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_arguments_with_the_names_of_params_and_rng(tmp_path, backend):
+    fn, params = tf2jax.convert(tf.function(lambda params, rng: params / rng), *[tf.TensorSpec([2])] * 2)
+    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
+    loaded, weights = tf2jax.load(tmp_path / "out", backend=backend)
+    a, b = np.int32([1, 4]), np.float32([2, 8])  # integers for floats are floats, as in the converted function
+    np.testing.assert_array_equal(loaded(weights, a, rng=b)[0], a / b)
+    np.testing.assert_array_equal(loaded(weights, params=a, rng=b)[0], a / b)
+
+
+def test_numbers_that_a_module_cannot_take_are_not_cut_off(tmp_path):
+    fn, params = tf2jax.convert(tf.function(lambda x: x * 2), tf.TensorSpec([2], tf.int32))
+    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
+    loaded, weights = tf2jax.load(tmp_path / "out")
+    np.testing.assert_array_equal(loaded(weights, np.int64([1, 2]))[0], [2, 4])
+    with pytest.raises(DtypeMismatchError, match="float32 is given for int32"):
+        loaded(weights, np.float32([1.5, 2]))
 
 
 def test_gradients_go_through_a_loop_that_data_ends(tmp_path):

@@ -293,6 +293,43 @@ def test_what_is_no_such_tensor(arg, error, message):
         fn(arg)
 
 
+class Scaled(tf.experimental.ExtensionType):
+    graph: Graph
+    names: tuple[str, ...]
+
+
+@pytest.mark.parametrize(
+    ("converted", "given"),
+    [
+        (Graph(tf.ones(2), 3, ROWS), Graph(tf.ones(2), 5, ROWS)),
+        (Scaled(Graph(tf.ones(2), 3, ROWS), ("a",)), Scaled(Graph(tf.ones(2), 5, ROWS), ("a",))),
+        (Scaled(Graph(tf.ones(2), 3, ROWS), ("a",)), Scaled(Graph(tf.ones(2), 3, ROWS), ("a", "b"))),
+        # Ragged tensors and rows that were updated have as many components.
+        (ROWS, tf.IndexedSlices(tf.ones(2), tf.constant([0, 1]))),
+    ],
+)
+def test_what_is_no_tensor_of_such_an_argument_is_a_literal(converted, given):
+    fn = tf2jax.convert_functional(lambda x: tf.nest.flatten(x, expand_composites=True)[0], converted)
+    fn(converted)
+    with pytest.raises(errors.InputError, match="argument x was converted for"):
+        fn(given)
+
+
+@pytest.mark.parametrize("kind", [Pair, lambda a, b: (a, b), lambda a, b: [a, b]])
+def test_dicts_have_no_order_of_components(kind):
+    fn = tf2jax.convert_functional(lambda x: tf.nest.flatten(x)[0], kind(tf.TensorSpec([]), tf.TensorSpec([])))
+    with pytest.raises(errors.InputError, match=r"argument x is a .* got dict"):
+        fn({"second": 1.0, "first": 2.0})
+
+
+def test_structures_in_fields():
+    def function(pair):
+        return pair.first["b"] - 2.0 * pair.first["a"] + tf.reduce_sum(pair.second, 1)
+
+    args = Pair({"b": np.float32([1, 2, 3]), "a": np.float32([4, 5, 6])}, ROWS)
+    np.testing.assert_allclose(tf2jax.convert_functional(function, args)(args), function(args))
+
+
 def test_variables_among_arguments_become_params():
     scale, count = tf.Variable(3.0, name="scale"), tf.Variable(1.0, name="count")
 

@@ -1,13 +1,19 @@
-"""Variables are handed over as they lie in TensorFlow's memory."""
+"""Arguments stand in the order of their structure; variables are handed over as they lie in TensorFlow's memory."""
+
+import collections
 
 import jax
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 import tf2jax_lite
+from tf2jax_lite.errors import MissingParamError
 from tf2jax_lite.loading import variable_values
+
+A, B, C = np.float32([1, 2]), np.float32([3, 5, 7]), np.float32([11])
 
 
 def _converted(value, dtype):
@@ -94,3 +100,100 @@ def test_critical_sections_need_no_lock():
         np.testing.assert_array_equal(found, [6, 12])
         assert after[name] == 6
     np.testing.assert_array_equal(fn(x), [6, 12])
+
+
+def _spec(value, name=None):
+    return tf.TensorSpec(value.shape, tf.float32, name=name)
+
+
+def _ends(*args, **kwargs):
+    return [tf.reduce_sum(x) * (i + 1) for i, x in enumerate(tf.nest.flatten((args, kwargs)))]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((_spec(A, "x"), _spec(B, "x")), {}),
+        ((_spec(A, "x_1"), _spec(B, "x"), _spec(C, "x")), {}),
+        ((_spec(A, "b"), _spec(B, "a")), {}),
+        (({"z": _spec(A, "m"), "y": _spec(B, "m")}, [_spec(C, "m")]), {}),
+        (({"z": _spec(A), "y": _spec(B)}, _spec(C, "args_0_1")), {}),
+        ((), {"z": _spec(A, "a"), "a": _spec(B, "z")}),
+        ((), {"z": _spec(A, "n"), "a": _spec(B, "n"), "k": {"y": _spec(C, "n")}}),
+    ],
+)
+def test_names_of_specs_do_not_say_which_argument_is_meant(args, kwargs, tmp_path):
+    # TensorFlow makes equal names different in the graph, but not in its description of the arguments.
+    by_shape = {a.shape: a for a in (A, B, C)}
+    data_args, data_kwargs = tf.nest.map_structure(lambda spec: by_shape[tuple(spec.shape)], (args, kwargs))
+    module = tf.Module()
+    module.f = tf.function(_ends)
+    expected = module.f(*data_args, **data_kwargs)
+    jax_fn, params = tf2jax_lite.convert(module.f, *args, **kwargs)
+    np.testing.assert_allclose(jax_fn(params, *data_args, **data_kwargs)[0], expected)
+
+    module = tf.Module()
+    module.f = tf.function(_ends)
+    module.f.get_concrete_function(*args, **kwargs)
+    tf.saved_model.save(module, str(tmp_path))
+    jax_fn = tf2jax_lite.convert_functional_from_restored(tf.saved_model.load(str(tmp_path)).f)
+    np.testing.assert_allclose(jax_fn(*data_args, **data_kwargs), expected)
+
+
+def _wrapped():
+    def fn(a, b):
+        scale = tf.compat.v1.get_variable("scale", initializer=2.0)
+        return tf.identity(a * scale, name="half_way") - 3 * tf.reduce_sum(b), b
+
+    return tf.compat.v1.wrap_function(fn, [_spec(A), _spec(B)])
+
+
+def test_pruned_functions():
+    wrapped = _wrapped()
+    a, b = wrapped.inputs[:2]
+    first = wrapped.structured_outputs[0]
+    for feeds, fetches, args in (
+        ([a, b], first, (A, B)),
+        ([b, a], first, (B, A)),
+        ({"z": a, "y": b}, first, (B, A)),  # TensorFlow takes what is fed in the order of keys
+        (a, {"inner": "half_way:0"}, (A,)),
+        (["half_way:0", b], [first, {"b": b}], (A, B)),
+    ):
+        pruned = wrapped.prune(feeds, fetches)
+        expected = pruned(*map(tf.constant, args))
+        jax_fn, params = tf2jax_lite.convert(pruned)
+        tf.nest.map_structure(np.testing.assert_allclose, jax_fn(params, *args)[0], expected)
+    named = dict(zip(jax_fn.signature.parameters, args, strict=True))
+    tf.nest.map_structure(np.testing.assert_allclose, jax_fn(params, **named)[0], expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: collections.defaultdict(list, z=x, a=2 * x),
+        lambda x: collections.OrderedDict(z=x, a=2 * x),
+        lambda x: {"z": x, "a": collections.defaultdict(lambda: 0, b=x + 1)},
+    ],
+)
+def test_results_in_dicts_of_other_types(make):
+    results = tf2jax_lite.convert_functional(tf.function(make), _spec(A))(A)
+    tf.nest.map_structure(np.testing.assert_allclose, dict(results), dict(make(A)))
+    assert list(results) == list(make(A))
+
+
+def test_variables_without_a_value():
+    variable = resource_variable_ops.UninitializedVariable(shape=[2], dtype=tf.float32, name="late")
+
+    @tf.function
+    def assigned(x):
+        variable.assign(x * 2)
+        return x + variable
+
+    jax_fn, params = tf2jax_lite.convert(assigned, _spec(A))
+    assert params["late"].shape == (2,)
+    results, updated = jax_fn(params, A)
+    np.testing.assert_array_equal(results, A * 3)
+    np.testing.assert_array_equal(updated["late"], A * 2)
+    jax_fn, params = tf2jax_lite.convert(tf.function(lambda x: x + variable), _spec(A))
+    with pytest.raises(MissingParamError, match="'late' is read before it has a value"):
+        jax_fn(params, A)

@@ -14,10 +14,17 @@ import numpy as np
 
 from tf2jax_lite import stablehlo
 from tf2jax_lite.config import Config, current_config
-from tf2jax_lite.errors import ExportError, InputError, MissingKeyError, MissingParamError, Tf2JaxError
+from tf2jax_lite.errors import (
+    DtypeMismatchError,
+    ExportError,
+    InputError,
+    MissingKeyError,
+    MissingParamError,
+    Tf2JaxError,
+)
 from tf2jax_lite.limits import reading
 from tf2jax_lite.params import VariableName
-from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, map_structure
+from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, is_key, kind_of, map_structure
 
 from .metadata import check_hashes, inside, named_signature, read_metadata
 from .structures import decode, decode_interface
@@ -68,6 +75,7 @@ def _load(
     else:
         raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     function.__name__ = function.__qualname__ = interface.name
+    function.__signature__ = interface.call_signature()  # type: ignore[attr-defined]
     function.interface = interface  # type: ignore[attr-defined]
     function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
@@ -141,7 +149,9 @@ def _bound(flat: Any, entry: Mapping[str, Any], interface: Interface, config: Co
     needs_key = bool(entry["rng"])
     dtypes = [np.dtype(i["dtype"]) for i in entry["inputs"]]
 
-    def function(params: Mapping[str, Any], *args: Any, rng: Any = None, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        params, args = interface.take_params(args, kwargs)
+        rng = interface.take_key(args, kwargs)
         bound = interface.bind(args, kwargs, config)
         missing = [v for v in variables if v not in params]
         if missing:
@@ -151,11 +161,20 @@ def _bound(flat: Any, entry: Mapping[str, Any], interface: Interface, config: Co
         if needs_key and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = [_key_data(rng)] if needs_key else []
-        inputs = [jnp.asarray(v, _canonical(d)) for v, d in zip(bound.flat, dtypes, strict=True)]
+        inputs = [_as_dtype(v, d, interface) for v, d in zip(bound.flat, dtypes, strict=True)]
         results, changed = flat([params[v] for v in variables], inputs, key)
         return interface.results(results), {**params, **dict(zip(updates, changed, strict=True))}
 
     return function
+
+
+def _as_dtype(value: Any, dtype: np.dtype, interface: Interface) -> jax.Array:
+    if kind_of(value.dtype) > kind_of(dtype):
+        raise DtypeMismatchError(
+            f"{interface.name}: an array {value.dtype} is given for {dtype}, which cannot hold it, and the StableHLO "
+            f"module takes no other. Cast it. {interface.expected()}"
+        )
+    return jnp.asarray(value, _canonical(dtype))
 
 
 def _canonical(dtype: np.dtype) -> np.dtype:
@@ -163,8 +182,7 @@ def _canonical(dtype: np.dtype) -> np.dtype:
 
 
 def _key_data(rng: Any) -> Any:
-    typed = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(rng) if typed else jnp.asarray(rng)
+    return jax.random.key_data(rng) if is_key(rng) else jnp.asarray(rng)
 
 
 def _from_source(
@@ -184,7 +202,9 @@ def _from_source(
     except Exception as error:
         raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
 
-    def function(params: Mapping[str, Any], *args: Any, rng: Any = None, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        params, args = interface.take_params(args, kwargs)
+        rng = interface.take_key(args, kwargs)
         flat = interface.bind(args, kwargs, config).flat
         given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
         if entry["rng"] and rng is None:
@@ -195,8 +215,7 @@ def _from_source(
 
 
 def _typed(rng: Any) -> Any:
-    typed = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
-    return rng if typed else jax.random.wrap_key_data(jnp.asarray(rng))
+    return rng if is_key(rng) else jax.random.wrap_key_data(jnp.asarray(rng))
 
 
 def call_with_arrays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.config import get_config
 from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.params import Variable
-from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument, keyword_parameters, parameter_name
+from tf2jax_lite.signature import OPAQUE, Interface, OutputRef, TensorArgument, keyword_parameters, parameter_names
 
 from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
@@ -95,11 +96,11 @@ def load_concrete(
     # In front of a model split from its host part, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
     captures = _captures(variables, captured, count, read_values, opaque, pairs)
-    structured_args, structured_kwargs = concrete.structured_input_signature
+    structured_args, structured_kwargs = _structured_inputs(concrete, count)
     arguments = _Arguments(args[:count])
     interface = Interface(
         name=name,
-        signature=signature if signature is not None else _own_signature(concrete),
+        signature=signature if signature is not None else _own_signature(concrete, structured_args, structured_kwargs),
         args=tuple(arguments.convert(structured_args)),
         kwargs=arguments.convert(dict(structured_kwargs)),
         count=count,
@@ -117,6 +118,14 @@ def load_concrete(
         (plain_structure(structured_args), plain_structure(structured_kwargs)),
         plain_structure(structured_outputs),
     )
+
+
+def _structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Returns the structure of a function's arguments, with specs for tensors."""
+    structured = concrete.structured_input_signature
+    if structured is None:  # pruned functions take what they are fed, in order
+        return tuple(tf.TensorSpec(t.shape, t.dtype, _node_name(t)) for t in concrete.inputs[:count]), {}
+    return structured
 
 
 def _node_name(tensor: Any) -> str:
@@ -157,9 +166,7 @@ class _Arguments:
     """Replaces tensor specs in a structure by tensor arguments, in the order of the flat inputs."""
 
     def __init__(self, args: Sequence[ir.Argument]):
-        self._args = args
-        self._by_name = {arg.name: index for index, arg in enumerate(args)}
-        self._next = 0
+        self._args = iter(enumerate(args))
         self.known: dict[str, np.ndarray] = {}
         """Values of arguments, by name, that the type of another part of the same tensor settles."""
 
@@ -174,25 +181,23 @@ class _Arguments:
         if isinstance(structure, (list, tuple)):
             return type(structure)([self.convert(item) for item in structure])
         if isinstance(structure, (tf.TensorSpec, tf.Tensor)):
-            return self._argument(structure)
+            return self._argument()
         if isinstance(structure, tf.TypeSpec):
             return self._composite(structure)
         return OPAQUE if isinstance(structure, tf_func_graph.UnknownArgument) else structure
 
     def _composite(self, spec: tf.TypeSpec) -> tuple[TensorArgument, ...]:
-        parts = [self._argument(part) for part in component_specs(spec)]
+        parts = [self._argument() for _ in component_specs(spec)]
+        parts[:1] = [dataclasses.replace(part, composite=spec) for part in parts[:1]]
         if get_config("strict_shape_check"):
             for position, value in known_components(spec).items():
                 parts[position] = dataclasses.replace(parts[position], value=tuple(value.tolist()))
                 self.known[parts[position].name] = value
         return tuple(parts)
 
-    def _argument(self, spec: Any) -> TensorArgument:
-        index = self._by_name.get(spec.name) if isinstance(spec, tf.TensorSpec) and spec.name else None
-        if index is None:
-            index = self._next
-        self._next = index + 1
-        arg = self._args[index]
+    def _argument(self) -> TensorArgument:
+        # By position: specs may have equal names, and those that users gave others.
+        index, arg = next(self._args)
         return TensorArgument(index, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
 
 
@@ -216,11 +221,10 @@ def _output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
         nonlocal position
         record = as_record(structure)
         structure = structure if record is None else record
-        structure_type = type(structure)
         if isinstance(structure, Mapping):
             found = {key: replace(structure[key]) for key in _sorted_keys(structure)}
             ordered = {key: found[key] for key in structure}
-            return structure_type(ordered) if structure_type.__module__ == "collections" else ordered
+            return collections.OrderedDict(ordered) if isinstance(structure, collections.OrderedDict) else ordered
         if isinstance(structure, tuple) and hasattr(structure, "_fields"):
             return type(getattr(structure, "__wrapped__", structure))(*[replace(item) for item in structure])
         if isinstance(structure, (list, tuple)):
@@ -254,16 +258,16 @@ def _check_results(outputs: Sequence[Any], arrays: Mapping[int, ir.DType]) -> No
             )
 
 
-def _own_signature(concrete: Any) -> inspect.Signature:
-    """Returns how a ConcreteFunction's own arguments bind."""
-    args, kwargs = concrete.structured_input_signature
+def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.Signature:
+    """Returns how a ConcreteFunction's own arguments bind, which have this structure."""
     function_type = getattr(concrete, "function_type", None)
     names = list(function_type.parameters) if function_type is not None else []
-    parameters = []
+    if concrete.structured_input_signature is None:
+        names = [spec.name for spec in args]
     positional = [n for n in names if n not in kwargs][: len(args)]
     positional += [f"arg{i}" for i in range(len(positional), len(args))]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters += [inspect.Parameter(parameter_name(n), kind) for n in positional]
+    parameters = [inspect.Parameter(name, kind) for name in parameter_names(positional, kwargs)]
     # A SavedModel signature takes keywords only; giving them in order is unambiguous, so that is taken too.
     keyword_kind = kind if not args else inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature([*parameters, *keyword_parameters(kwargs, keyword_kind)])
@@ -397,11 +401,14 @@ def _variable(
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
     name = _unique(variable.name.split(":")[0], taken)
     trainable = bool(variable.trainable)
-    value = None
+    value, shape = None, _sizes(variable.shape)
     if values is not None:
         found = values.get(id(handle))
-        value = Variable(read_value(handle, variable.dtype) if found is None else found, trainable, name)
-    return ir.Variable(name, dtype, _sizes(variable.shape), trainable, value)
+        found = read_value(handle, variable.dtype) if found is None else found
+        # Of a variable that was never assigned TensorFlow reads an empty vector.
+        if shape is None or found.shape == shape or variable.shape.is_compatible_with(found.shape):
+            value = Variable(found, trainable, name)
+    return ir.Variable(name, dtype, shape, trainable, value)
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import get_config
-from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.limits import read_bytes
 from tf2jax_lite.params import Variable
 from tf2jax_lite.passes.prune import live_nodes
-from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, parameter_name
+from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, parameter_names
 
 from . import graph_def, op_defs, tf1
 from .concrete import Loaded
@@ -84,8 +84,7 @@ def load_frozen(
     else:
         proto = read_graph_def(source)
     single = isinstance(outputs, str)
-    names = [inputs] if isinstance(inputs, str) else list(inputs)
-    wanted = [outputs] if isinstance(outputs, str) else list(outputs)
+    names, wanted = _tensor_names(inputs, "inputs"), _tensor_names(outputs, "outputs")
     nodes = {node.name: node for node in proto.node}
     args = [argument(nodes, name) for name in names]
     if len({a.name for a in args}) != len(args):
@@ -99,12 +98,8 @@ def load_frozen(
         TensorArgument(i, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
         for i, arg in enumerate(args)
     )
-    parameters: list[inspect.Parameter] = []
-    for arg in args:
-        name = parameter_name(arg.name)
-        while any(p.name == name for p in parameters):
-            name += "_"
-        parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, kind) for name in parameter_names([arg.name for arg in args])]
     refs = [OutputRef(i) for i in range(len(wanted))]
     interface = Interface(
         "graph", inspect.Signature(parameters), tensors, {}, len(args), refs[0] if single else tuple(refs)
@@ -119,6 +114,15 @@ def load_frozen(
         graph = with_function_gradients(graph, proto.library)
         report_missing(graph)
     return Loaded(graph, interface, (specs, {}), described[0] if single else described)
+
+
+def _tensor_names(given: Any, what: str) -> list[str]:
+    names = [given] if isinstance(given, str) else given
+    names = list(names) if isinstance(names, Iterable) and not isinstance(names, (bytes, Mapping)) else None
+    wrong = [given] if names is None else [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise InputError(f"{what} are names of tensors ('x', 'x:0') in a list, or one alone; got {wrong[0]!r}.")
+    return names or []
 
 
 def _tensor_shape(shape: Any) -> Any:

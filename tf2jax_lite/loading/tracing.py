@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
@@ -16,7 +17,19 @@ from tf2jax_lite.errors import InputError, Tf2JaxError
 
 from .concrete import Loaded, load_concrete
 
-__all__ = ["trace", "trace_restored"]
+__all__ = ["not_rewritten", "trace", "trace_restored"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def not_rewritten(fn: _F) -> _F:
+    """Keeps AutoGraph from rewriting a function, and all that it calls, where a ``tf.function`` calls it.
+
+    Rewriting the converter takes seconds. Unlike ``tf.autograph.experimental.do_not_convert`` this leaves AutoGraph on
+    for the functions that are traced meanwhile.
+    """
+    fn.autograph_info__ = {}  # type: ignore[attr-defined]  # what AutoGraph marks its own results with
+    return fn
 
 
 def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Loaded:
@@ -35,10 +48,10 @@ def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         )
     function = tf_func if hasattr(tf_func, "get_concrete_function") else _wrap(tf_func, name)
     signature = _signature(function, tf_func)
-    specs = tf.nest.map_structure(_spec, (tuple(args), dict(kwargs)))
-    if any(isinstance(leaf, tf.Variable) for leaf in tf.nest.flatten(specs)):
-        function, specs = _closed_over_variables(function, specs, name)
     try:
+        specs = tf.nest.map_structure(_spec, (tuple(args), dict(kwargs)))
+        if any(isinstance(leaf, tf.Variable) for leaf in tf.nest.flatten(specs)):
+            function, specs = _closed_over_variables(function, specs, name)
         concrete = function.get_concrete_function(*specs[0], **specs[1])
     except Tf2JaxError:
         raise
@@ -56,9 +69,9 @@ def trace_restored(tf_func: Any) -> Loaded:
     name = function_name(tf_func)
     if isinstance(tf_func, tf.types.experimental.ConcreteFunction):
         return load_concrete(tf_func, name=name, read_values=_read_values())
+    if not hasattr(tf_func, "concrete_functions"):  # an object that was saved with a __call__
+        tf_func = getattr(tf_func, "__call__", tf_func)  # noqa: B004
     known = getattr(tf_func, "concrete_functions", None)
-    if known is None:
-        known = getattr(vars(type(tf_func)).get("__call__"), "concrete_functions", None)
     if getattr(tf_func, "input_signature", None) is not None:
         concrete = tf_func.get_concrete_function()
     elif known is not None and len(known) == 1:
@@ -68,6 +81,16 @@ def trace_restored(tf_func: Any) -> Loaded:
         raise InputError(
             f"{name!r} was saved with {len(known)} signatures; choose one with "
             f"convert({name}, *args) or convert_from_restored(f.get_concrete_function(*args)):\n{shown}"
+        )
+    elif known is not None:
+        raise InputError(
+            f"{name!r} was saved without a trace: TensorFlow keeps only those whose arguments it can store. Call "
+            "it, or give it an input_signature, before tf.saved_model.save."
+        )
+    elif isinstance(getattr(tf_func, "signatures", None), Mapping):
+        raise InputError(
+            f"the restored model has no __call__. Convert one of its functions (convert_from_restored(model.f)), or a "
+            f"signature, model.signatures[...]: {', '.join(tf_func.signatures) or 'there are none'}."
         )
     else:
         raise InputError(f"{name!r} did not come out of a SavedModel; use convert() with example arguments.")
@@ -123,14 +146,17 @@ def _is_keras(value: Any) -> bool:
 
 
 def _spec(value: Any) -> Any:
-    if isinstance(value, jax.ShapeDtypeStruct):
-        shape = [d if isinstance(d, int) else None for d in value.shape]
+    if not isinstance(value, (jax.Array, jax.ShapeDtypeStruct)):
+        return value
+    if jnp.issubdtype(value.dtype, jax.dtypes.extended):
+        raise InputError(
+            f"TensorFlow has no dtype {value.dtype}: functions of TensorFlow's take no typed keys. Give a key's data, "
+            "jax.random.key_data(key); the key that random ops draw from is rng= at the call."
+        )
+    if isinstance(value, (jax.ShapeDtypeStruct, jax.core.Tracer)):
+        shape = [d if isinstance(d, int) else None for d in value.shape]  # others are symbols of jax.export
         return tf.TensorSpec(shape, tf.dtypes.as_dtype(np.dtype(value.dtype)))
-    if isinstance(value, jax.Array):
-        if isinstance(value, jax.core.Tracer):
-            return tf.TensorSpec(value.shape, tf.dtypes.as_dtype(np.dtype(value.dtype)))
-        return np.asarray(value)
-    return value
+    return np.asarray(value)
 
 
 def _signature(function: Any, original: Any) -> inspect.Signature | None:

@@ -363,13 +363,15 @@ class Trace:
             raise located(f"expected a variable's handle, got {type(handle).__name__}", step, frame)
         try:
             value = self.state[handle.name]
+            if isinstance(value, jax.ShapeDtypeStruct):  # as convert() gives what has no value yet
+                raise KeyError(handle.name)
             if handle.name in self.program.wide and not jax.config.jax_enable_x64:
                 return value if isinstance(value, Words) else Words(to_words(value), np.dtype(np.int64))
             value = values.as_array(value)
         except KeyError:
             raise MissingParamError(
                 f"variable {handle.name!r} is read before it has a value (node {step.node.name!r}, {step.node.op}); "
-                "is it missing from params?"
+                "is it missing from params, or was it converted without its value (a checkpoint)?"
             ) from None
         if self.initial is None or step.op.writes or not isinstance(value, jax.Array):
             return value
