@@ -13,6 +13,7 @@ import numpy as np
 from jax import export
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.ops.equations import COMPOSITE, expanded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +51,9 @@ def _count(jaxpr):
     total = 0
     for eqn in jaxpr.eqns:
         total += eqn.primitive.name not in ("loop_start", "data_ended")  # which compile to nothing
-        for inner in _jaxprs(eqn.params):
-            total += _count(inner)
+        # What JAX since 0.12 takes for one equation is written out in modules.
+        inside = [expanded(eqn).jaxpr] if eqn.primitive.name == COMPOSITE else _jaxprs(eqn.params)
+        total += sum(map(_count, inside))
     return total
 
 
