@@ -191,7 +191,11 @@ class Interface:
                 kwargs.update(bound.arguments.get(name, {}))
         return args, kwargs
 
-    def _position_name(self, position: int) -> str:
+    def argument_name(self, position: int) -> str:
+        """Returns the name of a positional argument, ``args/0`` and so on for those of a ``*args``."""
+        return self._position_name(position, "{}/{}")
+
+    def _position_name(self, position: int, several: str = "{}[{}]") -> str:
         names = [
             name
             for name, p in self.signature.parameters.items()
@@ -200,7 +204,7 @@ class Interface:
         if position < len(names):
             return names[position]
         rest = [name for name, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL]
-        return f"{rest[0] if rest else 'args'}[{position - len(names)}]"
+        return several.format(rest[0] if rest else "args", position - len(names))
 
     def _expected(self) -> str:
         shown = [f"{self._position_name(i)}={_show(spec)}" for i, spec in enumerate(self.args)]
@@ -310,7 +314,12 @@ class _Binder:
         if isinstance(value, jax.Array):
             return value
         if isinstance(value, (bool, int, float, complex, str, bytes)):
-            value = np.asarray(value, spec.dtype) if spec.dtype is not None else _strings(np.asarray(value))
+            try:
+                value = np.asarray(value, spec.dtype) if spec.dtype is not None else _strings(np.asarray(value))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InputError(
+                    f"{self._interface.name}: argument {path} is a tensor {spec}, got {_brief(value)} ({error})."
+                ) from None
         elif not isinstance(value, (np.ndarray, np.generic)):
             if isinstance(value, (Mapping, list, tuple)):
                 raise InputError(f"{self._interface.name}: argument {path} is one tensor {spec}, got {_brief(value)}.")
@@ -324,9 +333,20 @@ class _Binder:
                 ) from None
         if value.dtype.kind in "SUO":
             return _strings(np.asarray(value))
+        value = self._native(path, spec, value)
         if value.dtype.kind in "iub" and value.size <= _STATIC_SIZE:
             return np.asarray(value)  # small integers may be shapes, axes or counts: they stay known while tracing
         return jax.device_put(value)  # jnp.asarray would compile a program for every shape
+
+    def _native(self, path: str, spec: TensorArgument, value: Any) -> Any:
+        """Returns numbers in this machine's byte order; dates, records and such have no place in JAX."""
+        if not value.dtype.isnative:
+            value = value.astype(value.dtype.newbyteorder("="))
+        if not _in_jax(value.dtype):
+            raise DtypeMismatchError(
+                f"{self._interface.name}: argument {path} is a tensor {spec}, got {value.dtype}, which JAX has not."
+            )
+        return value
 
     def _check_shape(self, path: str, spec: TensorArgument, array: Any) -> None:
         if not self._config.strict_shape_check or spec.shape is None:
@@ -415,6 +435,11 @@ def _same_literal(spec: Any, value: Any) -> bool:
         return bool(spec == value) and isinstance(spec, bool) == isinstance(value, bool)
     except Exception:  # an object whose == has its own mind
         return False
+
+
+def _in_jax(dtype: np.dtype) -> bool:
+    """Whether JAX has a dtype of numpy's: numbers, but no durations and nothing longer than 64 bits a part."""
+    return dtype.kind == "b" or (jnp.issubdtype(dtype, jnp.number) and dtype.char not in "gGm")
 
 
 def _strings(array: np.ndarray) -> np.ndarray:
