@@ -200,7 +200,13 @@ def _from_source(
     file, recorded = metadata.get("source"), entry.get("function")
     if file is None or recorded is None:
         raise ExportError(f"{folder} has no source; load it with backend='stablehlo'")
-    arguments = [decode(a) for a in recorded["arguments"]]
+    try:
+        arguments = [decode(a) for a in recorded["arguments"]]
+        used = [leaf.index for leaf in jax.tree.leaves(arguments) if isinstance(leaf, OutputRef)]
+        if not all(0 <= index < interface.count for index in used):
+            raise ValueError(f"there are {interface.count} arrays, not {max(used) + 1}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ExportError(f"the metadata's arguments are damaged: {type(error).__name__}: {error}") from error
     path = inside(folder, file)
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
     assert spec is not None and spec.loader is not None
@@ -216,7 +222,13 @@ def _from_source(
         given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
         if entry["rng"] and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
-        return written(params, *given, **({"rng": _typed(rng)} if entry["rng"] else {}))
+        try:
+            return written(params, *given, **({"rng": _typed(rng)} if entry["rng"] else {}))
+        except KeyError as error:
+            name = next(iter(error.args), None)
+            if name in params or not isinstance(name, str) or name not in metadata["params"]:
+                raise
+            raise MissingParamError(f"{interface.name}: params lack {name}") from None
 
     return function
 
