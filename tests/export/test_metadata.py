@@ -27,6 +27,7 @@ CHANGES = [
     ((*SIGNATURE, "inputs", 0, "shape"), "b", "inputs 0: shape is missing"),
     (("options",), [], "options are damaged"),
     (("options", "training"), 1, "options are damaged"),
+    (("warnings",), 1, "warnings are damaged"),
     (("params", "dense"), [], "param 'dense' is damaged"),
     (("params", "dense", "file"), {"a": 1}, "param 'dense': file is missing or damaged"),
     (("params", "dense", "shape"), [2, -3], "param 'dense': the shape is damaged"),

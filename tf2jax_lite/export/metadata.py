@@ -55,6 +55,8 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     options = metadata.get("options", {})
     if not isinstance(options, dict) or not isinstance(options.get("training", []), list):
         raise ExportError(f"{file}: options are damaged")
+    if not isinstance(metadata.get("warnings", []), list):
+        raise ExportError(f"{file}: warnings are damaged")
     for name in metadata["files"]:
         inside(folder, name)
     for name, info in metadata["params"].items():
