@@ -258,6 +258,26 @@ def test_results_into_a_pipe(twice, tmp_path):
     assert np.load(io.BytesIO(content))["f"].tolist() == [2.0]
 
 
+def test_results_into_what_a_link_leads_to(twice, tmp_path):
+    """The link stays, also one to a file that the process has open, as ``/dev/stdout > y.npz`` is."""
+    x = arrays(tmp_path / "x.npz", **ONES)
+    with (tmp_path / "open.npz").open("wb") as file:
+        opened = tmp_path / "opened"
+        opened.symlink_to(f"/proc/self/fd/{file.fileno()}")
+        plain = tmp_path / "plain"
+        plain.symlink_to("new.npz")
+        for link, target in ((opened, "open.npz"), (plain, "new.npz")):
+            for _ in range(2):
+                result = run("run", twice, "--input", x, "--output", link, "--quiet")
+                assert result.exit_code == 0, result.output
+            assert link.is_symlink()
+            assert np.load(tmp_path / target)["f"].tolist() == [2.0]
+    circle = tmp_path / "circle"
+    circle.symlink_to("circle")
+    assert run("run", twice, "--input", x, "--output", circle, "--quiet").exit_code == 0
+    assert np.load(circle)["f"].tolist() == [2.0]
+
+
 def test_a_name_that_is_too_long_for_results(twice, tmp_path):
     x = arrays(tmp_path / "x.npz", **ONES)
     result = run("run", twice, "--input", x, "--output", tmp_path / ("y" * 255))

@@ -15,6 +15,7 @@ from tf2jax_lite.errors import ExportError
 __all__ = ["METADATA", "new_directory", "refuse_existing", "sha256", "write_file"]
 
 METADATA = "metadata.json"
+_MOST_LINKS = 40  # as many as Linux follows; links may go round in a circle
 
 
 @contextlib.contextmanager
@@ -111,17 +112,20 @@ def _sync(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a single file: beside its name first, then renamed. Pipes and devices are written to as they are.
+    """Writes a single file: beside its name first, then renamed. What a link leads to is written, and the link stays.
+
+    Pipes, devices and what the process has open (``/dev/stdout``) are written to as they are.
 
     Raises:
       ExportError: it cannot be written.
     """
     path = Path(os.path.abspath(path))
-    temporary = path.parent / f".{path.name}.{os.getpid()}.partial"
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):  # /dev/stdout, say: no file may take its name
+        if _is_stream(path):
             path.write_bytes(content)
             return
+        path = Path(os.path.realpath(path))
+        temporary = path.parent / f".{path.name}.{os.getpid()}.partial"
         try:
             temporary.write_bytes(content)
             _sync(temporary)
@@ -131,6 +135,19 @@ def write_file(path: Path, content: bytes) -> None:
                 temporary.unlink()
     except OSError as error:
         raise ExportError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether no file may take the name: a pipe, a device, or a link to an open file (``/dev/stdout``)."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return True
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink():
+            break
+        if os.path.realpath(path.parent).startswith("/proc/"):
+            return True
+        path = path.parent / os.readlink(path)
+    return False
 
 
 def sha256(path: Path) -> str:
