@@ -9,7 +9,7 @@ import numpy as np
 
 from .errors import InputError
 
-__all__ = ["Variable", "VariableName", "merge_params", "split_params"]
+__all__ = ["Variable", "VariableName", "is_seed_state", "merge_params", "split_params"]
 
 
 class Variable(np.ndarray):
@@ -104,3 +104,8 @@ def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"variable(s) {sorted(twice)} are in more than one part.")
         merged.update(part)
     return merged
+
+
+def is_seed_state(name: str) -> bool:
+    """Whether a variable of this name is what Keras 3 draws random numbers from: a seed, and a count of the calls."""
+    return name.rsplit("/", 1)[-1].startswith("seed_generator_state")

@@ -252,7 +252,11 @@ class Interface:
                 kwargs.update(bound.arguments.get(name, {}))
         return args, kwargs
 
-    def _position_name(self, position: int) -> str:
+    def argument_name(self, position: int) -> str:
+        """Returns the name of a positional argument, ``args/0`` and so on for those of a ``*args``."""
+        return self._position_name(position, "{}/{}")
+
+    def _position_name(self, position: int, several: str = "{}[{}]") -> str:
         names = [
             name
             for name, p in self.signature.parameters.items()
@@ -261,7 +265,7 @@ class Interface:
         if position < len(names):
             return names[position]
         rest = [name for name, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL]
-        return f"{rest[0] if rest else 'args'}[{position - len(names)}]"
+        return several.format(rest[0] if rest else "args", position - len(names))
 
     def _expected(self) -> str:
         shown = [f"{self._position_name(i)}={_show(spec)}" for i, spec in enumerate(self.args)]
@@ -389,17 +393,28 @@ class _Binder:
             array = _scalar(value, spec.dtype) if isinstance(value, _SCALARS) else np.asarray(value)
             if array.dtype.kind in "SUO" or array.dtype == jax.dtypes.float0:
                 return _strings(array)
+            array = self._native(path, spec, array)
             if array.dtype.kind in "iub" and array.size <= _STATIC_SIZE:
                 return array  # small integers may be shapes, axes or counts: they stay known while tracing
             if isinstance(value, np.ma.MaskedArray):
                 array = value  # JAX says what to do about the mask
             return jax.device_put(array)  # jnp.asarray would compile a program for every shape
-        except (KeyboardInterrupt, MemoryError):
+        except (InputError, MemoryError):
             raise
         except Exception as error:
             raise InputError(
                 f"{self._interface.name}: argument {path} is a tensor {spec}, got {_brief(value)} ({error})."
             ) from None
+
+    def _native(self, path: str, spec: TensorArgument, value: Any) -> Any:
+        """Returns numbers in this machine's byte order; dates, records and such have no place in JAX."""
+        if not value.dtype.isnative:
+            value = value.astype(value.dtype.newbyteorder("="))
+        if not _in_jax(value.dtype):
+            raise DtypeMismatchError(
+                f"{self._interface.name}: argument {path} is a tensor {spec}, got {value.dtype}, which JAX has not."
+            )
+        return value
 
     def _check_shape(self, path: str, spec: TensorArgument, array: Any) -> None:
         if not self._config.strict_shape_check or spec.shape is None:
@@ -521,6 +536,11 @@ def in_kind(array: Any, dtype: np.dtype) -> Any:
     if kind_of(array.dtype) < kind_of(dtype) or kind_of(dtype) == 0:
         return array.astype(values.canonical(dtype))
     return None
+
+
+def _in_jax(dtype: np.dtype) -> bool:
+    """Whether JAX has a dtype of numpy's: numbers, but no durations and nothing longer than 64 bits a part."""
+    return dtype.kind == "b" or (jnp.issubdtype(dtype, jnp.number) and dtype.char not in "gGm")
 
 
 def _strings(array: np.ndarray) -> np.ndarray:

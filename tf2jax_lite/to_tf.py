@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -176,7 +178,8 @@ def _keras(source: Path, out: Path, params: Mapping[str, np.ndarray], signatures
                 raise ExportError(f"{out}: what Keras wrote differs from the artefact")
             write_file(out, work.read_bytes())
         return changed
-    with new_directory(out, overwrite=False) as work:
+    # Keras prints what it writes, and where to for now.
+    with new_directory(out, overwrite=False) as work, contextlib.redirect_stdout(io.StringIO()):
         model.export(str(work))
     return changed
 

@@ -1,6 +1,9 @@
 """``convert`` and ``run`` as a user sees them, for every kind of model file."""
 
+import io
 import json
+import os
+import subprocess
 
 import jax
 import keras
@@ -125,6 +128,13 @@ def test_options(tmp_path):
         ([TESTDATA / "tf_module", "OUT", "--dtype", "int8"], InputError, "bfloat16"),
         ([TESTDATA / "tf_module", "OUT", "--set", "colour=red"], Tf2JaxError, "colour"),
         ([TESTDATA / "tf_module", "OUT", "--set", "oops"], InputError, "NAME=VALUE"),
+        ([TESTDATA / "tf_module", "OUT", "--set", "max_nodes=--5"], Tf2JaxError, "max_nodes"),
+        ([TESTDATA / "tf_module", "OUT", "--set", "max_nodes=\N{SUPERSCRIPT TWO}"], Tf2JaxError, "max_nodes"),
+        ([TESTDATA / "tf_module", "OUT", "--set", "max_nodes=" + 5000 * "9"], Tf2JaxError, "max_nodes"),
+        ([TESTDATA / "tf_module", "OUT", "--platforms", "gpu"], InputError, "cuda"),
+        ([TESTDATA / "tf_module", "OUT", "--platforms", ","], InputError, "none"),
+        ([TESTDATA / "tf_module", "OUT", "--shapes", "nope=b,4"], InputError, "nope"),
+        ([TESTDATA / "tf_module", TESTDATA / ("x" * 300)], ExportError, "too long"),
         ([TESTDATA / "tf_module", "OUT", "--signature", "nope"], InvalidModelError, "nope"),
     ],
 )
@@ -160,3 +170,115 @@ def test_a_result_may_have_any_name(tmp_path):
     found = np.load(tmp_path / "y.npz")
     assert sorted(found.files) == ["a b", "file"]
     np.testing.assert_array_equal(found["file"], [2, 3])
+
+
+def test_shapes_by_name_are_of_any_of_the_functions(tmp_path):
+    module = tf.Module()
+    specs = {name: tf.TensorSpec([None], name=name) for name in "ab"}
+    functions = {n: tf.function(lambda x: {"y": x}).get_concrete_function(spec) for n, spec in specs.items()}
+    tf.saved_model.save(module, str(tmp_path / "model"), functions)
+    result = run("convert", tmp_path / "model", tmp_path / "out", "--platforms", "cpu", "--shapes", "a=5")
+    assert result.exit_code == 0, result.output
+    signatures = json.loads((tmp_path / "out" / "metadata.json").read_text())["signatures"]
+    assert {n: [i["shape"] for i in s["inputs"]] for n, s in signatures.items()} == {"a": [[5]], "b": [["batch"]]}
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory):
+    """An artefact with an argument of each kind of numbers."""
+    specs = [tf.TensorSpec([None], d, name=d.name) for d in (tf.float32, tf.int64, tf.uint8, tf.complex64)]
+    fn, params = tf2jax.convert(
+        tf.function(lambda f, i, u, c: {"f": f + f, "i": i + i, "u": u + u, "c": c + c}), *specs
+    )
+    path = tmp_path_factory.mktemp("artefacts") / "out"
+    tf2jax.export_functions({"f": (fn, params)}, path, platforms=["cpu"])
+    return path
+
+
+ONES = {"f": np.ones(1, np.float32), "i": np.ones(1, int), "u": np.uint8([1]), "c": np.ones(1)}
+
+
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"f": np.ones(1, ">f4")}, [2.0]),  # what was written on other machines
+        ({"f": np.ones(1, int)}, [2.0]),
+        ({"u": np.int64([100])}, [200]),  # whole numbers of any width, if they fit
+        ({"i": np.int64([2**40])}, "int64 becomes without JAX_ENABLE_X64"),  # not 0, as it would come out
+        ({"i": np.float64([1.5])}, "takes int64"),
+        ({"u": np.int64([300])}, "too large for uint8"),
+        ({"f": np.complex64([1j])}, "takes float32"),
+        ({"f": np.array(["1.0"])}, "takes float32"),
+        ({"f": np.zeros(1, "M8[s]")}, "takes float32"),
+        ({"f": np.zeros(1, [("a", "f4")])}, "takes float32"),
+    ],
+    ids=str,
+)
+def test_dtypes_of_inputs(twice, tmp_path, backend, given, expected):
+    x = arrays(tmp_path / "x.npz", **{**ONES, **given})
+    result = run("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--backend", backend)
+    if isinstance(expected, list):
+        assert result.exit_code == 0, result.output
+        (name,) = given
+        assert np.load(tmp_path / "y.npz")[name].tolist() == expected
+    else:
+        assert isinstance(result.exception, InputError) and expected in str(result.exception)
+        assert not (tmp_path / "y.npz").exists()
+
+
+@pytest.mark.parametrize("seed", [2**63, -(2**63) - 1])
+def test_seeds_of_more_than_64_bits(twice, tmp_path, seed):
+    x = arrays(tmp_path / "x.npz", **ONES)
+    result = run("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--seed", seed)
+    assert isinstance(result.exception, InputError) and "--seed" in str(result.exception)
+
+
+def test_an_empty_batch_is_for_the_source(twice, tmp_path):
+    x = arrays(tmp_path / "x.npz", **{n: v[:0] for n, v in ONES.items()})
+    result = run("run", twice, "--input", x, "--output", tmp_path / "y.npz")
+    assert isinstance(result.exception, InputError) and "backend='source'" in str(result.exception)
+    assert run("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--backend", "source").exit_code == 0
+    assert [v.shape for v in np.load(tmp_path / "y.npz").values()] == [(0,)] * 4
+
+
+def test_results_into_a_pipe(twice, tmp_path):
+    """As with ``--output /dev/stdout``: the pipe is written to; a file in its place would take it from everybody."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+    try:
+        x = arrays(tmp_path / "x.npz", **ONES)
+        result = run("run", twice, "--input", x, "--output", pipe, "--quiet")
+        assert result.exit_code == 0, result.output
+        assert pipe.is_fifo()
+        content, _ = reader.communicate(timeout=30)
+    finally:
+        reader.kill()
+    assert np.load(io.BytesIO(content))["f"].tolist() == [2.0]
+
+
+def test_results_into_what_a_link_leads_to(twice, tmp_path):
+    """The link stays, also one to a file that the process has open, as ``/dev/stdout > y.npz`` is."""
+    x = arrays(tmp_path / "x.npz", **ONES)
+    with (tmp_path / "open.npz").open("wb") as file:
+        opened = tmp_path / "opened"
+        opened.symlink_to(f"/proc/self/fd/{file.fileno()}")
+        plain = tmp_path / "plain"
+        plain.symlink_to("new.npz")
+        for link, target in ((opened, "open.npz"), (plain, "new.npz")):
+            for _ in range(2):
+                result = run("run", twice, "--input", x, "--output", link, "--quiet")
+                assert result.exit_code == 0, result.output
+            assert link.is_symlink()
+            assert np.load(tmp_path / target)["f"].tolist() == [2.0]
+    circle = tmp_path / "circle"
+    circle.symlink_to("circle")
+    assert run("run", twice, "--input", x, "--output", circle, "--quiet").exit_code == 0
+    assert np.load(circle)["f"].tolist() == [2.0]
+
+
+def test_a_name_that_is_too_long_for_results(twice, tmp_path):
+    x = arrays(tmp_path / "x.npz", **ONES)
+    result = run("run", twice, "--input", x, "--output", tmp_path / ("y" * 255))
+    assert isinstance(result.exception, ExportError) and "too long" in str(result.exception)

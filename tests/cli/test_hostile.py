@@ -98,7 +98,10 @@ def test_a_file_cut_short(shell, frozen, tmp_path):
     assert "cut.pb" in done.stderr or "GraphDef" in done.stderr
 
 
-@pytest.mark.parametrize(("error", "match"), [(RecursionError("x"), "deeply"), (MemoryError("x"), "memory")])
+@pytest.mark.parametrize(
+    ("error", "match"),
+    [(RecursionError("x"), "deeply"), (MemoryError("x"), "memory"), (OSError(28, "disk full"), "full")],
+)
 def test_what_runs_out_is_one_line(monkeypatch, capsys, error, match):
     """Whatever gets by the limits is still the file's fault and no traceback."""
     from tf2jax_lite import cli

@@ -20,6 +20,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import DtypeMismatchError, ExportError, InputError, MissingKeyError, MissingParamError
 from tf2jax_lite.export import files, tensors
+from tf2jax_lite.export.load import call_with_arrays
 
 ROOT = Path(__file__).parent.parent.parent
 DIGITS = ROOT / "tf2jax_lite" / "demo" / "digits_cnn"
@@ -69,7 +70,7 @@ def test_backends_agree(digits, backend):
 
     expected, actual = (jax.grad(loss(call))(floats) for call in (fn, loaded))
     jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4), expected, actual)
-    with pytest.raises(MissingParamError) if backend == "stablehlo" else pytest.raises(Exception):
+    with pytest.raises(MissingParamError):
         loaded({}, X)
 
 
@@ -212,6 +213,64 @@ def test_shapes_and_dtype(tmp_path):
         with pytest.raises(InputError, match=message):
             tf2jax.export_functions({"f": (fn, params)}, tmp_path / "bad", shapes=shapes)
         assert not (tmp_path / "bad").exists()
+
+
+def wide_and_narrow():
+    """A function of 64-bit arguments, params and results."""
+    weight = tf.Variable(np.float64([2.0, 3.0]), name="weight")
+    calls = tf.Variable(np.int64(0), trainable=False, name="calls")
+
+    def fn(x, n):
+        calls.assign_add(n)
+        return {"y": x * weight, "n": n + calls}
+
+    return tf2jax.convert(tf.function(fn), tf.TensorSpec([2], tf.float64), tf.TensorSpec([], tf.int64))
+
+
+@pytest.mark.parametrize("here", [False, True])
+@pytest.mark.parametrize("there", [False, True])
+def test_64_bits_there_and_here(tmp_path, here, there):
+    """Where an artefact was written and where it is loaded, ``jax_enable_x64`` may differ."""
+    with jax.enable_x64(there):
+        tf2jax.export_functions({"f": wide_and_narrow()}, tmp_path / "out", platforms=["cpu"])
+    with jax.enable_x64(here):
+        fn, params = tf2jax.load(tmp_path / "out")
+        for call in (fn, jax.jit(fn)):
+            results, after = call(params, np.float64([1.5, 2.5]), np.int64(3))
+            assert results["y"].tolist() == [3.0, 7.5] and results["n"] == 6 and after["calls"] == 3
+            assert results["y"].dtype == (np.float64 if here and there else np.float32)
+            assert after["calls"].dtype == (np.int64 if here else np.int32)  # as a loop that carries params wants it
+            _, after = call(after, np.float64([1.5, 2.5]), np.int64(3))
+            assert after["calls"] == 6
+        slope = jax.grad(lambda x: jnp.sum(fn(params, x, np.int64(3))[0]["y"] ** 2))(jnp.asarray([1.5, 2.5]))
+        np.testing.assert_allclose(slope, [2 * 1.5 * 4, 2 * 2.5 * 9])
+
+
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_names_of_arguments_behind_a_star(tmp_path, backend):
+    """None takes the name of a keyword."""
+    spec = tf.TensorSpec([2])
+    pair = tf2jax.convert(tf.function(lambda x, *rest, k: x + 2 * rest[0] + 4 * rest[1] + 8 * k), *(spec,) * 3, k=spec)
+    tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"])
+    fn, params = tf2jax.load(tmp_path / "out", backend=backend)
+    inputs = json.loads((tmp_path / "out" / "metadata.json").read_text())["signatures"]["f"]["inputs"]
+    assert [i["name"] for i in inputs] == ["x", "rest/0", "rest/1", "k"]
+    arrays = {i["name"]: np.full(2, 10**n, np.float32) for n, i in enumerate(inputs)}
+    assert call_with_arrays(fn, params, arrays)[0].tolist() == [8421, 8421]
+    fn = tf.function(lambda *args, k: args[0] + args[1] * k)
+    assert tf2jax.verify(fn, args=(spec, spec), kwargs={"k": spec}).ok
+
+
+def test_arguments_that_do_not_fit_each_other(tmp_path):
+    """Dimensions of one name have one size, of 1 or more."""
+    spec = tf.TensorSpec([None, 2])
+    pair = tf2jax.convert(tf.function(lambda x, y: x + y), spec, spec)
+    shapes = ["b,2", "b,2"]
+    tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"], shapes=shapes)
+    fn, params = tf2jax.load(tmp_path / "out")
+    for sizes, message in (((2, 3), "do"), ((0, 0), "backend='source'")):
+        with pytest.raises(InputError, match=f"does not fit the StableHLO.*{message}"):
+            fn(params, *(np.ones((n, 2), np.float32) for n in sizes))
 
 
 def test_tensorflow_is_not_imported(digits, tmp_path):

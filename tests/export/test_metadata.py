@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,11 @@ CHANGES = [
     ((*SIGNATURE, "inputs"), ["float32"], "inputs 0 is damaged: it is no object"),
     ((*SIGNATURE, "inputs", 0, "dtype"), None, "inputs 0: dtype is missing"),
     ((*SIGNATURE, "inputs", 0, "dtype"), "float33", "a dtype 'float33', which there is not"),
+    ((*SIGNATURE, "inputs", 0, "name"), 1, "inputs 0: name is missing"),
+    ((*SIGNATURE, "inputs", 0, "shape"), "b", "inputs 0: shape is missing"),
+    (("options",), [], "options are damaged"),
+    (("options", "training"), 1, "options are damaged"),
+    (("warnings",), 1, "warnings are damaged"),
     (("params", "dense"), [], "param 'dense' is damaged"),
     (("params", "dense", "file"), {"a": 1}, "param 'dense': file is missing or damaged"),
     (("params", "dense", "shape"), [2, -3], "param 'dense': the shape is damaged"),
@@ -47,3 +53,21 @@ def test_entries_of_another_kind(where, value, text, tmp_path):
         named_signature(read_metadata(folder), None)
     with pytest.raises(ExportError, match=text):
         load(folder)
+
+
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+@pytest.mark.parametrize("index", [1, -1, 2**70])
+def test_numbers_of_arrays_that_are_not_there(tmp_path, backend, index):
+    """In the interface, and in what the source's function is called with."""
+    text = (STORED / "metadata.json").read_text()
+    for name, key in (("interface", "index"), ("function", "result")):
+        metadata = json.loads(text)
+        entry = metadata["signatures"]["serving_default"][name]
+        changed = re.sub(rf'"{key}": \d+', f'"{key}": {index}', json.dumps(entry))
+        assert changed != json.dumps(entry)
+        metadata["signatures"]["serving_default"][name] = json.loads(changed)
+        folder = shutil.copytree(STORED, tmp_path / name)
+        (folder / "metadata.json").write_text(json.dumps(metadata))
+        if (name, backend) != ("function", "stablehlo"):
+            with pytest.raises(ExportError, match="damaged"):
+                load(folder, backend=backend)

@@ -49,6 +49,19 @@ def control_flow():
     return fn, params, (np.float32([0.1, 0.2, 0.3]), np.asarray(True))
 
 
+def loops_of_several_arrays():
+    """Marks around loops that data ends (for their derivatives) have as many results as the loop has arrays."""
+
+    def fn(x, y):
+        most = tf.reduce_sum(tf.abs(x))
+        while tf.reduce_sum(tf.abs(y)) < most:
+            x, y = x + tf.sin(y), 1.5 * y
+        return x, y
+
+    fn, params = tf2jax.convert(tf.function(fn), *[tf.TensorSpec([None])] * 2)
+    return fn, params, (np.float32([3, 5]), np.float32([0.5, 0.1]))
+
+
 def custom_gradient():
     @tf.custom_gradient
     def clipped(x):
@@ -103,6 +116,7 @@ def nested_inputs():
 
 MODELS = {
     "control_flow": control_flow,
+    "loops_of_several_arrays": loops_of_several_arrays,
     "custom_gradient": custom_gradient,
     "recomputed": recomputed,
     "refused": refused,

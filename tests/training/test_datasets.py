@@ -57,6 +57,8 @@ def test_tffs_tables_are_known_by_themselves(tff_file, split, sizes):
 def test_splits_and_messages_that_are_none(tff_file):
     with pytest.raises(DataError, match=r"no split 'dev'; there are \['train', 'test'\]"):
         open_clients(tff_file, split="dev")
+    with pytest.raises(DataError, match="only SQLite files with TFF's tables have splits"):
+        open_clients(tff_file.parent, split="train")
     database = sqlite3.connect(tff_file)
     database.execute("UPDATE examples SET serialized_example_proto = x'ffff'")
     database.commit()

@@ -1,8 +1,10 @@
 """Fine-tuning: against Keras and numpy, over artefacts, interrupted and resumed, refused with reasons."""
 
 import json
+import math
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -146,6 +148,9 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_
         ({"examples": {**TRAIN, "y": TRAIN["y"][:3]}}, InputError, "differ in the number"),
         ({"examples": {"a": TRAIN["y"], "b": TRAIN["y"], "y": TRAIN["y"]}}, InputError, r"no arrays for the inputs"),
         ({"learning_rate": 1e30, "optimizer": "sgd"}, TrainingError, "lower the learning rate"),
+        ({"weight_decay": math.nan}, InputError, "not nan, adamw"),
+        ({"checkpoint_dir": "x" * 300}, CheckpointError, "too long"),
+        ({"checkpoint_dir": Path(__file__)}, CheckpointError, "exists"),  # before training, not at its first checkpoint
         ({"epochs": -1}, InputError, "epochs is 0 or more"),
         ({"seed": 2**63}, InputError, "seed is a whole number"),
         ({"seed": 1.5}, InputError, "seed is a whole number"),

@@ -8,9 +8,9 @@ import optax
 import pytest
 
 from tf2jax_lite.errors import ExportError, InputError, TrainingError
+from tf2jax_lite.export.files import refuse_existing
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.training import History, finetune
-from tf2jax_lite.training.artifacts import refuse_existing
 from tf2jax_lite.training.optimizers import named_optimizer
 from tf2jax_lite.training.subject import Subject, artifact_subject
 
@@ -107,7 +107,7 @@ def test_what_is_no_artefact_is_not_replaced(tmp_path):
     """Said before the training, not after."""
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(ExportError, match="left as it is"):
-        refuse_existing(tmp_path, True)
+        refuse_existing(tmp_path, overwrite=True)
 
 
 def test_names_of_many_curves_do_not_lie_on_each_other():

@@ -1,6 +1,7 @@
 """Weights go back to TensorFlow: its outputs are then JAX's."""
 
 import filecmp
+import json
 import shutil
 from pathlib import Path
 
@@ -94,8 +95,10 @@ def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
     assert any("moving_mean" in name for name in report.changed)
     restored = tf.saved_model.load(str(tmp_path / "tf"))
     np.testing.assert_allclose(restored.serve(X), expected, rtol=1e-5, atol=1e-5)
-    result = CliRunner().invoke(app, ["export-tf", str(tmp_path / "trained"), str(tmp_path / "new.keras"), "--json"])
-    assert result.exit_code == 0, result.output
+    for name in ("new.keras", "new"):
+        result = CliRunner().invoke(app, ["export-tf", str(tmp_path / "trained"), str(tmp_path / name), "--json"])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["path"] == str(tmp_path / name)  # Keras prints what it exports
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "new.keras")(X), expected, rtol=1e-5, atol=1e-5)
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     # Beside the model it came from, TensorFlow runs with the artefact's weights; beside the new one with its own.

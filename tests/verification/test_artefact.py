@@ -3,12 +3,14 @@
 import importlib
 
 import jax
+import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import ExportError
+from tf2jax_lite.errors import ExportError, InputError
+from tf2jax_lite.model_files import convert_file
 
 from . import models
 
@@ -49,6 +51,28 @@ def test_other_params_are_noticed(artefact, tmp_path, monkeypatch):
     assert not result.ok
     assert {o.against for o in signature.outputs if not o.ok} == {"stablehlo"}
     assert signature.bisection is None  # the conversion in this process agrees
+
+
+def test_an_artefact_of_another_model(artefact, tmp_path):
+    """Nothing of it would be compared, and that is no agreement."""
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save(tmp_path / "model.keras")
+    with pytest.raises(InputError, match="has none of the functions repeat"):
+        tf2jax.verify(models.TESTDATA / "tf_module", artefact, signatures=["repeat"])
+    other = {"other": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
+    tf2jax.export_functions(other, tmp_path / "out", platforms=["cpu"])
+    with pytest.raises(InputError, match="it has other"):
+        tf2jax.verify(tmp_path / "model.keras", tmp_path / "out")
+
+
+def test_seeds_that_keras_draws_anew(tmp_path):
+    """A Keras file does not hold the seed of a layer that was given none: each reading draws another."""
+    layers = [keras.layers.Dense(8), keras.layers.Dropout(0.5), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
+    keras.Sequential([keras.Input((4,)), *layers]).save(tmp_path / "model.keras")
+    functions = convert_file(tmp_path / "model.keras", train=True)
+    tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"])
+    result = tf2jax.verify(tmp_path / "model.keras", tmp_path / "out", train=True, bisect=False)
+    assert result.ok, [(s.error, [o for o in s.outputs if not o.ok]) for s in result.signatures]
+    assert any(o.against == "stablehlo" and o.kind == "result" for s in result.signatures for o in s.outputs)
 
 
 def test_damage_is_refused(artefact, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import InputError, InvalidModelError
+from tf2jax_lite.errors import InputError, InvalidModelError, LimitError
 from tf2jax_lite.verification.ranges import index_ranges
 from tf2jax_lite.verification.subjects import subject, subjects
 
@@ -139,10 +139,16 @@ def test_given_inputs_that_do_not_fit():
     ):
         with pytest.raises(InputError, match=text):
             tf2jax.verify(path, signatures=["serving_default"], inputs=inputs)
-    with pytest.raises(InputError, match="batch"):
-        tf2jax.verify(path, batch_sizes=())
+    for options in ({"batch_sizes": ()}, {"batch_sizes": (-1,)}, {"seeds": (-1,)}):
+        with pytest.raises(InputError, match="batch"):
+            tf2jax.verify(path, **options)
     with pytest.raises(InvalidModelError, match="serving_default"):
         tf2jax.verify(path, signatures=["nope"])
+
+
+def test_batches_that_take_more_than_inputs_may():
+    with pytest.raises(LimitError, match="max_input_bytes"):
+        tf2jax.verify(models.TESTDATA / "tf_module", batch_sizes=(2**62,))
 
 
 def test_shapes_that_depend_on_values():

@@ -74,6 +74,8 @@ def main() -> None:
                 # The reader (head, less) has gone: that is no error of ours.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
+            if isinstance(error, OSError):  # a disk that is full, a file that went away meanwhile
+                refuse(error)
             raise
         except KeyboardInterrupt:
             sys.exit(130)

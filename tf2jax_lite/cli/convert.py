@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -112,8 +113,10 @@ def convert(
     import_tensorflow()
     from tf2jax_lite.config import override_config
     from tf2jax_lite.export import export_functions
+    from tf2jax_lite.export.files import refuse_existing
     from tf2jax_lite.model_files import convert_file
 
+    refuse_existing(out, overwrite=force)
     target = _dtype(dtype)
     chosen = _settings(settings)
     if target is not None and target.name == "bfloat16":
@@ -243,7 +246,7 @@ def _settings(given: list[str] | None) -> dict[str, Any]:
         if lower in ("true", "false"):
             found[name.strip()] = lower == "true"
         else:
-            found[name.strip()] = int(lower) if lower.lstrip("-").isdigit() else value.strip()
+            found[name.strip()] = int(lower) if re.fullmatch("-?[0-9]{1,4000}", lower) else value.strip()
     return found
 
 
@@ -275,15 +278,19 @@ def run(
     import jax
     import numpy as np
 
+    from tf2jax_lite.errors import InputError
     from tf2jax_lite.export import load
     from tf2jax_lite.export.execution import run_compiled
     from tf2jax_lite.export.files import write_file
-    from tf2jax_lite.export.load import call_with_arrays, flat_results
+    from tf2jax_lite.export.load import call_with_arrays, fitting_arrays, flat_results
     from tf2jax_lite.npz import read_npz
 
+    if not -(2**63) <= seed < 2**63:
+        raise InputError(f"--seed is a whole number of 64 bits, not {seed}")
     with limits(max_input_bytes=max_input_bytes):
         arrays = read_npz(inputs)
     fn, params = load(artefact, signature, backend=backend)
+    arrays = fitting_arrays(fn, arrays)
     key = jax.random.key(seed)
     if backend == "source":  # trusted, and perhaps with results whose size depends on data
         results, _ = call_with_arrays(fn, params, arrays, rng=key)

@@ -22,13 +22,14 @@ from . import source, structures
 from .checkpoint import write_checkpoint
 from .files import METADATA, new_directory, sha256
 from .stablehlo import serialize
-from .staging import Staged, stage_symbolic
+from .staging import Staged, argument_names, stage_symbolic
 from .tensors import SHARD_BYTES, write_tensors
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "ExportReport", "converted_function", "entry", "export_functions"]
 
 FORMAT = "tf2jax_lite artefact"
 FORMAT_VERSION = 1
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +72,8 @@ def export_functions(
       functions: name to a function and its params, as `tf2jax_lite.convert` and `tf2jax_lite.convert_saved_model`
         return them. Params of one name are one array.
       path: the directory to make. It appears when all is written.
-      shapes: shapes of arguments, by name or in order, such as ``"b, 224, 224, 3"``; names are symbolic dimensions.
+      shapes: shapes of arguments, by name (of any of the functions) or in order (of each), such as
+        ``"b, 224, 224, 3"``; names are symbolic dimensions.
         Unknown dimensions are symbolic where nothing else is said.
       platforms: what StableHLO is lowered for.
       dtype: floating dtype to which floating params are converted (``bfloat16``), and in which the functions compute.
@@ -85,8 +87,10 @@ def export_functions(
 
     Raises:
       ExportError: a function cannot be written, or ``path`` cannot be.
-      InputError: ``shapes`` do not fit.
+      InputError: ``shapes`` do not fit, or there is no such platform.
     """
+    platforms = _platforms(platforms)
+    given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params = _merged(functions)
     if dtype is not None:
         params = {name: _cast(value, np.dtype(dtype)) for name, value in params.items()}
@@ -98,7 +102,7 @@ def export_functions(
         for name, (fn, _) in functions.items():
             progress(f"trace {name}")
             converted = converted_function(fn)
-            staged = stage_symbolic(converted, shapes, params, dtype)
+            staged = stage_symbolic(converted, given[name], params, dtype)
             function = spelled.new(name, "model")
             entries.append(entry(name, converted, staged, function))
             signatures[name] = _signature(converted, staged)
@@ -152,6 +156,23 @@ def export_functions(
     return ExportReport(str(path), sizes, list(functions), count, warnings)
 
 
+def _by_function(functions: Mapping[str, Any], shapes: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Returns for each function the shapes of its own arguments; each shape is of an argument of at least one."""
+    known = {name: argument_names(converted_function(fn)) for name, (fn, _) in functions.items()}
+    there = {argument: None for arguments in known.values() for argument in arguments}
+    unknown = [name for name in shapes if name not in there]
+    if unknown:
+        raise InputError(f"no argument {unknown[0]!r}; there are {', '.join(there) or 'none'}")
+    return {name: {a: shapes[a] for a in arguments if a in shapes} for name, arguments in known.items()}
+
+
+def _platforms(names: Sequence[str]) -> list[str]:
+    unknown = [name for name in names if name not in _PLATFORMS]
+    if unknown or not names:
+        raise InputError(f"platforms are some of {', '.join(_PLATFORMS)}, not {unknown[0] if unknown else 'none'!r}")
+    return list(dict.fromkeys(names))
+
+
 def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
     """Returns what is behind a converted function.
 
@@ -201,8 +222,7 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
     spelled = source.Names()
     inputs = [spelled.new(spec.name, "x") for spec in staged.inputs]
     arguments: dict[str, Any] = {}
-    parameters = list(interface.signature.parameters)
-    named = [(parameters[i] if i < len(parameters) else f"args_{i}", a) for i, a in enumerate(interface.args)]
+    named = [(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
     for argument, structure in [*named, *interface.kwargs.items()]:
         if not _leaves(structure):
             continue  # a literal, baked in

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from tf2jax_lite.errors import ExportError
 
-__all__ = ["METADATA", "new_directory", "sha256", "write_file"]
+__all__ = ["METADATA", "new_directory", "refuse_existing", "sha256", "write_file"]
 
 METADATA = "metadata.json"
+_MOST_LINKS = 40  # as many as Linux follows; links may go round in a circle
 
 
 @contextlib.contextmanager
@@ -29,11 +30,7 @@ def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
       ExportError: something is at ``path`` that must not be replaced, or it cannot be written.
     """
     path = Path(os.path.abspath(path))
-    if path.exists() or path.is_symlink():
-        if not overwrite:
-            raise ExportError(f"{path} exists; choose another name, or overwrite it (--force)")
-        if path.is_symlink() or not (path / METADATA).is_file():
-            raise ExportError(f"{path} is not an artefact of tf2jax_lite; it is left as it is")
+    refuse_existing(path, overwrite=overwrite)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for stale in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
@@ -51,6 +48,29 @@ def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
         raise ExportError(f"cannot write {path}: {error}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
+    """Says before hours of work, not after, that its result has no place.
+
+    Args:
+      path: where it is to be.
+      overwrite: an artefact that is there may be replaced.
+
+    Raises:
+      ExportError: something is there that must not be replaced, or there can be nothing.
+    """
+    path = Path(path)
+    try:
+        if not (path.exists() or path.is_symlink()):
+            return
+        artefact = not path.is_symlink() and (path / METADATA).is_file()
+    except OSError as error:  # a name that is too long, a folder on the way that may not be entered
+        raise ExportError(f"cannot write {path}: {error.strerror}") from error
+    if not overwrite:
+        raise ExportError(f"{path} exists; choose another name, or overwrite it (--force)")
+    if not artefact:
+        raise ExportError(f"{path} is not an artefact of tf2jax_lite; it is left as it is")
 
 
 def _is_running(stale: Path) -> bool:
@@ -92,17 +112,42 @@ def _sync(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a single file: beside its name first, then renamed."""
+    """Writes a single file: beside its name first, then renamed. What a link leads to is written, and the link stays.
+
+    Pipes, devices and what the process has open (``/dev/stdout``) are written to as they are.
+
+    Raises:
+      ExportError: it cannot be written.
+    """
     path = Path(os.path.abspath(path))
-    temporary = path.parent / f".{path.name}.{os.getpid()}.partial"
     try:
-        temporary.write_bytes(content)
-        _sync(temporary)
-        os.replace(temporary, path)
+        if _is_stream(path):
+            path.write_bytes(content)
+            return
+        path = Path(os.path.realpath(path))
+        temporary = path.parent / f".{path.name}.{os.getpid()}.partial"
+        try:
+            temporary.write_bytes(content)
+            _sync(temporary)
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
     except OSError as error:
         raise ExportError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether no file may take the name: a pipe, a device, or a link to an open file (``/dev/stdout``)."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return True
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink():
+            break
+        if os.path.realpath(path.parent).startswith("/proc/"):
+            return True
+        path = path.parent / os.readlink(path)
+    return False
 
 
 def sha256(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,7 +31,9 @@ from .metadata import check_hashes, inside, named_signature, read_metadata
 from .structures import decode, decode_interface
 from .tensors import as_complex, read_tensors
 
-__all__ = ["call_with_arrays", "flat_results", "load", "read_params"]
+_NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+
+__all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "read_params"]
 
 
 def load(
@@ -71,7 +74,7 @@ def _load(
     elif backend == "stablehlo":
         exported = _from_stablehlo(folder, entry, name)
         _check_counts(exported, entry, interface, name)
-        function = _bound(exported.call, entry, interface, current_config())
+        function = _bound(exported, entry, interface, current_config())
     else:
         raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     function.__name__ = function.__qualname__ = interface.name
@@ -144,10 +147,22 @@ def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface,
         raise ExportError(f"the metadata of {name!r} do not fit its StableHLO module: the numbers of arrays differ")
 
 
-def _bound(flat: Any, entry: Mapping[str, Any], interface: Interface, config: Config) -> Callable[..., Any]:
+def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config: Config) -> Callable[..., Any]:
     variables, updates = list(entry["variables"]), list(entry["updates"])
     needs_key = bool(entry["rng"])
-    dtypes = [np.dtype(i["dtype"]) for i in entry["inputs"]]
+    (held, taken, _), _ = jax.tree.unflatten(exported.in_tree, [np.dtype(a.dtype) for a in exported.in_avals])
+    # The module keeps the width that it was written with, whatever jax_enable_x64 says here.
+    wide = any(_canonical_32(a.dtype) != a.dtype for a in (*exported.in_avals, *exported.out_avals))
+
+    def call(params: Mapping[str, Any], inputs: list[Any], key: list[Any]) -> Any:
+        given = [_in_width(params[v], d) for v, d in zip(variables, held, strict=True)]
+        arrays = [_as_dtype(v, d, interface) for v, d in zip(inputs, taken, strict=True)]
+        try:
+            return exported.call(given, arrays, key)
+        except ValueError as error:
+            text = " ".join(str(error).split())
+            empty = " An empty batch runs with backend='source'." if "Expected value >= 1" in text else ""
+            raise InputError(f"{interface.name}: what was given does not fit the StableHLO.{empty} {text}") from error
 
     def function(*args: Any, **kwargs: Any) -> Any:
         params, args = interface.take_params(args, kwargs)
@@ -161,10 +176,13 @@ def _bound(flat: Any, entry: Mapping[str, Any], interface: Interface, config: Co
         if needs_key and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = [_key_data(rng)] if needs_key else []
-        inputs = [_as_dtype(v, d, interface) for v, d in zip(bound.flat, dtypes, strict=True)]
-        results, changed = flat([params[v] for v in variables], inputs, key)
-        return interface.results(results), {**params, **dict(zip(updates, changed, strict=True))}
+        with jax.enable_x64(True) if wide else contextlib.nullcontext():
+            results, changed = call(params, bound.flat, key)
+        results = [jnp.asarray(v, _canonical(v.dtype)) for v in results]
+        after = {n: _in_width(v, _canonical(params.get(n, v).dtype)) for n, v in zip(updates, changed, strict=True)}
+        return interface.results(results), {**params, **after}
 
+    function.taken = taken  # type: ignore[attr-defined]
     return function
 
 
@@ -174,7 +192,16 @@ def _as_dtype(value: Any, dtype: np.dtype, interface: Interface) -> jax.Array:
             f"{interface.name}: an array {value.dtype} is given for {dtype}, which cannot hold it, and the StableHLO "
             f"module takes no other. Cast it. {interface.expected()}"
         )
-    return jnp.asarray(value, _canonical(dtype))
+    return jnp.asarray(value, dtype)
+
+
+def _in_width(value: Any, dtype: np.dtype) -> Any:
+    """Returns an array with 32 bits for 64 or 64 for 32, as ``dtype`` says; anything else is left as it is."""
+    return jnp.asarray(value, dtype) if _canonical_32(value.dtype) == _canonical_32(dtype) else value
+
+
+def _canonical_32(dtype: Any) -> np.dtype:
+    return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
 
 
 def _canonical(dtype: np.dtype) -> np.dtype:
@@ -191,7 +218,13 @@ def _from_source(
     file, recorded = metadata.get("source"), entry.get("function")
     if file is None or recorded is None:
         raise ExportError(f"{folder} has no source; load it with backend='stablehlo'")
-    arguments = [decode(a) for a in recorded["arguments"]]
+    try:
+        arguments = [decode(a) for a in recorded["arguments"]]
+        used = [leaf.index for leaf in jax.tree.leaves(arguments) if isinstance(leaf, OutputRef)]
+        if not all(0 <= index < interface.count for index in used):
+            raise ValueError(f"there are {interface.count} arrays, not {max(used) + 1}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ExportError(f"the metadata's arguments are damaged: {type(error).__name__}: {error}") from error
     path = inside(folder, file)
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
     assert spec is not None and spec.loader is not None
@@ -209,7 +242,13 @@ def _from_source(
         given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
         if entry["rng"] and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
-        return written(params, *given, **({"rng": _typed(rng)} if entry["rng"] else {}))
+        try:
+            return written(params, *given, **({"rng": _typed(rng)} if entry["rng"] else {}))
+        except KeyError as error:
+            name = next(iter(error.args), None)
+            if name in params or not isinstance(name, str) or name not in metadata["params"]:
+                raise
+            raise MissingParamError(f"{interface.name}: params lack {name}") from None
 
     return function
 
@@ -227,14 +266,59 @@ def call_with_arrays(
       InputError: an array is missing, or there is one too many.
     """
     interface: Interface = fn.interface  # type: ignore[attr-defined]
-    parameters = list(interface.signature.parameters)
+    args, kwargs = _placed(interface, arrays, lambda name, spec, array: array)
+    key = {"rng": rng} if fn.needs_key else {}  # type: ignore[attr-defined]
+    return fn(params, *args, **kwargs, **key)
+
+
+def fitting_arrays(fn: Callable[..., Any], arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns arrays by name in the dtypes that a loaded function computes with.
+
+    Integers may become other integers that hold their values, and floating numbers other floating ones; integers may
+    become floating, and real numbers complex. `call_with_arrays` takes what comes out.
+
+    Raises:
+      InputError: an array is missing, there is one too many, or one would have other values.
+    """
+    fitting: dict[str, np.ndarray] = {}
+    taken = getattr(fn, "taken", None)
+
+    def keep(name: str, spec: TensorArgument, array: Any) -> Any:
+        computed = spec.dtype if taken is None else taken[spec.index]
+        fitting[name] = _in_dtype(name, np.asarray(array), spec.dtype, computed)
+
+    _placed(fn.interface, arrays, keep)  # type: ignore[attr-defined]
+    return fitting
+
+
+def _in_dtype(name: str, array: np.ndarray, wanted: np.dtype | None, computed: np.dtype | None) -> np.ndarray:
+    if wanted is None or computed is None:
+        return array
+    kinds = (np.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
+    have, want = ([i for i, k in enumerate(kinds) if jnp.issubdtype(d, k)] for d in (array.dtype, wanted))
+    if not (have and want and have <= want):
+        raise InputError(f"array {name!r} is {array.dtype}; the function takes {wanted}")
+    dtype = _canonical(computed)
+    with np.errstate(over="ignore"):
+        found = array.astype(dtype)
+    if want == [1] and not np.array_equal(found, array):
+        wide = f", which {wanted} becomes without JAX_ENABLE_X64=1, here and where it was converted"
+        wide = wide if dtype != wanted else ""
+        raise InputError(f"array {name!r} has values from {array.min()} to {array.max()}, too large for {dtype}{wide}")
+    return found
+
+
+def _placed(
+    interface: Interface, arrays: Mapping[str, Any], see: Callable[[str, TensorArgument, Any], Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Returns arguments made of arrays by name, each as ``see(name, specification, array)`` gives it."""
     left = dict(arrays)
 
     def take(path: str, spec: Any) -> Any:
         if isinstance(spec, TensorArgument):
             for name in (path, spec.name, path.rsplit("/", 1)[-1]):
                 if name in left:
-                    return left.pop(name)
+                    return see(name, spec, left.pop(name))
             raise InputError(f"no array {path!r} among {', '.join(arrays) or 'none'}. {interface.expected()}")
         if isinstance(spec, Mapping):
             return {key: take(f"{path}/{key}", item) for key, item in spec.items()}
@@ -242,12 +326,11 @@ def call_with_arrays(
             return type(spec)(take(f"{path}/{i}", item) for i, item in enumerate(spec))
         return spec
 
-    args = [take(parameters[i] if i < len(parameters) else f"args/{i}", a) for i, a in enumerate(interface.args)]
+    args = [take(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
     kwargs = {name: take(name, spec) for name, spec in interface.kwargs.items()}
     if left:
         raise InputError(f"no argument for {', '.join(left)}. {interface.expected()}")
-    key = {"rng": rng} if fn.needs_key else {}  # type: ignore[attr-defined]
-    return fn(params, *args, **kwargs, **key)
+    return args, kwargs
 
 
 def flat_results(results: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ FAMILY = "tf2jax_lite artefacts"
 
 _MOST_METADATA = 256 * 1024**2
 _PARAM = {"file": str, "dtype": str, "shape": list, "trainable": bool}
-_SIGNATURE = {"variables": [str], "updates": [str], "rng": bool, "inputs": [{"dtype": str}]}
+_SIGNATURE = {"variables": [str], "updates": [str], "rng": bool, "inputs": [{"name": str, "dtype": str, "shape": list}]}
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
@@ -52,6 +52,11 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     for key, kind in (("signatures", dict), ("params", dict), ("files", dict)):
         if not isinstance(metadata.get(key), kind):
             raise ExportError(f"{file}: {key} is missing or damaged")
+    options = metadata.get("options", {})
+    if not isinstance(options, dict) or not isinstance(options.get("training", []), list):
+        raise ExportError(f"{file}: options are damaged")
+    if not isinstance(metadata.get("warnings", []), list):
+        raise ExportError(f"{file}: warnings are damaged")
     for name in metadata["files"]:
         inside(folder, name)
     for name, info in metadata["params"].items():

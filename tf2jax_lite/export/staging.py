@@ -19,7 +19,7 @@ from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
 
 from .source import identifier
 
-__all__ = ["InputSpec", "Staged", "input_specs", "stage", "stage_symbolic"]
+__all__ = ["InputSpec", "Staged", "argument_names", "input_specs", "stage", "stage_symbolic"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,26 +84,7 @@ def input_specs(
       InputError: a shape contradicts the signature, or an argument is not there.
       ExportError: an argument has no dtype or rank that JAX could be given.
     """
-    interface = converted.interface
-    names: dict[int, str] = {}
-    leaves: dict[int, TensorArgument] = {}
-
-    def visit(path: str, spec: Any) -> None:
-        if isinstance(spec, TensorArgument):
-            names[spec.index], leaves[spec.index] = path, spec
-        elif isinstance(spec, Mapping):
-            for key, item in spec.items():
-                visit(f"{path}/{key}" if path else str(key), item)
-        elif isinstance(spec, (list, tuple)):
-            for i, item in enumerate(spec):
-                visit(f"{path}/{i}", item)
-
-    parameters = list(interface.signature.parameters)
-    for position, spec in enumerate(interface.args):
-        visit(parameters[position] if position < len(parameters) else f"args/{position}", spec)
-    for name, spec in interface.kwargs.items():
-        visit(name, spec)
-    ordered = [(names[i], leaves[i]) for i in sorted(names)]
+    ordered = _arguments(converted)
     given = _given(shapes, [name for name, _ in ordered])
     dimensions = _Dimensions({identifier(name) for name, _ in ordered}, one_batch)
     specs = []
@@ -119,6 +100,33 @@ def input_specs(
         floating = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
         specs.append(InputSpec(name, np.dtype(dtype if floating else leaf.dtype), shape))
     return specs
+
+
+def argument_names(converted: ConvertedFunction) -> list[str]:
+    """Returns the names of a function's array arguments, in order (a path such as ``inputs/ids`` inside structures)."""
+    return [name for name, _ in _arguments(converted)]
+
+
+def _arguments(converted: ConvertedFunction) -> list[tuple[str, TensorArgument]]:
+    interface = converted.interface
+    names: dict[int, str] = {}
+    leaves: dict[int, TensorArgument] = {}
+
+    def visit(path: str, spec: Any) -> None:
+        if isinstance(spec, TensorArgument):
+            names[spec.index], leaves[spec.index] = path, spec
+        elif isinstance(spec, Mapping):
+            for key, item in spec.items():
+                visit(f"{path}/{key}" if path else str(key), item)
+        elif isinstance(spec, (list, tuple)):
+            for i, item in enumerate(spec):
+                visit(f"{path}/{i}", item)
+
+    for position, spec in enumerate(interface.args):
+        visit(interface.argument_name(position), spec)
+    for name, spec in interface.kwargs.items():
+        visit(name, spec)
+    return [(names[i], leaves[i]) for i in sorted(names)]
 
 
 class _Dimensions:

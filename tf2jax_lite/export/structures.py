@@ -77,7 +77,10 @@ def decode_interface(data: Any) -> Interface:
         kwargs = {_text(k): decode(v, 0) for k, v in data["kwargs"].items()}
         tensors: list[Any] = []
         _visit([args, kwargs], tensors.append)
-        count = len([t for t in tensors if isinstance(t, TensorArgument)])
+        indices = sorted(t.index for t in tensors if isinstance(t, TensorArgument))
+        count = len(indices)
+        if indices != list(range(count)):
+            raise ValueError(f"its arrays have the numbers {indices[:10]}")
         signature = inspect.Signature(parameters)
         return Interface(_text(data["name"]), signature, args, kwargs, count, decode(data["results"], 0))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -180,14 +180,24 @@ class CheckpointFile(CheckpointStore):
         self._path = Path(directory) / "training.safetensors"
 
     def latest(self) -> int | None:
-        """Returns the checkpoint's number (0 where it cannot be read yet), or None if there is none."""
-        return 0 if self._path.exists() else None
+        """Returns the checkpoint's number (0 where it cannot be read yet), or None if there is none.
+
+        Raises:
+          CheckpointError: there is no checkpoint, and the directory cannot be made either: better said before training.
+        """
+        try:
+            if self._path.exists():
+                return 0
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"cannot write a checkpoint in {self._path.parent}: {error.strerror}") from error
+        return None
 
     def _name(self) -> str:
         return str(self._path)
 
     def _write(self, number: int, arrays: Arrays) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(parents=True, exist_ok=True)  # it may have gone since
         whole = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in arrays.items()}
         try:
             write_file(self._path, safetensors.numpy.save(whole))

@@ -18,7 +18,7 @@ from tf2jax_lite.federated.losses import TrainLoss, as_train_loss
 from tf2jax_lite.federated.metrics import Metric
 from tf2jax_lite.federated.model import Model, TrainOutput, as_model_weights
 from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.params import is_trainable, merge_params
+from tf2jax_lite.params import is_seed_state, is_trainable, merge_params
 
 __all__ = [
     "InputSource",
@@ -34,8 +34,6 @@ Metrics = Mapping[str, Metric]
 # Where a model's input comes from: a key of the batch, several (positional arguments), names to keys (one argument
 # that is a dict), or a function of the batch.
 InputSource = str | Sequence[str] | Mapping[str, str] | Callable[[Mapping[str, Any]], Any]
-# Keras 3 draws from a variable of this name, an integer seed and a count of the calls.
-_SEED_STATE = "seed_generator_state"
 
 
 def create_model_from_fn(
@@ -125,7 +123,7 @@ def create_model_from_converted(
     eval_fn, eval_params = evaluate or train
     weights = _shared(train_params, eval_params)
     arguments = argument_reader(inputs)
-    seeds = [name for name in weights.non_trainable if name.rsplit("/", 1)[-1].startswith(_SEED_STATE)]
+    seeds = [name for name in weights.non_trainable if is_seed_state(name)]
     changing = set(weights.non_trainable if written is None else written) - set(seeds)
     takes_key = {fn: _takes_key(fn) for fn in (train_fn, eval_fn)}
 

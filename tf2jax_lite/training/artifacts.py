@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.family import write_family
-from tf2jax_lite.export.files import METADATA
+from tf2jax_lite.export.files import refuse_existing
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.rewrite import write_trained
 from tf2jax_lite.federated.process import ModelWeights
@@ -25,7 +24,7 @@ from .history import History
 from .optimizers import named_optimizer
 from .subject import Subject, artifact_subject
 
-__all__ = ["TrainingReport", "finetune_artifact", "refuse_existing", "training_identity", "write_result"]
+__all__ = ["TrainingReport", "finetune_artifact", "training_identity", "write_result"]
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -99,7 +98,7 @@ def finetune_artifact(
     Raises:
       Tf2JaxError: see `artifact_subject`, `named_optimizer`, `finetune` and `write_trained`.
     """
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite=overwrite)
     subject = artifact_subject(artifact, loss, sample=examples, **subject_options)
     train = subject.examples(examples, "the training data", may_be_empty=False)
     held_out = None
@@ -142,20 +141,6 @@ def finetune_artifact(
     )
     record = {"kind": "finetune", **identity, "epochs": epochs, "batch_size": batch_size, "seed": seed}
     return write_result(artifact, out, weights, history, subject, record, overwrite)
-
-
-def refuse_existing(out: str | Path, overwrite: bool) -> None:
-    """Says before hours of training, not after, that the result has no place.
-
-    Raises:
-      ExportError: something is there that must not be replaced.
-    """
-    if not Path(out).exists():
-        return
-    if not overwrite:
-        raise ExportError(f"{out} exists; choose another name, or overwrite it (--force)")
-    if not (Path(out) / METADATA).is_file():
-        raise ExportError(f"{out} is not an artefact of tf2jax_lite; it is left as it is")
 
 
 def training_identity(

@@ -49,12 +49,14 @@ def open_clients(path: str | Path, client_key: str = "client_id", split: str | N
         folder = path.is_dir()
     except OSError as error:  # a folder on the way there may not be entered
         raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+    spec = None if folder or path.suffix in (".h5", ".hdf5", ".npz") else tff_element_spec(path)
+    if split is not None and spec is None:
+        raise DataError(f"{path}: only SQLite files with TFF's tables have splits; there is no {split!r} to train on")
     if folder:
         return NpzFolderFederatedData(path)
     if path.suffix in (".h5", ".hdf5"):
         return TFFHDF5FederatedData(path)
     if path.suffix != ".npz":
-        spec = tff_element_spec(path)
         if spec is None:
             return SQLiteFederatedData(path)
         splits = tff_splits(path)

@@ -9,12 +9,13 @@ from typing import Any
 import jax
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.export.files import refuse_existing
 from tf2jax_lite.federated.algorithms import kmeans_init
 from tf2jax_lite.federated.data import FederatedData, UniformGetClientSampler
 from tf2jax_lite.federated.options import check_seed
 
 from .algorithms import check_algorithm, client_batching, named_aggregator, named_process
-from .artifacts import TrainingReport, refuse_existing, training_identity, write_result
+from .artifacts import TrainingReport, training_identity, write_result
 from .datasets import first_examples, prepared
 from .domains import check_domains, count_domains
 from .federated_training import federate
@@ -114,7 +115,7 @@ def federate_artifact(
     Raises:
       Tf2JaxError: see `artifact_subject`, `named_process`, `federate` and `write_trained`.
     """
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite=overwrite)
     check_algorithm(algorithm)
     check_seed("federate", seed)
     given = {

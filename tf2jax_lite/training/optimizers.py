@@ -65,7 +65,9 @@ def named_optimizer(
         options["momentum"] = momentum
     if weight_decay is not None:
         if name not in _DECAYING or not 0 <= weight_decay < math.inf:
-            raise InputError(f"weight decay is 0 or more and goes with {', '.join(_DECAYING)}; not with {name}")
+            raise InputError(
+                f"weight decay is 0 or more and goes with {', '.join(_DECAYING)}; not {weight_decay}, {name}"
+            )
         options["weight_decay"] = weight_decay
     rate = _schedule(schedule, learning_rate, warmup_steps, total_steps)
     optimizer = _MAKERS[name](rate, **options)

@@ -13,6 +13,7 @@ from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export import load
 from tf2jax_lite.export.load import call_with_arrays, flat_results, read_params
 from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.params import is_seed_state
 
 from .compare import OutputComparison, compare_arrays, failed
 
@@ -40,6 +41,16 @@ class Artefact:
     def is_split(self) -> bool:
         """Whether its functions are the cores of models that were split."""
         return bool((self._metadata.get("options") or {}).get("split_host"))
+
+    @property
+    def signatures(self) -> list[str]:
+        """The names of its functions."""
+        return list(self._metadata["signatures"])
+
+    def seeds(self) -> dict[str, np.ndarray]:
+        """Returns the params that Keras draws anew whenever it reads a model's file, by name."""
+        names = [name for name in self._metadata["params"] if is_seed_state(name)]
+        return {n: np.asarray(v) for n, v in read_params(self._path, self._metadata).items() if n in names}
 
     def trained_values(self) -> dict[str, np.ndarray]:
         """Returns the params by name if the artefact was trained since it was converted; otherwise nothing."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.limits import check_bytes
 from tf2jax_lite.signature import Interface, TensorArgument
 
 from .ranges import Range
@@ -35,9 +36,8 @@ def named_arguments(interface: Interface) -> dict[str, TensorArgument]:
             for i, item in enumerate(spec):
                 visit(f"{path}/{i}", item)
 
-    parameters = list(interface.signature.parameters)
     for i, spec in enumerate(interface.args):
-        visit(parameters[i] if i < len(parameters) else f"args/{i}", spec)
+        visit(interface.argument_name(i), spec)
     for name, spec in interface.kwargs.items():
         visit(name, spec)
     return found
@@ -84,12 +84,16 @@ def draw(
       ranges: of integer arguments, by index; see `tf2jax_lite.verification.ranges.index_ranges`.
       seed: for the generator.
       batch: what an unknown first dimension becomes.
+
+    Raises:
+      LimitError: an input would take more than ``config.max_input_bytes``.
     """
     rng = np.random.default_rng(seed)
     out: dict[str, np.ndarray] = {}
     for name, spec in sorted(arguments.items()):
         shape = _shape(spec, batch)
         dtype = spec.dtype
+        check_bytes(shape, 8, f"what is drawn for {name!r}", option="max_input_bytes")  # numpy draws in 64 bits
         if dtype is None:
             out[name] = _words(rng, shape)
         elif dtype.kind == "b":

@@ -16,6 +16,7 @@ from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.function import ConvertedFunction
 from tf2jax_lite.loading import frozen, graph_def, saved_model, tf1, unsafe
 from tf2jax_lite.loading.host import HostFunction
+from tf2jax_lite.params import is_seed_state
 from tf2jax_lite.signature import TensorArgument
 from tf2jax_lite.to_tf import match_names
 
@@ -128,6 +129,17 @@ class Subject:
                 f"{self.name}: the artefact was trained, and its params do not fit this model's variables"
                 f"{': ' + unfit[0] if unfit else ''}. Verify it beside the SavedModel or Keras file that it came from."
             )
+        self.assign(wanted)
+        return dataclasses.replace(self, params={**self.params, **wanted})
+
+    def with_seeds(self, values: Mapping[str, np.ndarray]) -> Subject:
+        """Gives those of TensorFlow's variables that hold seeds the values of an artefact, as `with_values` does.
+
+        A Keras file does not say which seed a layer without one has: each reading draws another.
+        """
+        shapes = {n: v.shape for n, v in self.converted.variables.items() if n in self.handles and is_seed_state(n)}
+        names = match_names(values, shapes)
+        wanted = {ours: values[a] for a, ours in names.items() if shapes[ours] in (None, values[a].shape)}
         self.assign(wanted)
         return dataclasses.replace(self, params={**self.params, **wanted})
 

@@ -99,12 +99,17 @@ def verify(
       InputError: a given input or an option does not fit.
       ExportError: the artefact is damaged.
     """
-    if not seeds or not batch_sizes or any(b < 0 for b in batch_sizes):
-        raise InputError("seeds and batch sizes are not empty, and batch sizes not negative")
+    if not seeds or not batch_sizes or min(*seeds, *batch_sizes, 0) < 0:
+        raise InputError("seeds and batch sizes are not empty, and neither is negative")
     progress("load")
     sources = subjects(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
     loaded = None if artefact is None else Artefact(Path(artefact), backends)
     split = split_host or (loaded is not None and loaded.is_split)
+    if loaded is not None and not any(source.name in loaded.signatures for source in sources):
+        raise InputError(
+            f"{os.fspath(artefact or '')} has none of the functions {', '.join(s.name for s in sources)}; it has "
+            f"{', '.join(loaded.signatures)}, so it was not made of this model, or of other signatures"
+        )
     options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, report is not None, split, progress)
     found = [_signature(source, options, loaded) for source in sources]
     script = None if repro is None else _repro(found, Path(repro), rtol, progress)
@@ -153,8 +158,11 @@ def _signature(source: Source, options: _Options, artefact: Artefact | None) -> 
         made = subject(source, split_host=options.split_host)
     except Exception as error:  # the verdict on a signature that does not convert is its error
         return SignatureComparison(source.name, [], _text(error))
-    if artefact is not None and source.path is not None and (trained := artefact.trained_values()):
-        made = made.with_values(trained)
+    if artefact is not None and source.path is not None:
+        if trained := artefact.trained_values():
+            made = made.with_values(trained)
+        elif seeds := artefact.seeds():
+            made = made.with_seeds(seeds)
     return _Comparison(made, options, artefact).run()
 
 

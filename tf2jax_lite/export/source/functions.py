@@ -135,10 +135,12 @@ class FunctionWriter:
         text = primitives.expression(eqn)
         for shape, source in self.like:
             text = text.replace(shape, source)
-        if eqn.typed and text == eqn.typed[0] and len(step.outputs) == 1:
-            self.bind(step.outputs[0], text)
+        same = eqn.typed[: len(step.outputs)]
+        if same and len(same) == len(step.outputs) and text == (same[0] if len(same) == 1 else tuple_of(same)):
+            for output, given in zip(step.outputs, same, strict=True):
+                self.bind(output, given)
             return
-        self.assign(step.outputs, text, sequence=step.name in _SEQUENCES)
+        self.assign(step.outputs, text, sequence=step.name in _SEQUENCES or len(step.outputs) > 1)
 
     def assign(self, outputs: Sequence[Value], text: str, *, sequence: bool = False) -> None:
         """Writes an assignment to new names."""
