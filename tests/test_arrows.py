@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Each room may import from the rooms that stand after it.
 ROOMS = [
+    "__main__",
     "cli",
     "demo",
     "coverage",
@@ -40,6 +41,7 @@ ROOMS = [
     "errors",
     "scopes",
     "units",
+    "version",
 ]
 
 

@@ -1,5 +1,6 @@
 """The shell, as a user sees it: output, exit codes, and one clear line for what cannot be."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -66,6 +67,15 @@ def test_inspect():
     assert {"StatelessWhile", "StatelessIf"} <= set(found["signatures"][0]["ops"])
     text = run("inspect", TESTDATA / "tf_module")
     assert "every op is supported" in text.output and "serving_default" in text.output
+
+
+def test_version():
+    """The installed one, whichever way it is asked for."""
+    version = importlib.metadata.version("tf2jax-lite")
+    assert tf2jax.__version__ == version
+    assert run("--version").output == f"tf2jax-lite {version}\n"
+    asked = subprocess.run([sys.executable, "-m", "tf2jax_lite", "--version"], capture_output=True, text=True)
+    assert (asked.returncode, asked.stdout) == (0, f"tf2jax-lite {version}\n")
 
 
 def test_ops():

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tf2jax_lite.units import printable, size_text
+from tf2jax_lite.version import installed_version
 
 __all__ = [
     "Json",
@@ -37,6 +38,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tf2jax-lite {installed_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take what comes before a command."""
 
 
 class _Console(Console):
