@@ -22,9 +22,10 @@ NOT_SWEPT = {
     **dict.fromkeys(
         ("all_gather", "all_to_all", "pmax", "pmin", "ppermute", "psum", "ragged_all_to_all", "axis_index"), COLLECTIVE
     ),
-    **dict.fromkeys(("call", "closed_call", "custom_lin", "get", "swap", "empty2"), INTERNAL),
+    **dict.fromkeys(("call", "closed_call", "custom_lin", "get", "swap", "empty2", "eval_jaxpr"), INTERNAL),
     **dict.fromkeys(("after_all", "create_token"), "tokens: tests/stablehlo/test_hostile.py"),
-    **dict.fromkeys(("eq_to", "le_to"), "total orders inside comparators: the sorts have them"),
+    **dict.fromkeys(("eq_to", "le_to", "lt_to"), "total orders inside comparators: the sorts have them"),
+    **dict.fromkeys(("one_minus_square", "polynomial"), "of JAX since 0.12, lowered to products and sums"),
     "rng_uniform": "XLA's own generator: values are any; read as lax.rng_uniform",
     "name": "jax.ad_checkpoint.checkpoint_name: an identity that nothing lowers to",
     "select_and_scatter": "general regions have no public function; tests/ops/test_xla_reduce.py",

@@ -41,6 +41,7 @@ def _hints(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
         yield from _kernels(op)
     elif op.name == "func.call":
         yield from _randomness(op, region)
+        yield from _implementation(op)
     elif name == "concatenate":
         yield from _seeds(op, region)
     elif name == "complex" and isinstance(op.types[0], TensorType) and op.types[0].is_static:
@@ -84,6 +85,13 @@ def _tensors(types: Sequence[Any]) -> bool:
 # ---- special functions ----
 
 _FEWEST = 4  # floats that a series carries
+
+
+def _implementation(op: Op) -> Iterator[Idiom]:
+    """JAX since 0.12 lowers some special functions to a call of ``lgamma_impl`` and the like."""
+    function, found, _ = str(op.attrs["callee"]).partition("_impl")
+    if found and function in _WRITTEN and _is_float(op.types[0]):
+        yield _function(function, op.types[0])
 
 
 def _float_types(ops: Sequence[Op]) -> list[TensorType]:
