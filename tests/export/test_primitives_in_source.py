@@ -192,6 +192,22 @@ def test_case(name, tmp_path):
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
 
 
+def test_places_of_slices_have_one_type_with_64_bits(tmp_path):
+    """A bare 0 would be an int64 beside an int32."""
+    with jax.enable_x64(True):
+        case = Case(
+            lambda x: lax.dynamic_update_slice(
+                x,
+                lax.dynamic_slice(x, (np.int32(0), (x[0, 0] > 0).astype(np.int32)), (1, 2)),
+                ((x[0, 0] > 0).astype(np.int32), np.int32(0)),
+            )
+        )
+        fn, params = of_case(case)
+        text, constants = written(fn, params)
+        model = imported(text, tmp_path / "model.py").model
+        np.testing.assert_array_equal(jax.jit(model)(constants, case.x)[0], fn(params, case.x)[0])
+
+
 def _finite(x):
     return jnp.where(jnp.isfinite(x), x, 0)
 

@@ -9,7 +9,7 @@ import jax
 from tf2jax_lite.errors import ExportError
 
 from . import literals
-from .equations import Equation, Raw, call, rule, tuple_of
+from .equations import Equation, Raw, call, is_number, rule, tuple_of
 
 __all__: list[str] = []
 
@@ -86,13 +86,19 @@ def _slice(eqn: Equation) -> str:
 
 @rule("dynamic_slice")
 def _dynamic_slice(eqn: Equation) -> str:
-    starts = tuple_of(eqn.loose[1 : 1 + len(eqn.inputs[0].shape)])
-    return call("lax.dynamic_slice", eqn.typed[0], starts, literals.shape(eqn.params["slice_sizes"]))
+    return call("lax.dynamic_slice", eqn.typed[0], _starts(eqn, 1), literals.shape(eqn.params["slice_sizes"]))
 
 
 @rule("dynamic_update_slice")
 def _dynamic_update_slice(eqn: Equation) -> str:
-    return call("lax.dynamic_update_slice", eqn.typed[0], eqn.typed[1], tuple_of(eqn.loose[2:]))
+    return call("lax.dynamic_update_slice", eqn.typed[0], eqn.typed[1], _starts(eqn, 2))
+
+
+def _starts(eqn: Equation, first: int) -> str:
+    """Returns where a slice starts: bare numbers, but with 64 bits those are not of the type of others that are 32."""
+    axes = slice(first, first + len(eqn.inputs[0].shape))
+    bare = all(map(is_number, eqn.loose[axes]))
+    return tuple_of((eqn.loose if bare else eqn.typed)[axes])
 
 
 @rule("iota")
