@@ -367,8 +367,8 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
     if "train" in suites:
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
     parts.append(_spelling(suites.get("spelling", [])))
-    parts.append(render_operations.section(suites.get("operations", []), tables.table))
-    parts.append(render_long.section(suites.get("long", []), tables.table))
+    parts.append(render_operations.section(suites.get("operations", [])))
+    parts.append(render_long.section(suites.get("long", [])))
     if before and "run" in suites:
         parts.append(_changed(suites["run"], before))
     for name, render in (
@@ -383,7 +383,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
         if name in suites:
             parts.append(render(suites[name]))
     parts.append(render_elsewhere.section(_suites(elsewhere)))
-    parts.append(render_gpu.section(suites.get("described", []), suites.get("device", []), tables.table))
+    parts.append(render_gpu.section(suites.get("described", []), suites.get("device", [])))
     return "\n".join(filter(None, parts))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
-Record = dict[str, Any]
+from . import tables
+from .tables import Record
 
 INTRODUCTION = """## On a GPU
 
@@ -26,10 +26,6 @@ tried out); what kernels and calls read and write. A twin of a convolution or a 
 def _over(record: Record, other: str, what: str) -> float | None:
     theirs = record.get(other, {}).get(what)
     return record["ours"][what] / theirs if theirs else None
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def _found(records: Sequence[Record], other: str, what: str) -> list[float]:
@@ -63,13 +59,12 @@ def _pair(record: Record, what: str) -> str:
     return " / ".join(str(record[who][what]) for who in ("ours", "native", "peer") if who in record)
 
 
-def section(described: Sequence[Record], timed: Sequence[Record], table: Any) -> str:
+def section(described: Sequence[Record], timed: Sequence[Record]) -> str:
     """Returns the section's text, or nothing without records.
 
     Args:
       described: what ``python -m benchmarks.device --described`` wrote.
       timed: what it wrote on a machine with a GPU.
-      table: takes a header and rows, gives a table's text.
     """
     if not described and not timed:
         return ""
@@ -80,14 +75,16 @@ def section(described: Sequence[Record], timed: Sequence[Record], table: Any) ->
                 r["program"],
                 f"{1e3 * r['times']['tf2jax_lite']['median']:.3f}",
                 f"{1e3 * r['times']['native']['median']:.3f}",
-                _ratio(r["ratios"].get("native")),
-                _ratio(r["ratios"].get("tf2jax")),
+                tables.ratio(r["ratios"].get("native")),
+                tables.ratio(r["ratios"].get("tf2jax")),
             )
             for r in timed
         ]
         named = ", ".join(sorted({r["device"] for r in timed}))
         text += (
-            f"Timed on {named}:\n\n" + table(("program", "ours, ms", "native, ms", "to native", "to peer"), rows) + "\n"
+            f"Timed on {named}:\n\n"
+            + tables.table(("program", "ours, ms", "native, ms", "to native", "to peer"), rows)
+            + "\n"
         )
     else:
         text += "None was to be had, so nothing is timed here.\n\n"
@@ -100,9 +97,9 @@ def section(described: Sequence[Record], timed: Sequence[Record], table: Any) ->
                 _pair(r, "calls"),
                 r["native"]["shared"],
                 f"{r['ours']['bytes'] / 1e6:.0f}",
-                *(_ratio(_over(r, other, "bytes")) for other in ("native", "peer")),
-                _ratio(_over(r, "native", "temporaries")),
-                *(_ratio(_over(r, other, "cpu")) for other in ("native", "peer")),
+                *(tables.ratio(_over(r, other, "bytes")) for other in ("native", "peer")),
+                tables.ratio(_over(r, "native", "temporaries")),
+                *(tables.ratio(_over(r, other, "cpu")) for other in ("native", "peer")),
             )
             for r in described
         ]
@@ -118,5 +115,5 @@ def section(described: Sequence[Record], timed: Sequence[Record], table: Any) ->
             "compiling, to native",
             "to peer",
         )
-        text += DESCRIBED.format(gpus=gpus) + _summary(described) + "\n" + table(header, rows)
+        text += DESCRIBED.format(gpus=gpus) + _summary(described) + "\n" + tables.table(header, rows)
     return text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-Record = dict[str, Any]
+from . import tables
+from .tables import Record
 
 TEXT = """## Computations of many steps
 
@@ -20,12 +20,11 @@ Tracing and compiling is processor time. The rows are measured on {machine}.
 """
 
 
-def section(records: Sequence[Record], table: Callable[..., str]) -> str:
+def section(records: Sequence[Record]) -> str:
     """Returns the section, empty without records.
 
     Args:
       records: of the suite long.
-      table: makes a table of a header and rows.
     """
     if not records:
         return ""
@@ -43,4 +42,4 @@ def section(records: Sequence[Record], table: Callable[..., str]) -> str:
         for r in records
     ]
     head = ("program", "", "steps", "ours, ms", "to TensorFlow", "to native", "compile, s", "native, s")
-    return TEXT.format(machine=" and ".join(sorted({r["machine"] for r in records}))) + table(head, rows)
+    return TEXT.format(machine=" and ".join(sorted({r["machine"] for r in records}))) + tables.table(head, rows)

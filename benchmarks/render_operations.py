@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-Record = dict[str, Any]
+from . import tables
+from .tables import Record
+
 _SLOW = 1.2  # to TensorFlow: what the text names
 
 TEXT = """## Single operations
@@ -23,12 +24,11 @@ swaps of a shuffle (chains of places, followed from all at once), bits of the n-
 """
 
 
-def section(records: Sequence[Record], table: Callable[..., str]) -> str:
+def section(records: Sequence[Record]) -> str:
     """Returns the section, empty without records.
 
     Args:
       records: of the suite operations.
-      table: makes a table of a header and rows.
     """
     if not records:
         return ""
@@ -46,7 +46,7 @@ def section(records: Sequence[Record], table: Callable[..., str]) -> str:
     names = list(dict.fromkeys(r["name"] for r in records))
     found = {(r["name"], r["what"]): r for r in records}
     rows = [(name, *_cells(found.get((name, "call"))), *_cells(found.get((name, "gradient")))) for name in names]
-    return text + "\n" + table(("operation", "ours, ms", "to TensorFlow", "gradient, ms", "to TensorFlow"), rows)
+    return text + "\n" + tables.table(("operation", "ours, ms", "to TensorFlow", "gradient, ms", "to TensorFlow"), rows)
 
 
 def _cells(record: Record | None) -> tuple[str, str]:
