@@ -12,6 +12,7 @@ from jax import core, lax
 
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
+from .dimension_forms import in_one_form
 from .pad import pairs
 from .registry import Static, op
 from .values import dims
@@ -152,9 +153,9 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
     for i in spatial:
         size, extent, stride = x.shape[i], (ksizes[i] - 1) * rates[i] + 1, strides[i]
         if padding == "VALID":
-            counts.append(core.max_dim((size - extent) // stride + 1, 0))
+            counts.append(core.max_dim(in_one_form((size - extent) // stride + 1), 0))
             continue
-        counts.append(-(-size // stride))
+        counts.append(in_one_form(-(-size // stride)))
         missing = core.max_dim((counts[-1] - 1) * stride + extent - size, 0)
         config[i] = (missing // 2, missing - missing // 2, 0)
     if any(not (_is_int(p) and p == 0) for before, after, _ in config for p in (before, after)):

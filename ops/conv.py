@@ -12,6 +12,7 @@ from jax import core, lax
 
 from tf2jax_lite.errors import OpError
 
+from .dimension_forms import array_in_one_form, in_one_form
 from .operands import array
 from .registry import Static, op
 from .spelling_conv import call
@@ -49,7 +50,8 @@ def resolve_padding(
     if padding != "SAME":
         raise OpError(f"unknown padding {padding!r}")
     effective = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
-    return lax.padtype_to_pads(tuple(sizes), tuple(effective), tuple(strides), "SAME")
+    pads = lax.padtype_to_pads(tuple(sizes), tuple(effective), tuple(strides), "SAME")
+    return [(in_one_form(before), in_one_form(after)) for before, after in pads]
 
 
 def _numbers(data_format: str) -> Any:
@@ -91,7 +93,8 @@ def convolve(
     open_ = [i for i, place in enumerate(places) if not isinstance(input.shape[place], int)]
     if not open_ or (padding == "SAME" and max(steps) == 1):
         return call(lax.conv_general_dilated, input, filter, padding=pads, **params)
-    return _of_open_sizes(input, filter, "SAME" if padding == "SAME" else pads, pads, places, open_, params)
+    found = _of_open_sizes(input, filter, "SAME" if padding == "SAME" else pads, pads, places, open_, params)
+    return array_in_one_form(found)
 
 
 def _of_open_sizes(

@@ -58,18 +58,29 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def value(tree: ast.expr, given: Mapping[str, Any]) -> Any:
-    """Evaluates an expression with a value for each variable: ints, arrays or dimensions."""
+def value(tree: ast.expr, given: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+    """Evaluates an expression with a value for each variable: ints, arrays or dimensions.
+
+    Args:
+      tree: the expression.
+      given: the variables' values.
+      functions: other definitions of functions in expressions, by name: ``floordiv``, ``mod``, ``max``, ``min``.
+
+    Raises:
+      OpError: the expression holds something else.
+    """
     if isinstance(tree, ast.Constant):
         return tree.value
     if isinstance(tree, ast.Name):
         return given[tree.id]
     if isinstance(tree, ast.UnaryOp):
-        return _OPERATORS[type(tree.op)](value(tree.operand, given))
+        return _OPERATORS[type(tree.op)](value(tree.operand, given, functions))
     if isinstance(tree, ast.BinOp):
-        return _OPERATORS[type(tree.op)](value(tree.left, given), value(tree.right, given))
+        left, right = value(tree.left, given, functions), value(tree.right, given, functions)
+        return _OPERATORS[type(tree.op)](left, right)
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
-        return _FUNCTIONS[tree.func.id](*[value(arg, given) for arg in tree.args])
+        function = (functions or {}).get(tree.func.id) or _FUNCTIONS[tree.func.id]
+        return function(*[value(arg, given, functions) for arg in tree.args])
     raise OpError(f"the dimension {ast.unparse(tree)} is of a form that is not known")
 
 

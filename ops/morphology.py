@@ -16,6 +16,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .conv import resolve_padding
+from .dimension_forms import in_one_form
 from .once import once
 from .registry import op
 
@@ -46,7 +47,7 @@ def _places(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -
     reach = [(k - 1) * r + 1 for k, r in zip(filter.shape[:2], spread, strict=True)]
     if any(isinstance(d, int) and d < r for d, r in zip(full, reach, strict=True)):
         raise OpError(f"a filter that reaches over {reach} pixels does not fit an image of {full}")
-    counts = [(d - r) // s + 1 for d, r, s in zip(full, reach, steps, strict=True)]
+    counts = [in_one_form((d - r) // s + 1) for d, r, s in zip(full, reach, steps, strict=True)]
 
     def cuts() -> Iterator[Any]:
         for row, column in np.ndindex(*filter.shape[:2]):

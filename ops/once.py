@@ -58,7 +58,9 @@ def lower_once(ctx: Any, value: Any) -> Any:
       value: what is marked.
     """
     module, type_ = ctx.module_context, value.type
-    function = module.cached_primitive_lowerings.get((_once, type_))
+    # Types that MLIR writes alike (?x?x8) may become different ones when the sizes of an exported function are known.
+    key = _once, type_, ctx.avals_in[0].shape
+    function = module.cached_primitive_lowerings.get(key)
     if function is None:
         attributes = {
             "sym_name": ir.StringAttr.get("once"),
@@ -69,7 +71,7 @@ def lower_once(ctx: Any, value: Any) -> Any:
         module.symbol_table.insert(function)  # under another name, should that be taken
         block = ir.Block.create_at_start(function.regions[0], [type_])
         ir.Operation.create("func.return", operands=[block.arguments[0]], ip=ir.InsertionPoint(block))
-        module.cached_primitive_lowerings[(_once, type_)] = function
+        module.cached_primitive_lowerings[key] = function
     callee = ir.FlatSymbolRefAttr.get(ir.StringAttr(function.attributes["sym_name"]).value)
     call = ir.Operation.create("func.call", results=[type_], operands=[value], attributes={"callee": callee})
     return call_marked(call).results

@@ -19,6 +19,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .conv import layout, resolve_padding, spatial
+from .dimension_forms import array_in_one_form, in_one_form
 from .registry import Static, op
 from .spelling_window import call
 from .values import canonical, dims
@@ -59,7 +60,7 @@ def _total(value: Any, *, where: Window) -> Any:
 
 
 def _max(value: Any, where: Window) -> Any:
-    return call(_largest, value, where=where)
+    return array_in_one_form(call(_largest, value, where=where))
 
 
 def max_pool_general(value: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims, data_format: str) -> Any:
@@ -81,14 +82,8 @@ def _counts(value: Any, where: Window) -> Any:
             count: Any = np.minimum(start + window, size) - np.maximum(start, 0)
         else:
             # The size is symbolic: count ones.
-            count = lax.reduce_window(
-                jnp.ones((size,), value.dtype),
-                np.zeros((), value.dtype),
-                lax.add,
-                (window,),
-                (step,),
-                [(before, after)],
-            )
+            ones, zero = jnp.ones((size,), value.dtype), np.zeros((), value.dtype)
+            count = array_in_one_form(lax.reduce_window(ones, zero, lax.add, (window,), (step,), [(before, after)]))
         out = out * count.reshape(shape)
     if isinstance(out, np.ndarray):
         same = out.size and (out == out.flat[0]).all()
@@ -103,7 +98,7 @@ def avg_pool_general(value: Any, ksize: Dims, strides: Dims, padding: str, data_
     places = layout(data_format)[1]
     if any(k != 1 or s != 1 for i, (k, s) in enumerate(zip(*where[:2], strict=True)) if i not in places):
         raise OpError(f"means over batch or channels: ksize {where[0]}, strides {where[1]}")
-    total = call(_total, value, where=where)
+    total = array_in_one_form(call(_total, value, where=where))
     return total / _counts(value, where)
 
 
@@ -162,7 +157,7 @@ def _argmax(value: Any, where: Window) -> Any:
         lax.reshape(lax.iota(np.int32, size), value.shape[1:]), value.shape, tuple(range(1, value.ndim))
     )
     nothing = (_lowest(value.dtype), np.array(np.iinfo(np.int32).max, np.int32))
-    return lax.reduce_window((value, index), nothing, _first, *where)[1]
+    return array_in_one_form(lax.reduce_window((value, index), nothing, _first, *where)[1])
 
 
 def _flat(value: Any) -> Any:
@@ -362,7 +357,7 @@ def _slices(shape: tuple[Any, ...], where: Window) -> Any:
     """Yields, for each place in the window, how to cut it out of a padded array: starts, limits, strides."""
     window, steps, pads = where
     full = [size + before + after for size, (before, after) in zip(shape, pads, strict=True)]
-    counts = [(size - k) // s + 1 for size, k, s in zip(full, window, steps, strict=True)]
+    counts = [in_one_form((size - k) // s + 1) for size, k, s in zip(full, window, steps, strict=True)]
     for start in itertools.product(*map(range, window)):
         yield start, [b + (n - 1) * s + 1 for b, n, s in zip(start, counts, steps, strict=True)], steps
 

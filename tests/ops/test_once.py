@@ -114,6 +114,23 @@ def test_symbolic_sizes():
     np.testing.assert_array_equal(exported.call(x), x * 2 + 1)
 
 
+def test_several_symbolic_sizes():
+    """Values of types that MLIR writes alike, ?x3, share no function: sizes are known when the module is called."""
+    (n,) = jax.export.symbolic_shape("n")
+
+    def fn(x):
+        rows = once(x * 2)
+        return once(rows + 1), once(rows[::2]), once(jnp.concatenate([rows, rows]))
+
+    exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct((n, 3), np.float32))
+    exported = jax.export.deserialize(exported.serialize())
+    for size in (1, 5):
+        x = np.arange(size * 3, dtype=np.float32).reshape(size, 3)
+        expected = x * 2 + 1, x[::2] * 2, np.concatenate([x, x]) * 2
+        jax.tree.map(np.testing.assert_array_equal, exported.call(x), expected)
+    assert exported.mlir_module().count("func.func private @once") == 3
+
+
 def test_what_is_not_traced_or_has_no_derivative_has_no_mark():
     assert once_if_traced("a handle") == "a handle"
     x = jnp.ones(3)

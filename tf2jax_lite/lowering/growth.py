@@ -48,27 +48,36 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
             check_bytes((found,), itemsize, "a constant that this node computes", limit=limit)
 
 
-def check_results(results: Sequence[Any], limit: int) -> None:
+def check_results(results: Sequence[Any], limit: int) -> bool:
     """Looks at the shapes of what a node gives while tracing: XLA ends the process where sizes overflow.
 
     Args:
       results: arrays, of known or symbolic shape, and anything else.
       limit: ``config.max_result_bytes``.
 
+    Returns:
+      Whether one of them has a symbolic dimension, or holds objects, as vectors of symbolic dimensions do.
+
     Raises:
       LimitError: a result would take more.
       UnsupportedError: a result has more dimensions than numpy's arrays can have, so that it never becomes one.
     """
+    open_ = False
     for value in results:
         shape = getattr(value, "shape", None)
-        if not isinstance(shape, tuple) or not _INTEGERS.issuperset(map(type, shape)):
+        if not isinstance(shape, tuple):
             continue
+        if not _INTEGERS.issuperset(map(type, shape)):
+            open_ = True
+            continue
+        open_ = open_ or (isinstance(value, np.ndarray) and value.dtype.hasobject)
         if math.prod(shape) > limit >> 4:
             check_bytes(
                 shape, np.dtype(value.dtype).itemsize, "what this node gives", limit=limit, option="max_result_bytes"
             )
         if len(shape) > _MOST_DIMENSIONS:
             raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {_MOST_DIMENSIONS}.")
+    return open_
 
 
 def check_forms(forms: Sequence[Any], limit: int) -> None:

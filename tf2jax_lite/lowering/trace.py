@@ -15,6 +15,7 @@ from jax import lax
 from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError, StaticInputError, Tf2JaxError
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.dimension_forms import result_in_one_form
 from tf2jax_lite.ops.extents import Extents
 from tf2jax_lite.ops.once import once_if_traced
 from tf2jax_lite.ops.tensor_list import TensorList
@@ -229,7 +230,8 @@ class Trace:
                     results = self._evaluate(step, inputs, frame)
                     for position in step.shared:
                         results[position] = once_if_traced(results[position])
-                check_results(results, self.program.config.max_result_bytes)
+            if check_results(results, self.program.config.max_result_bytes) and self.extents is None:
+                results = list(map(result_in_one_form, results))
         except (LoweringError, MissingKeyError, MissingParamError):
             raise
         except Tf2JaxError as error:
@@ -241,7 +243,8 @@ class Trace:
             self._compare(step, inputs, error)
             if any(v is UNDEFINED for v in inputs) and not op.needs_context:
                 error = UndefinedValueError("it reads a value that only branches which cannot run would give")
-            raise located(error, step, frame) from error
+            hint = _ALIKE if "shape" in str(error) and any(map(_is_open, inputs)) else ""
+            raise located(error, step, frame, hint) from error
         if len(results) != len(step.outputs):
             raise located(f"{len(results)} results where {len(step.outputs)} are declared", step, frame)
         if not self.loose:
@@ -431,7 +434,19 @@ def described(step: Step, frame: Frame) -> str:
     return where
 
 
-def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError:
+# Why shapes with symbolic dimensions do not fit each other, although they may.
+_ALIKE = (
+    " Symbolic sizes are equal where they are written alike: where an image is halved and doubled again, its size must "
+    "be written as a multiple (8*h). Fixed sizes always work."
+)
+
+
+def _is_open(value: Any) -> bool:
+    """Whether an array has a symbolic dimension."""
+    return isinstance(value, jax.Array) and not all(isinstance(size, int) for size in value.shape)
+
+
+def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") -> LoweringError:
     """Returns an error that says at which node a problem arose."""
     node = step.node
     where = described(step, frame)
@@ -440,7 +455,7 @@ def located(problem: Exception | str, step: Step, frame: Frame) -> LoweringError
         text = NO_FORWARD_RULE
     if isinstance(problem, jax.errors.InconclusiveDimensionOperation):
         text = f"a size must be known here: {str(problem).splitlines()[0]}"
-    return LoweringError(f"{where}: {text}", node=node.name, op=node.op, path=frame.path)
+    return LoweringError(f"{where}: {text}{hint}", node=node.name, op=node.op, path=frame.path)
 
 
 def _check_dtype(step: Step, results: list[Any], expected: Any, actual: Any, value: Any, frame: Frame) -> None:
