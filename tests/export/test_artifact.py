@@ -215,6 +215,31 @@ def test_shapes_and_dtype(tmp_path):
         assert not (tmp_path / "bad").exists()
 
 
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+@pytest.mark.parametrize("shapes", [None, ["b,4*h,4 * w,2"]])
+def test_sizes_that_are_multiples(tmp_path, shapes, backend):
+    """What halves an image twice and doubles it again takes multiples of 4, and they are found."""
+
+    def hourglass(x):
+        half = tf.nn.max_pool2d(x, 2, 2, "VALID")
+        quarter = tf.nn.avg_pool2d(half, 2, 2, "VALID")
+        half = tf.concat([half, tf.repeat(tf.repeat(quarter, 2, 1), 2, 2)], 3)
+        sizes = tf.cast(tf.shape(x)[1:3], tf.float32)
+        return tf.repeat(tf.repeat(half, 2, 1), 2, 2) * tf.concat([x, x], 3) * sizes[0]
+
+    function = tf.function(hourglass)
+    pair = tf2jax.convert(function, tf.TensorSpec([None, None, None, 2], tf.float32))
+    tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"], shapes=shapes)
+    inputs = json.loads((tmp_path / "out" / "metadata.json").read_text())["signatures"]["f"]["inputs"]
+    assert inputs[0]["shape"] == (["b", "4*h", "4*w", 2] if shapes else ["b", "4*d1", "4*d2", 2])
+    fn, params = tf2jax.load(tmp_path / "out", backend=backend)
+    for height, width in ((4, 8), (12, 4)):
+        x = np.arange(2 * height * width * 2, dtype=np.float32).reshape(2, height, width, 2) / 8
+        np.testing.assert_allclose(fn(params, x)[0], function(x), rtol=1e-5)
+    with pytest.raises(InputError, match=r"4\*[hd]"):
+        fn(params, x[:, :6])
+
+
 def wide_and_narrow():
     """A function of 64-bit arguments, params and results."""
     weight = tf.Variable(np.float64([2.0, 3.0]), name="weight")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tf2jax_lite.limits import reading
 from tf2jax_lite.params import VariableName
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, is_key, kind_of, map_structure
 
+from .dimensions import MULTIPLE
 from .metadata import check_hashes, inside, named_signature, read_metadata
 from .structures import decode, decode_interface
 from .tensors import as_complex, read_tensors
@@ -239,6 +240,7 @@ def _from_source(
         params, args = interface.take_params(args, kwargs)
         rng = interface.take_key(args, kwargs)
         flat = interface.bind(args, kwargs, config).flat
+        _check_multiples(interface, entry, flat)
         given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
         if entry["rng"] and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
@@ -251,6 +253,18 @@ def _from_source(
             raise MissingParamError(f"{interface.name}: params lack {name}") from None
 
     return function
+
+
+def _check_multiples(interface: Interface, entry: Mapping[str, Any], flat: Sequence[Any]) -> None:
+    """Refuses arrays of other sizes than the multiples, of symbolic dimensions, that a function takes."""
+    for info, array in zip(entry["inputs"], flat, strict=False):
+        for axis, (size, wanted) in enumerate(zip(np.shape(array), info["shape"], strict=False)):
+            match = MULTIPLE.fullmatch(wanted) if isinstance(wanted, str) else None
+            if match and match["times"] and size % int(match["times"]):
+                raise InputError(
+                    f"{interface.name}: dimension {axis} of {info['name']} must be {wanted}, a multiple of "
+                    f"{match['times']}, not {size}"
+                )
 
 
 def _typed(rng: Any) -> Any:

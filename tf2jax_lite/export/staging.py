@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import ExportError, InputError
+from tf2jax_lite.errors import ExportError, InputError, LoweringError
 from tf2jax_lite.function import ConvertedFunction
 from tf2jax_lite.ops import values
 from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
 
+from .dimensions import MULTIPLE
 from .source import identifier
 
 __all__ = ["InputSpec", "Staged", "argument_names", "input_specs", "stage", "stage_symbolic"]
@@ -29,7 +29,7 @@ class InputSpec:
     Attributes:
       name: the argument's name (a path such as ``inputs/ids`` inside structures).
       dtype: numpy dtype.
-      shape: ints, and names of symbolic dimensions.
+      shape: ints, names of symbolic dimensions, and multiples of such (``8*h``).
     """
 
     name: str
@@ -69,6 +69,7 @@ def input_specs(
     dtype: Any = None,
     *,
     one_batch: bool = False,
+    multiple: int = 1,
 ) -> list[InputSpec]:
     """Returns the array arguments of a function, unknown dimensions named.
 
@@ -79,6 +80,7 @@ def input_specs(
       shapes: for each argument (by name, or in order) a shape such as ``"b, 224, 224, 3"``.
       dtype: instead of the dtype of floating arguments.
       one_batch: unknown first dimensions are all ``b``.
+      multiple: unknown dimensions but the first are multiples of this number.
 
     Raises:
       InputError: a shape contradicts the signature, or an argument is not there.
@@ -86,7 +88,7 @@ def input_specs(
     """
     ordered = _arguments(converted)
     given = _given(shapes, [name for name, _ in ordered])
-    dimensions = _Dimensions({identifier(name) for name, _ in ordered}, one_batch)
+    dimensions = _Dimensions({identifier(name) for name, _ in ordered}, one_batch, multiple)
     specs = []
     for name, leaf in ordered:
         if leaf.dtype is None:
@@ -132,9 +134,10 @@ def _arguments(converted: ConvertedFunction) -> list[tuple[str, TensorArgument]]
 class _Dimensions:
     """Names for unknown dimensions."""
 
-    def __init__(self, taken: set[str], one_batch: bool):
+    def __init__(self, taken: set[str], one_batch: bool, multiple: int):
         self._taken = taken
         self._one_batch = one_batch
+        self._multiple = multiple
         self._batch = next((name for name in ("b", "batch", "batch_size") if name not in taken), "")
         self._count = 0
         self._given: set[str] = set()
@@ -147,7 +150,8 @@ class _Dimensions:
             self._batch = self._batch or self._numbered()
             self._given.add(self._batch)
             return self._batch
-        return self._numbered()
+        name = self._numbered()
+        return name if self._multiple == 1 else f"{self._multiple}*{name}"
 
     def _numbered(self) -> str:
         while True:
@@ -174,9 +178,9 @@ def _parsed(name: str, text: str, declared: tuple[int | None, ...] | None) -> tu
     parts = [part.strip() for part in text.strip().strip("()[]").split(",") if part.strip()]
     shape: list[int | str] = []
     for part in parts:
-        if not re.fullmatch(r"\d+|[a-z][a-z0-9_]*", part):
-            raise InputError(f"shape {text!r} of argument {name}: {part!r} is neither a number nor a name like b")
-        shape.append(int(part) if part.isdigit() else part)
+        if not part.isdigit() and not MULTIPLE.fullmatch(part):
+            raise InputError(f"shape {text!r} of argument {name}: {part!r} is neither a number nor like b or 8*h")
+        shape.append(int(part) if part.isdigit() else part.replace(" ", ""))
     if declared is not None:
         fits = len(declared) == len(shape) and all(
             d is None or not isinstance(s, int) or d == s for d, s in zip(declared, shape, strict=True)
@@ -238,20 +242,33 @@ def stage_symbolic(
     params: Mapping[str, Any],
     dtype: Any = None,
 ) -> Staged:
-    """Traces a function for its unknown dimensions: each on its own, or, if that fails, with one batch dimension.
+    """Traces a function for its unknown dimensions.
+
+    Each is one on its own. If that fails, there is one batch dimension; if that fails, too, the others are multiples of
+    2, 4, ...: what halves an image several times and doubles it again takes no other sizes.
 
     Raises:
-      Tf2JaxError: neither works.
+      Tf2JaxError: nothing of this works.
     """
+    loose = dtype is not None
     specs = input_specs(converted, shapes, dtype)
     together = input_specs(converted, shapes, dtype, one_batch=True)
-    loose = dtype is not None
     if specs != together:
         with contextlib.suppress(Exception):  # whatever goes wrong, it is said below
             return stage(converted, specs, params, loose=loose)
-    return stage(converted, together, params, loose=loose)
+    try:
+        return stage(converted, together, params, loose=loose)
+    except (LoweringError, ExportError):
+        for times in _MULTIPLES:
+            multiples = input_specs(converted, shapes, dtype, one_batch=True, multiple=times)
+            if multiples == together:
+                break
+            with contextlib.suppress(LoweringError, ExportError):
+                return stage(converted, multiples, params, loose=loose)
+        raise
 
 
+_MULTIPLES = (2, 4, 8, 16, 32, 64)
 _SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (--shapes). {}"
 
 

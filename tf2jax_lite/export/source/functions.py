@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 import jax.numpy as jnp
 
+from tf2jax_lite.export.dimensions import MULTIPLE
 from tf2jax_lite.ops.equations import scan_counts
 
 from . import literals, primitives, windows  # noqa: F401
@@ -196,13 +197,19 @@ class FunctionWriter:
 
 
 def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
-    """Returns symbolic dimensions and the source that gives them."""
+    """Returns symbolic dimensions and the source that gives them, from sizes that are one, or else a multiple."""
     found: dict[str, str] = {}
+    multiples: dict[str, str] = {}
     for name, value in values:
         for axis, dim in enumerate(value.aval.shape):
-            if not isinstance(dim, int) and str(dim).isidentifier():
-                found.setdefault(str(dim), f"{name}.shape[{axis}]")
-    return found
+            match = None if isinstance(dim, int) else MULTIPLE.fullmatch(str(dim))
+            if match is None:
+                continue
+            if match["times"] is None:
+                found.setdefault(match["name"], f"{name}.shape[{axis}]")
+            else:
+                multiples.setdefault(match["name"], f"{name}.shape[{axis}] // {match['times']}")
+    return multiples | found
 
 
 def loaded(lines: Sequence[str]) -> set[str]:

@@ -191,7 +191,9 @@ class _Module:
             for name, value in zip(entry.inputs, arrays, strict=True)
             if name in used or name in _roots({d: v for d, v in dims.items() if d in used})
         ]
-        before += [f"    {d} = {source}" for d, source in dims.items() if d in used]
+        for dim, source in dims.items():
+            if dim in used:
+                before += [f"    {dim} = {source}", *_check_multiple(dim, source)]
         args = ["params", *entry.arguments]
         if entry.rng:
             args += ["*", "rng"]
@@ -290,6 +292,17 @@ def _dimensions(entry: Entry) -> dict[str, str]:
     if needed - found.keys():
         raise ExportError(f"no input tells the dimensions {sorted(needed - found.keys())} directly")
     return found
+
+
+def _check_multiple(dim: str, source: str) -> list[str]:
+    """Returns lines that refuse sizes which are not the multiple of a dimension that they are to be."""
+    size, _, times = source.partition(" // ")
+    if not times:
+        return []
+    return [
+        f"    if {size} != {times} * {dim}:",
+        f'        raise ValueError(f"{size} must be a multiple of {times}, not {{{size}}}")',
+    ]
 
 
 def _defined(step: Equation) -> list[Value]:
