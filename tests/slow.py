@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["slow_tests"]
 
 LIST = Path(__file__).parent / "slow.txt"
-LIMIT = 1.0  # seconds
+LIMIT = 1.0  # seconds, of a machine that does nothing else
 KEPT = (
     "tests/cli/test_cli.py::test_demo",
     "tests/cli/test_cli.py::test_errors_are_one_line_and_exit_code_2",
