@@ -10,8 +10,9 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
+from .real_sizes import RealSize, is_real_size, whole
 from .registry import op
-from .values import as_array, canonical, is_string, is_symbolic
+from .values import as_array, canonical, is_string, is_symbolic, of_sizes
 from .words import Words, from_words, is_wide, narrow, to_words
 
 # Low bits of the mantissa that a truncating cast clears before it rounds. For other pairs TensorFlow rounds as usual.
@@ -24,8 +25,7 @@ def _host_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
     if is_string(x):
         raise OpError("strings cannot be cast")
     if is_symbolic(x):
-        # Dimension expressions stay what they are as integers of any width; other types need a traced value.
-        return x if np.issubdtype(DstT, np.integer) else cast(as_array(x), DstT=DstT)
+        return _host_cast_of_sizes(x, np.dtype(DstT))
     if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(DstT, jnp.complexfloating):
         x = np.real(x)
     to_integer = jnp.issubdtype(x.dtype, jnp.floating) and np.issubdtype(DstT, np.integer)
@@ -38,6 +38,25 @@ def _host_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
             return cast(as_array(x), DstT=DstT, Truncate=Truncate)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(x.astype(DstT))
+
+
+def _host_cast_of_sizes(x: np.ndarray, dtype: np.dtype) -> Any:
+    """Casts dimension expressions, which stay what they are as integers of any width; most types need an array."""
+    if dtype.kind in "iu" and not is_real_size(x):
+        return x
+    if dtype.kind in "iu":
+        change: Any = whole
+    elif dtype.name in ("float32", "float64"):
+        change = _as_real
+    else:
+        return cast(as_array(x), DstT=dtype)
+    out = np.empty(x.shape, of_sizes(dtype))
+    out.flat[:] = [change(v) for v in x.flat]
+    return out
+
+
+def _as_real(size: Any) -> Any:
+    return size if isinstance(size, (RealSize, float, np.floating)) else RealSize(size)
 
 
 def _truncated(x: Any, bits: int) -> Any:

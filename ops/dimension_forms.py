@@ -3,7 +3,8 @@
 JAX takes two symbolic dimensions for equal where they are written alike. What takes steps through images
 (convolutions, pooling, slices) writes the number of steps in ways of its own, so that results of two such operations
 could not be added. In the one form a quotient by a number starts with a positive term, is of no other such quotient,
-and has nothing in it that the number divides.
+and has nothing in it that the number divides; a remainder is a difference from a quotient, so that an image that is
+filled up to whole blocks has a size that the block divides.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +80,10 @@ def _quotient(evaluate: _Evaluate, dividend: Any, divisor: Any) -> Any:
     rest = dividend - divisor * whole
     if is_symbolic_dim(whole):
         return whole + _quotient(evaluate, rest, divisor)
+    common = math.gcd(divisor, *(number for number, factors in terms if factors))
+    if common > 1:
+        parts = [number // common * math.prod(map(evaluate, factors)) for number, factors in terms]
+        return _quotient(evaluate, sum(parts), divisor // common)
     if is_symbolic_dim(rest) and (inner := _inner_quotient(_terms(parsed(str(rest))))):
         of, by, added = inner
         return whole + _quotient(evaluate, evaluate(of) + added * by, by * divisor)
@@ -91,13 +97,18 @@ def in_one_form(size: Any) -> Any:
     Args:
       size: an int or a symbolic dimension.
     """
-    if not is_symbolic_dim(size) or "floordiv" not in (text := str(size)):
+    if not is_symbolic_dim(size) or not re.search("floordiv|mod", text := str(size)):
         return size
     tree = parsed(text)
     given = {name: symbolic_shape(name, scope=size.scope)[0] for name in names(tree)}
 
+    def remainder(dividend: Any, divisor: Any) -> Any:
+        if not isinstance(divisor, int) or divisor < 1:
+            return dividend % divisor
+        return dividend - divisor * _quotient(evaluate, dividend, divisor)
+
     def evaluate(tree: ast.expr) -> Any:
-        return value(tree, given, {"floordiv": functools.partial(_quotient, evaluate)})
+        return value(tree, given, {"floordiv": functools.partial(_quotient, evaluate), "mod": remainder})
 
     return evaluate(tree)
 
@@ -121,5 +132,5 @@ def result_in_one_form(value: Any) -> Any:
     if not is_symbolic(value):
         return value
     found = np.empty_like(value)
-    found.flat[:] = list(map(in_one_form, value.flat))
+    found.flat[:] = [in_one_form(v) if is_symbolic_dim(v) else v for v in value.flat]
     return found

@@ -7,6 +7,7 @@ have a weight are gathered (`resampling`), its neighbours only.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -227,36 +228,40 @@ def resize_nearest_neighbor_grad(
 # --- Cubic and area
 
 
-def _needs_numbers(*sizes: Any) -> None:
-    if not _whole(*sizes):
-        raise OpError(f"height and width have to be known, not symbolic: {sizes}")
+def _dense(index: Any, weights: Any, size_in: Any) -> Any:
+    """Returns the matrix of weights of values at ``index``, in the trace: one may come several times."""
+    columns, last = _count(size_in, np.int32)[None, :], size_in - 1
+    taps = [(jnp.clip(index[:, k : k + 1], 0, last), weights[:, k : k + 1]) for k in range(index.shape[1])]
+    return sum(jnp.where(columns == place, weight, _F32(0)) for place, weight in taps)
 
 
-def _cubic(a: float, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns Keys' cubic with parameter ``a`` at distance x and x + 1, for x in steps of 1/1024."""
+@functools.cache
+def _cubic(a: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns Keys' cubic with parameter ``a`` at distances of x and of x + 1, for x from 0 to 1 in steps of 1/1024."""
     a = float(_F32(a))
-    x = (steps / 1024).astype(_F32).astype(np.float64)
+    x = (np.arange(1025) / 1024).astype(_F32).astype(np.float64)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     x = x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
     return near.astype(_F32), far.astype(_F32)
 
 
-def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> np.ndarray | Taps:
+def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
     """Weights of resize_bicubic_op.cc: with half pixels what lies outside counts nothing, else the edge is repeated."""
-    _needs_numbers(size_in, size_out)
+    xp: Any = np if _whole(size_in, size_out) else jnp
     where = _positions(size_in, size_out, align_corners, half_pixel_centers)
-    floor = np.floor(where)
-    steps = np.rint((where - floor) * _F32(1024)).astype(int)
-    a = -0.5 if half_pixel_centers else -0.75
-    (near, far), (near_up, far_up) = _cubic(a, steps), _cubic(a, 1024 - steps)
-    taps = np.stack([far, near, near_up, far_up], 1)
-    index = floor.astype(int)[:, None] + np.arange(-1, 3)
+    floor = xp.floor(where)
+    steps = xp.rint((where - floor) * _F32(1024)).astype(np.int32)
+    near, far = map(xp.asarray, _cubic(-0.5 if half_pixel_centers else -0.75))
+    taps = xp.stack([far[steps], near[steps], near[1024 - steps], far[1024 - steps]], 1)
+    index = floor.astype(np.int32)[:, None] + np.arange(-1, 3, dtype=np.int32)
     if half_pixel_centers:
-        taps = np.where((index >= 0) & (index < size_in), taps, _F32(0))
+        taps = xp.where((index >= 0) & (index < size_in), taps, _F32(0))
         total = taps.sum(1, keepdims=True, dtype=_F32)
-        safe = np.abs(total) >= 1000 * np.finfo(_F32).tiny
-        taps = np.where(safe, taps / np.where(safe, total, 1), taps)
+        safe = xp.abs(total) >= 1000 * np.finfo(_F32).tiny
+        taps = xp.where(safe, taps / xp.where(safe, total, _F32(1)), taps)
+    if xp is jnp:
+        return _dense(index, taps, size_in)
     return weights_of(np.clip(index, 0, size_in - 1), taps, size_in)
 
 
@@ -281,18 +286,24 @@ def resize_bicubic_grad(
     return _apply(grads, rows, columns, side=0).astype(original_image.dtype)
 
 
-def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> np.ndarray | Taps:
-    _needs_numbers(size_in, size_out)
+def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> Any:
+    xp: Any = np if _whole(size_in, size_out) else jnp
     scale = _scale(size_in, size_out, align_corners)
-    start = (np.arange(size_out, dtype=_F32) * scale)[:, None]
-    end = (np.arange(1, size_out + 1, dtype=_F32) * scale)[:, None]
-    first, last = np.floor(start).astype(int), np.ceil(end).astype(int)
-    index = first + np.arange(max(int((last - first).max(initial=0)), 1))
+    out = _count(size_out, _F32)
+    start, end = (out * scale)[:, None], ((out + 1) * scale)[:, None]
+    first, last = (v.astype(np.int32) for v in (xp.floor(start), xp.ceil(end)))
+    if xp is np:
+        index = first + np.arange(max(int((last - first).max(initial=0)), 1), dtype=np.int32)
+    else:
+        index = _count(size_in + 1, np.int32)[None, :]  # all pixels, and one beyond: rounding may reach it
     # How much of pixel [index, index + 1) lies in [start, end), with resize_area_op.cc's case for "start inside".
     over = index + 1 > end
-    covered = np.where(index < start, np.where(over, scale, index + 1 - start), np.where(over, end - index, 1))
-    covered = np.where(index < last, covered, 0).astype(_F32)
-    return weights_of(np.clip(index, 0, size_in - 1), covered / scale, size_in)
+    covered = xp.where(index < start, xp.where(over, scale, index + 1 - start), xp.where(over, end - index, 1))
+    covered = xp.where((index >= first) & (index < last), covered, 0).astype(_F32) / scale
+    if xp is np:
+        return weights_of(np.clip(index, 0, size_in - 1), covered, size_in)
+    beyond = jnp.where(index[:, :-1] == size_in - 1, covered[:, -1:], _F32(0))
+    return covered[:, :-1] + beyond
 
 
 @op("ResizeArea", stored=True)

@@ -19,6 +19,11 @@ from .values import dims
 _F32 = np.float32
 
 
+def _real(size: Any) -> Any:
+    """Returns a size as a number: a symbolic one as a traced scalar."""
+    return _F32(size) if isinstance(size, int) else jnp.asarray(size, _F32)
+
+
 def _rank4(images: Any) -> Any:
     images = jnp.asarray(images)
     if images.ndim != 4:
@@ -43,19 +48,20 @@ def _pixels(images: Any, index: Any, rows: Any, columns: Any) -> Any:
 # --- Crops
 
 
-def _sample_positions(low: Any, high: Any, size_in: int, size_out: int) -> Any:
+def _sample_positions(low: Any, high: Any, size_in: Any, size_out: int) -> Any:
     """Returns where the pixels of a crop lie in the image, one row for each box."""
+    last = _real(size_in - 1)
     if size_out == 1:
-        return (_F32(0.5) * (low + high) * _F32(size_in - 1))[:, None]
-    step = (high - low) * _F32(size_in - 1) / _F32(size_out - 1)
-    return low[:, None] * _F32(size_in - 1) + np.arange(size_out, dtype=_F32) * step[:, None]
+        return (_F32(0.5) * (low + high) * last)[:, None]
+    step = (high - low) * last / _F32(size_out - 1)
+    return low[:, None] * last + np.arange(size_out, dtype=_F32) * step[:, None]
 
 
 def _crop(image: Any, boxes: Any, index: Any, size: tuple[int, int], outside: float, nearest: bool) -> Any:
     height, width = image.shape[1:3]
     rows = _sample_positions(boxes[:, 0], boxes[:, 2], height, size[0])[:, :, None]
     columns = _sample_positions(boxes[:, 1], boxes[:, 3], width, size[1])[:, None, :]
-    inside = (rows >= 0) & (rows <= height - 1) & (columns >= 0) & (columns <= width - 1)
+    inside = (rows >= 0) & (rows <= _real(height - 1)) & (columns >= 0) & (columns <= _real(width - 1))
     take = partial(_pixels, image, index[:, None, None])
     if nearest:
         crops = take(_round(rows), _round(columns)).astype(_F32)
@@ -141,30 +147,30 @@ def crop_and_resize_grad_boxes(grads: Any, image: Any, boxes: Any, box_ind: Any,
 # --- Projections
 
 
-def _mirror(x: Any, size: int) -> Any:
-    period = _F32(2 * size)
+def _mirror(x: Any, size: Any) -> Any:
+    period = _real(2 * size)
     before = period * jnp.trunc(-x / period) + x
-    before = jnp.where(before < -size, before + period, -before - 1)
+    before = jnp.where(before < _real(-size), before + period, -before - 1)
     after = x - period * jnp.trunc(x / period)
-    after = jnp.where(after >= size, period - after - 1, after)
-    return jnp.where(x < 0, before, jnp.where(x > size - 1, after, x))
+    after = jnp.where(after >= _real(size), period - after - 1, after)
+    return jnp.where(x < 0, before, jnp.where(x > _real(size - 1), after, x))
 
 
-def _wrap(x: Any, size: int) -> Any:
-    last = _F32(size - 1)
-    before = x + size * (jnp.trunc(-x / last) + 1)
-    after = x - size * jnp.trunc(x / last)
+def _wrap(x: Any, size: Any) -> Any:
+    last = _real(size - 1)
+    before = x + _real(size) * (jnp.trunc(-x / last) + 1)
+    after = x - _real(size) * jnp.trunc(x / last)
     return jnp.where(x < 0, before, jnp.where(x > last, after, x))
 
 
-def _map_coordinate(x: Any, size: int, mode: str) -> Any:
+def _map_coordinate(x: Any, size: Any, mode: str) -> Any:
     """MapCoordinate of image_ops.h: where a coordinate outside the image reads."""
     if mode == "CONSTANT":
         return x
     if mode in ("REFLECT", "WRAP"):
-        inside = jnp.zeros_like(x) if size <= 1 else (_mirror if mode == "REFLECT" else _wrap)(x, size)
-        x = jnp.where((x < 0) | (x > size - 1), inside, x)
-    return jnp.clip(x, 0, size - 1)
+        inside = jnp.where(_real(size) <= 1, _F32(0), (_mirror if mode == "REFLECT" else _wrap)(x, size))
+        x = jnp.where((x < 0) | (x > _real(size - 1)), inside, x)
+    return jnp.clip(x, 0, _real(size - 1))
 
 
 def _project(images: Any, transforms: Any, size: tuple[Any, Any], interpolation: str, mode: str, fill: Any) -> Any:

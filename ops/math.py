@@ -16,6 +16,7 @@ from .inlining import inlined
 from .no_nan import product_or_zero, with_slope
 from .operands import array, matched, pair
 from .ragged_variant import is_list_of_ragged, unset_like
+from .real_sizes import is_real_size
 from .registry import op
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_symbolic
@@ -182,7 +183,7 @@ def _ordered(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Returns a comparison that knows, too, how large sizes that data decides can be."""
 
     def host(x: Any, y: Any) -> Any:
-        if x.size != 1 or y.size != 1 or x.dtype.kind not in "iuO" or y.dtype.kind not in "iuO":
+        if x.size != 1 or y.size != 1 or not all(v.dtype.kind in "iuO" and not is_real_size(v) for v in (x, y)):
             return fn(x, y)
         (least, most), (lower, upper) = limits(x.item()), limits(y.item())
         first, last = fn(0, upper - least), fn(0, lower - most)  # it depends on the difference's sign alone
@@ -222,7 +223,9 @@ _unary("Sigmoid", lax.logistic, dear=True)
 _unary("Floor", lax.floor, np.floor)
 _unary("Ceil", lax.ceil, np.ceil)
 _unary(
-    "Round", lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if jnp.issubdtype(x.dtype, jnp.floating) else x
+    "Round",
+    lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+    np.rint,
 )
 _unary("Reciprocal", _reciprocal)
 _unary("Erf", lax.erf, dear=True)

@@ -126,7 +126,7 @@ def _host_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
     x = np.asarray(x)
     axes = _axes(axis, x.ndim)
     if is_symbolic(x):
-        raise OpError("the mean of symbolic dimensions is not a dimension")
+        raise jax.errors.InconclusiveDimensionOperation("the mean of symbolic dimensions is not a dimension")
     count = _size(x.shape, axes)
     if jnp.issubdtype(x.dtype, jnp.integer):
         total = np.sum(x, axis=axes, keepdims=keep_dims)  # 64 bits wide

@@ -14,6 +14,7 @@ from tf2jax_lite.errors import OpError
 from . import growth
 from .extents import Extents, is_found
 from .operands import array
+from .real_sizes import RealSize, is_real_size, whole
 from .registry import Static, op
 from .values import as_array, canonical, dims, dims_array, is_symbolic, normalize_axis
 
@@ -250,17 +251,24 @@ def range_(start: Static, limit: Static, delta: Static) -> Any:
     """Returns numbers from ``start`` below ``limit``, which may be dimension expressions. See tf.raw_ops.Range."""
     if not any(is_symbolic(v) for v in (start, limit, delta)):
         return _host_range(start, limit, delta)
-    for v in (start, limit, delta):
-        if not is_symbolic(v) and v.dtype.kind not in "iu":
-            raise OpError("a range of floating-point numbers between symbolic dimensions")
-    (first,), (last,), (step,) = dims(start), dims(limit), dims(delta)
     dtype = next((v.dtype for v in (start, limit, delta) if not is_symbolic(v)), INT32)
+    (first,), (last,), (step,) = dims(start), dims(limit), dims(delta)
+    if any(map(is_real_size, (start, limit, delta))):
+        return _range_of_reals(first, last, step, dtype if dtype.kind == "f" else np.dtype(np.float32))
     if not _is_int(step):
         raise OpError("delta must not be a symbolic dimension")
     if step == 0:
         raise OpError("delta must not be 0")
     count = core.max_dim(-((first - last) // step) if abs(step) > 1 else (last - first) * step, 0)
     return _arange(count, first, step, dtype)
+
+
+def _range_of_reals(first: Any, last: Any, step: Any, dtype: np.dtype) -> Any:
+    if isinstance(step, RealSize) or step == 0:
+        raise OpError("delta must be a number other than 0")
+    count = whole(np.ceil((RealSize(0) + last - first) / step))
+    first = first.traced(canonical(dtype)) if isinstance(first, RealSize) else first
+    return _arange(core.max_dim(count, 0), first, step, dtype)
 
 
 @op("LinSpace", elements=growth.count(2))

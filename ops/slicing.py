@@ -123,8 +123,18 @@ def _take_box(input: Any, starts: list[Entry], sizes: list[Any]) -> Any:
     low = [s.offset if s.is_known else 0 for s in starts]
     high = [s.offset + n if s.is_known else d for s, n, d in zip(starts, sizes, full, strict=True)]
     if not all(map(_is_zero, low)) or tuple(high) != full:
-        input = lax.slice(input, low, high)
+        input = _inside(input, low, high)
     return input if all(s.is_known for s in starts) else _move(input, starts, sizes, full)
+
+
+def _inside(input: Any, low: list[Any], high: list[Any]) -> Any:
+    """Slices; where JAX cannot tell of symbolic bounds that they are inside, they are taken to be, as in TensorFlow."""
+    try:
+        return lax.slice(input, low, high)
+    except errors.InconclusiveDimensionOperation:
+        at = [jnp.asarray(start, np.int32) for start in low]
+        sizes = [end - start for start, end in zip(low, high, strict=True)]
+        return lax.dynamic_slice(input, at, sizes, allow_negative_indices=False)
 
 
 def _move(input: Any, starts: list[Entry], sizes: list[Any], full: tuple[Any, ...]) -> Any:

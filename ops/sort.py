@@ -41,7 +41,7 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
     return once(values), lax.convert_element_type(once(indices), canonical(index_type))
 
 
-@op("TopKV2", sized=True, stored=True)
+@op("TopKV2", sized=True, stored=True, partial=("k",))
 def top_k_v2(
     x: Any, k: Any, *, sorted: bool = True, index_type: Any = np.int32, extents: Extents | None = None
 ) -> tuple[Any, Any]:

@@ -12,6 +12,8 @@ import numpy as np
 
 from tf2jax_lite.errors import OpError
 
+from .real_sizes import RealSize, is_real_size
+
 __all__ = [
     "LOCAL",
     "OF_ASSIGNMENT",
@@ -149,8 +151,9 @@ def as_array(value: Any) -> Any:
     if value.dtype == object:
         if is_string(value) or value.size == 0:
             raise OpError("string data reaches a computation that JAX would have to trace; JAX has no string arrays")
-        dtype = canonical((value.dtype.metadata or {}).get(_STANDS_FOR, np.int64))
-        flat = [jnp.asarray(v, dtype) for v in value.reshape(-1)]
+        meant = np.float32 if is_real_size(value) else np.int64  # if nothing says it
+        dtype = canonical((value.dtype.metadata or {}).get(_STANDS_FOR, meant))
+        flat = [v.traced(dtype) if isinstance(v, RealSize) else jnp.asarray(v, dtype) for v in value.reshape(-1)]
         return jnp.stack(flat).reshape(value.shape) if value.ndim else flat[0]
     dtype = canonical(value.dtype)
     return np.asarray(value) if dtype == value.dtype else np.asarray(value).astype(dtype)

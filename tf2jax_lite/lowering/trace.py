@@ -18,6 +18,7 @@ from tf2jax_lite.ops import values
 from tf2jax_lite.ops.dimension_forms import result_in_one_form
 from tf2jax_lite.ops.extents import Extents
 from tf2jax_lite.ops.once import once_if_traced
+from tf2jax_lite.ops.real_sizes import is_real_size
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.words import Planes, Words, each_word, is_wide, narrow, to_words
 
@@ -283,6 +284,10 @@ class Trace:
                 return flatten_results(step.op.host(*args, **step.kwargs))
             except jax.errors.InconclusiveDimensionOperation:
                 return None
+            except TypeError:
+                if any(map(is_real_size, inputs)):  # numpy knows nothing of them
+                    return None
+                raise
         return self._folded(step, inputs)
 
     def _folded(self, step: Step, inputs: list[Any]) -> list[Any] | None:
@@ -466,7 +471,7 @@ def _check_dtype(step: Step, results: list[Any], expected: Any, actual: Any, val
     if actual is None or actual == expected or isinstance(value, _SYMBOLS):
         return
     if _is_object(actual):
-        if expected.kind in "iu" and values.is_symbolic(value):
+        if expected.kind in "iuf" and values.is_symbolic(value):
             results[:] = [v.view(values.of_sizes(expected)) if v is value else v for v in results]
         return
     if values.canonical(expected) != values.canonical(actual):

@@ -12,6 +12,7 @@ import numpy as np
 from tf2jax_lite import ir, stablehlo
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError, UnsupportedError
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.real_sizes import is_real_size
 from tf2jax_lite.ops.registry import op
 
 from .trace import Context
@@ -51,7 +52,7 @@ def xla_call_module(
     strict = xlacallmodule_strict_checks and "platform" not in disabled_checks
     _check_platform(here, platforms, strict)
     parsed = stablehlo.parse(module.encode("utf-8", "surrogateescape"))
-    args = [v if values.is_symbolic(v) else values.as_array(v) for v in args]
+    args = [v if values.is_symbolic(v) and not is_real_size(v) else values.as_array(v) for v in args]
     sizes = [_dimension(args, spec) for spec in dim_args_spec]
     frame = ctx.frame.enter(ctx.step)
     return stablehlo.evaluate(
