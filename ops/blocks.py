@@ -76,6 +76,7 @@ def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
             raise OpError(f"crops ({before}, {after}) of dimension {1 + i} of size {size}")
         if not all(_is_int(c) and c == 0 for c in (before, after)):
             # A slice would have to be known to end inside, which JAX cannot tell of all symbolic sizes.
+            after = size - before - core.max_dim(size - before - after, 0)
             config = [(-before, -after, 0) if axis == 1 + i else (0, 0, 0) for axis in range(x.ndim)]
             x = lax.pad(x, np.zeros((), x.dtype), config)
     return x

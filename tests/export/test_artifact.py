@@ -23,6 +23,7 @@ from tf2jax_lite.export import files, tensors
 from tf2jax_lite.export.load import call_with_arrays
 
 ROOT = Path(__file__).parent.parent.parent
+FILTER = np.linspace(-1, 1, 18, dtype=np.float32).reshape(3, 3, 2, 1)
 DIGITS = ROOT / "tf2jax_lite" / "demo" / "digits_cnn"
 X = np.random.default_rng(0).uniform(size=(3, 8, 8, 1)).astype(np.float32)
 
@@ -238,6 +239,29 @@ def test_sizes_that_are_multiples(tmp_path, shapes, backend):
         np.testing.assert_allclose(fn(params, x)[0], function(x), rtol=1e-5)
     with pytest.raises(InputError, match=r"4\*[hd]"):
         fn(params, x[:, :6])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME") + tf.nn.conv2d(x, tf.ones((3, 3, 2, 2)), 2, "SAME"),
+        lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME") + tf.nn.depthwise_conv2d(x, FILTER, [1, 2, 2, 1], "SAME"),
+        lambda x: tf.math.top_k(x[..., 0], tf.shape(x)[2] // 2)[0],
+        lambda x: tf.nn.atrous_conv2d(x, tf.ones((3, 3, 2, 2)), 2, "VALID"),
+    ],
+    ids=["largest", "means", "largest half", "dilated"],
+)
+def test_source_for_images_of_any_size(tmp_path, function):
+    """Sizes in what pads, cuts and selects are expressions of the arguments'."""
+    function = tf.function(function)
+    pair = tf2jax.convert(function, tf.TensorSpec([None, None, None, 2], tf.float32))
+    tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"])
+    inputs = json.loads((tmp_path / "out" / "metadata.json").read_text())["signatures"]["f"]["inputs"]
+    assert inputs[0]["shape"] == ["b", "d1", "d2", 2]
+    fn, params = tf2jax.load(tmp_path / "out", backend="source")
+    for height, width in ((7, 8), (10, 5)):
+        x = np.arange(2 * height * width * 2, dtype=np.float32).reshape(2, height, width, 2) / 64
+        np.testing.assert_allclose(fn(params, x)[0], function(x), rtol=1e-5)
 
 
 def wide_and_narrow():

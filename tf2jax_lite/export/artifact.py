@@ -294,6 +294,9 @@ def _source(
     except ExportError as error:
         warnings.append(f"no source: {error}")
         return None, {}
+    except Exception as error:  # an artefact is of use without source, too
+        warnings.append(f"no source: {type(error).__name__}: {error}")
+        return None, {}
     for name, entry in entries.items():
         arguments = [structures.encode(a) for a in entry.arguments.values()]
         signatures[name]["function"] = {"name": entry.name, "arguments": arguments}

@@ -174,7 +174,7 @@ def _sort(eqn: Equation) -> str:
 @rule("top_k")
 def _top_k(eqn: Equation) -> str:
     axis = eqn.params.get("axis", len(eqn.inputs[0].shape) - 1)
-    return call("lax.top_k", eqn.typed[0], str(eqn.params["k"]), axis=axis)
+    return call("lax.top_k", eqn.typed[0], literals.dimension(eqn.params["k"]), axis=axis)
 
 
 @rule("approx_top_k")

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.export import is_symbolic_dim
 
 from tf2jax_lite.errors import ExportError
 from tf2jax_lite.units import printable
@@ -185,4 +186,4 @@ def value(item: Any) -> str:
 
 def dimension_variables_or_none(item: Any) -> set[str] | None:
     """Returns the symbolic dimensions in a value, None if it is not a dimension."""
-    return dimension_variables(item) if jax.core.is_dim(item) else None
+    return dimension_variables(item) if is_symbolic_dim(item) else None

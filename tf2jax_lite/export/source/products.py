@@ -42,7 +42,7 @@ def _conv(eqn: Equation) -> str:
     letters = "DHW"[-(rank - 2) :] if rank <= 5 else "0123456789"[: rank - 2]
     kwargs: dict[str, Any] = {
         "window_strides": tuple(p["window_strides"]),
-        "padding": tuple((int(a), int(b)) for a, b in p["padding"]),
+        "padding": tuple(map(tuple, p["padding"])),
     }
     for name in ("lhs_dilation", "rhs_dilation"):
         if any(d != 1 for d in p[name]):

@@ -48,7 +48,7 @@ def _window(x: str, dtype: Any, kind: str, p: dict[str, Any]) -> str:
     kwargs: dict[str, Any] = {
         "window_dimensions": Raw(literals.shape(p["window_dimensions"])),
         "window_strides": tuple(p["window_strides"]),
-        "padding": Raw(literals.value(tuple((int(a), int(b)) for a, b in p["padding"]))),
+        "padding": Raw(literals.value(tuple(map(tuple, p["padding"])))),
     }
     for name in ("base_dilation", "window_dilation"):
         if any(d != 1 for d in p.get(name, ())):
