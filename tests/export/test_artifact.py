@@ -18,7 +18,14 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import DtypeMismatchError, ExportError, InputError, MissingKeyError, MissingParamError
+from tf2jax_lite.errors import (
+    DtypeMismatchError,
+    ExportError,
+    InputError,
+    LoweringError,
+    MissingKeyError,
+    MissingParamError,
+)
 from tf2jax_lite.export import files, tensors
 from tf2jax_lite.export.load import call_with_arrays
 
@@ -239,6 +246,39 @@ def test_sizes_that_are_multiples(tmp_path, shapes, backend):
         np.testing.assert_allclose(fn(params, x)[0], function(x), rtol=1e-5)
     with pytest.raises(InputError, match=r"4\*[hd]"):
         fn(params, x[:, :6])
+
+
+def translated(text, mask, other, mask_of_other):
+    """Two texts of different lengths, with a mask each, of which one is checked."""
+    tf.debugging.assert_equal(tf.shape(text), tf.shape(mask))
+    text, other = text * mask, other * mask_of_other
+    return tf.nn.softmax(text[:, :, None] * other[:, None]), tf.shape(text)[1] + tf.shape(other)[1]
+
+
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_sizes_that_must_be_equal_are_found(tmp_path, backend):
+    """Nothing else becomes one: the texts may be of different lengths."""
+    function = tf.function(translated, autograph=False)
+    pair = tf2jax.convert(function, *[tf.TensorSpec([None, None], tf.float32)] * 4)
+    tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"])
+    inputs = json.loads((tmp_path / "out" / "metadata.json").read_text())["signatures"]["f"]["inputs"]
+    assert [i["shape"] for i in inputs] == [["b", "d1"], ["b", "d1"], ["b", "d3"], ["b", "d3"]]
+    fn, params = tf2jax.load(tmp_path / "out", backend=backend)
+    for long, short in ((5, 3), (2, 2), (3, 7)):
+        rng = np.random.default_rng(0)
+        arrays = [rng.uniform(size=(2, n)).astype(np.float32) for n in (long, long, short, short)]
+        jax.tree.map(
+            lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-5),
+            fn(params, *arrays)[0],
+            tuple(function(*arrays)),
+        )
+
+
+def test_sizes_with_names_stay_apart(tmp_path):
+    """What is said of sizes is not changed."""
+    pair = tf2jax.convert(tf.function(lambda x, y: x + y), *[tf.TensorSpec([None, None], tf.float32)] * 2)
+    with pytest.raises(LoweringError, match=r"AddV2.*\(b, s\), \(b, t\)"):
+        tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"], shapes=["b,s", "b,t"])
 
 
 @pytest.mark.parametrize(

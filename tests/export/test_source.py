@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2
 import tf2jax_lite as tf2jax
 from tests.models import builders
 from tests.reliability.strange_protos import FLOAT, X, const, node
-from tf2jax_lite.export import artifact, source, staging
+from tf2jax_lite.export import artifact, open_sizes, source
 from tf2jax_lite.export.source import layout, literals, names
 
 
@@ -131,7 +131,7 @@ MODELS = {
 
 def written(fn, params):
     converted = artifact.converted_function(fn)
-    staged = staging.stage_symbolic(converted, None, params)
+    staged = open_sizes.stage_symbolic(converted, None, params)
     return source.write_module([artifact.entry("model", converted, staged, "model")], ["A model."])
 
 
@@ -339,7 +339,7 @@ def test_names_are_text_and_nothing_else(name, tmp_path):
     graph = graph_pb2.GraphDef(node=nodes, versions={"producer": 1882})
     fn, params = tf2jax.convert_graph_def(graph.SerializeToString(), ["x"], [f"y{attack}"])
     converted = artifact.converted_function(fn)
-    staged = staging.stage_symbolic(converted, None, params)
+    staged = open_sizes.stage_symbolic(converted, None, params)
     text, _ = source.write_module([artifact.entry(attack, converted, staged, "model")], [attack, attack])
     assert "TensorFlow scope" in text
     x = np.float32([0.5, 1])

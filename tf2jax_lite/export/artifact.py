@@ -21,8 +21,9 @@ from tf2jax_lite.units import size_text
 from . import source, structures
 from .checkpoint import write_checkpoint
 from .files import METADATA, new_directory, sha256
+from .open_sizes import stage_symbolic
 from .stablehlo import serialize
-from .staging import Staged, argument_names, stage_symbolic
+from .staging import Staged, argument_names
 from .tensors import SHARD_BYTES, write_tensors
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "ExportReport", "converted_function", "entry", "export_functions"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import ExportError, InputError, LoweringError
+from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.function import ConvertedFunction
 from tf2jax_lite.ops import values
 from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
@@ -19,7 +18,7 @@ from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
 from .dimensions import MULTIPLE
 from .source import identifier
 
-__all__ = ["InputSpec", "Staged", "argument_names", "input_specs", "stage", "stage_symbolic"]
+__all__ = ["InputSpec", "Staged", "argument_names", "given_shapes", "input_specs", "stage"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +68,6 @@ def input_specs(
     dtype: Any = None,
     *,
     one_batch: bool = False,
-    multiple: int = 1,
 ) -> list[InputSpec]:
     """Returns the array arguments of a function, unknown dimensions named.
 
@@ -80,15 +78,14 @@ def input_specs(
       shapes: for each argument (by name, or in order) a shape such as ``"b, 224, 224, 3"``.
       dtype: instead of the dtype of floating arguments.
       one_batch: unknown first dimensions are all ``b``.
-      multiple: unknown dimensions but the first are multiples of this number.
 
     Raises:
       InputError: a shape contradicts the signature, or an argument is not there.
       ExportError: an argument has no dtype or rank that JAX could be given.
     """
     ordered = _arguments(converted)
-    given = _given(shapes, [name for name, _ in ordered])
-    dimensions = _Dimensions({identifier(name) for name, _ in ordered}, one_batch, multiple)
+    given = given_shapes(shapes, [name for name, _ in ordered])
+    dimensions = _Dimensions({identifier(name) for name, _ in ordered}, one_batch)
     specs = []
     for name, leaf in ordered:
         if leaf.dtype is None:
@@ -134,10 +131,9 @@ def _arguments(converted: ConvertedFunction) -> list[tuple[str, TensorArgument]]
 class _Dimensions:
     """Names for unknown dimensions."""
 
-    def __init__(self, taken: set[str], one_batch: bool, multiple: int):
+    def __init__(self, taken: set[str], one_batch: bool):
         self._taken = taken
         self._one_batch = one_batch
-        self._multiple = multiple
         self._batch = next((name for name in ("b", "batch", "batch_size") if name not in taken), "")
         self._count = 0
         self._given: set[str] = set()
@@ -150,8 +146,7 @@ class _Dimensions:
             self._batch = self._batch or self._numbered()
             self._given.add(self._batch)
             return self._batch
-        name = self._numbered()
-        return name if self._multiple == 1 else f"{self._multiple}*{name}"
+        return self._numbered()
 
     def _numbered(self) -> str:
         while True:
@@ -161,7 +156,12 @@ class _Dimensions:
                 return name
 
 
-def _given(shapes: Mapping[str, str] | Sequence[str] | None, names: list[str]) -> dict[str, str]:
+def given_shapes(shapes: Mapping[str, str] | Sequence[str] | None, names: list[str]) -> dict[str, str]:
+    """Returns the shapes that are given, by argument.
+
+    Raises:
+      InputError: there are more than arguments, or of one that is not there.
+    """
     if shapes is None:
         return {}
     if not isinstance(shapes, Mapping):
@@ -236,39 +236,6 @@ def stage(
     return Staged(jaxpr, names, list(specs), rng, outputs, list(results), updates, function)
 
 
-def stage_symbolic(
-    converted: ConvertedFunction,
-    shapes: Mapping[str, str] | Sequence[str] | None,
-    params: Mapping[str, Any],
-    dtype: Any = None,
-) -> Staged:
-    """Traces a function for its unknown dimensions.
-
-    Each is one on its own. If that fails, there is one batch dimension; if that fails, too, the others are multiples of
-    2, 4, ...: what halves an image several times and doubles it again takes no other sizes.
-
-    Raises:
-      Tf2JaxError: nothing of this works.
-    """
-    loose = dtype is not None
-    specs = input_specs(converted, shapes, dtype)
-    together = input_specs(converted, shapes, dtype, one_batch=True)
-    if specs != together:
-        with contextlib.suppress(Exception):  # whatever goes wrong, it is said below
-            return stage(converted, specs, params, loose=loose)
-    try:
-        return stage(converted, together, params, loose=loose)
-    except (LoweringError, ExportError):
-        for times in _MULTIPLES:
-            multiples = input_specs(converted, shapes, dtype, one_batch=True, multiple=times)
-            if multiples == together:
-                break
-            with contextlib.suppress(LoweringError, ExportError):
-                return stage(converted, multiples, params, loose=loose)
-        raise
-
-
-_MULTIPLES = (2, 4, 8, 16, 32, 64)
 _SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (--shapes). {}"
 
 

@@ -61,7 +61,11 @@ def decided(run: Callable[[list[str] | None], _T]) -> _T:
         if not met:
             raise
         reason = error
-    results = run(None)
+    try:
+        results = run(None)
+    except LoweringError as error:
+        error.add_note(f"Where sizes are compared when they are known: {reason}")
+        raise
     _log.warning(
         "Sizes that node %r compares are not known while tracing and taken to differ; results are wrong where they do "
         "not: %s",
