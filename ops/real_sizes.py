@@ -21,7 +21,8 @@ from jax.export import is_symbolic_dim
 
 __all__ = ["RealSize", "is_real_size", "whole"]
 
-_LARGEST = 4096  # factors and divisors: with sizes below a million, all are whole numbers that float32 has
+_LARGEST_FACTOR = 16  # of a size: float32 has all whole numbers up to sixteen million
+_LARGEST = 4096  # divisors, and numbers that are added
 _Undecided = jax.errors.InconclusiveDimensionOperation
 
 
@@ -41,15 +42,19 @@ class RealSize:
     Attributes:
       dividend: an int or a symbolic dimension.
       divisor: a positive int.
+      factor: the most that a size has been multiplied by in the dividend.
 
     Operators give a `RealSize`, or raise ``InconclusiveDimensionOperation`` where only JAX can go on.
     """
 
-    __slots__ = ("dividend", "divisor")
+    __slots__ = ("dividend", "divisor", "factor")
 
-    def __init__(self, dividend: Any, divisor: int = 1):
+    def __init__(self, dividend: Any, divisor: int = 1, factor: int = 1):
+        if divisor > _LARGEST or factor > _LARGEST_FACTOR:
+            raise _Undecided(f"{dividend} over {divisor} in floating point")
         self.dividend = dividend
         self.divisor = divisor
+        self.factor = factor
 
     def __repr__(self) -> str:
         return f"{self.dividend}" if self.divisor == 1 else f"({self.dividend}) / {self.divisor}"
@@ -79,10 +84,11 @@ class RealSize:
         up, down = factor.numerator, factor.denominator
         exact, halves, doubles = map(_is_power_of_two, (self.divisor, down, abs(up)))
         # Products are exact; one quotient is rounded, and that may be halved and doubled.
-        if max(abs(up), down) > _LARGEST or not (halves if exact and not doubles else doubles and (exact or halves)):
+        if not (halves if exact and not doubles else doubles and (exact or halves)):
             raise _Undecided(f"{self} times {factor} is rounded in floating point")
         common = math.gcd(up, self.divisor)
-        return RealSize(self.dividend * (up // common), self.divisor // common * down)
+        up //= common
+        return RealSize(self.dividend * up, self.divisor // common * down, self.factor * max(abs(up), 1))
 
     def __mul__(self, other: Any) -> RealSize:
         return self._times(_fraction(other))
@@ -97,20 +103,20 @@ class RealSize:
         raise _Undecided("a number divided by a size in floating point")
 
     def __neg__(self) -> RealSize:
-        return RealSize(-self.dividend, self.divisor)
+        return RealSize(-self.dividend, self.divisor, self.factor)
 
     def __add__(self, other: Any) -> RealSize:
         if not isinstance(other, RealSize):
             number = _fraction(other)
-            if number is None or max(abs(number.numerator), number.denominator) > _LARGEST:
-                raise _Undecided(f"{self} plus {other} is rounded in floating point")
-            other = RealSize(number.numerator, number.denominator)
+            if number is None or abs(number) > _LARGEST:
+                raise _Undecided(f"{self} plus {other}")
+            other = RealSize(number.numerator, number.denominator, 0)
         if not _is_power_of_two(self.divisor) or not _is_power_of_two(other.divisor):
             raise _Undecided("a sum of rounded sizes in floating point")
         divisor = max(self.divisor, other.divisor)
-        return RealSize(
-            self.dividend * (divisor // self.divisor) + other.dividend * (divisor // other.divisor), divisor
-        )
+        ours, theirs = divisor // self.divisor, divisor // other.divisor
+        dividend = self.dividend * ours + other.dividend * theirs
+        return RealSize(dividend, divisor, self.factor * ours + other.factor * theirs)
 
     __radd__ = __add__
 
@@ -121,26 +127,26 @@ class RealSize:
         return -self + other
 
     def __floor__(self) -> RealSize:
-        return RealSize(self._floor())
+        return RealSize(self._floor(), 1, self.factor)
 
     def __ceil__(self) -> RealSize:
-        return RealSize(self._ceil())
+        return RealSize(self._ceil(), 1, self.factor)
 
     def rint(self) -> RealSize:
         """Returns the nearest whole number, of two the even one: what ``numpy.rint`` asks objects for."""
         half, odd = divmod(self.divisor, 2)
         if odd:
-            return RealSize((self.dividend + half) // self.divisor)
+            return RealSize((self.dividend + half) // self.divisor, 1, self.factor)
         # Of two steps of one, the first comes behind the half, the second with it.
         first = (self.dividend + 3 * half - 1) // (2 * self.divisor)
-        return RealSize(first + (self.dividend + half) // (2 * self.divisor))
+        return RealSize(first + (self.dividend + half) // (2 * self.divisor), 1, self.factor)
 
     def _against(self, other: Any) -> tuple[Any, Any]:
         if not isinstance(other, RealSize):
             number = _fraction(other)
             if number is None:
                 raise _Undecided(f"{self} compared with {other}")
-            other = RealSize(number.numerator, number.denominator)
+            return self.dividend * number.denominator, number.numerator * self.divisor
         return self.dividend * other.divisor, other.dividend * self.divisor
 
     def __lt__(self, other: Any) -> bool:

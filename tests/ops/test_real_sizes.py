@@ -26,6 +26,9 @@ WAYS = {
     "back": lambda n: -(-n / 16.0) * 2.0,
     "what is left": lambda n: n - n * 0.5,
     "of 64": lambda n: 64.0 - n / 4.0,
+    "seven eighths": lambda n: (n - n * 0.875) / 2.0,
+    "most of it": lambda n: n * 0.9375,
+    "by a thousand": lambda n: n * 3.0 / 1000.0,
 }
 
 
@@ -50,6 +53,10 @@ def test_whole_numbers_are_those_of_float32(name, rounding):
         lambda n: 1.0 / n,
         lambda n: n / 0.0,
         lambda n: n + 1e6,
+        lambda n: n * 255.0 * 255.0,
+        lambda n: n / 64.0 / 128.0,
+        lambda n: n * 17.0,
+        lambda n: n + 0.1,
         lambda n: n * math.inf,
         lambda n: n < 3.0,
         lambda n: n == 3.0,

@@ -244,7 +244,8 @@ class Trace:
             self._compare(step, inputs, error)
             if any(v is UNDEFINED for v in inputs) and not op.needs_context:
                 error = UndefinedValueError("it reads a value that only branches which cannot run would give")
-            hint = _ALIKE if "shape" in str(error) and any(map(_is_open, inputs)) else ""
+            misfit = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
+            hint = _ALIKE if misfit and any(map(_is_open, inputs)) else ""
             raise located(error, step, frame, hint) from error
         if len(results) != len(step.outputs):
             raise located(f"{len(results)} results where {len(step.outputs)} are declared", step, frame)
