@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import LoweringError
 from tf2jax_lite.ops.registry import lookup
+from tf2jax_lite.ops.values import as_array
 
 from .harness import case, check
 
@@ -156,6 +157,7 @@ def test_without_x64():
 
 
 def test_host_twin_keeps_symbolic_dimensions():
+    """As integers they stay what they are; as floats they are numbers that may become sizes again (`real_sizes`)."""
     (b,) = jax.export.symbolic_shape("b")
     x = np.empty((), object)
     x[()] = b
@@ -165,7 +167,10 @@ def test_host_twin_keeps_symbolic_dimensions():
         b = y.shape[0]
         x = np.empty((), object)
         x[()] = b
-        return lookup("Cast").host(x, DstT=np.dtype(np.float32))
+        found = lookup("Cast").host(x, DstT=np.dtype(np.float32))
+        assert lookup("Cast").host(found, DstT=np.dtype(np.int32)).item() == b
+        assert isinstance(lookup("Cast").host(found, DstT=np.dtype(np.float16)), jax.Array)
+        return as_array(found)
 
     exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct((b,), np.float32))
     np.testing.assert_array_equal(exported.call(jnp.ones(5, np.float32)), np.float32(5))
