@@ -75,6 +75,9 @@ def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
         if all(map(_is_int, (before, after, size))) and before + after > size:
             raise OpError(f"crops ({before}, {after}) of dimension {1 + i} of size {size}")
         if not all(_is_int(c) and c == 0 for c in (before, after)):
+            if all(map(_is_int, (before, after, size))):
+                x = lax.slice_in_dim(x, before, size - after, axis=1 + i)
+                continue
             # A slice would have to be known to end inside, which JAX cannot tell of all symbolic sizes.
             after = size - before - core.max_dim(size - before - after, 0)
             config = [(-before, -after, 0) if axis == 1 + i else (0, 0, 0) for axis in range(x.ndim)]

@@ -19,6 +19,7 @@ from tf2jax_lite.errors import OpError
 from tf2jax_lite.limits import check_bytes
 
 from . import image_color, image_warp
+from .real_sizes import as_float
 from .registry import Static, op
 from .resampling import MOST_DENSE, Taps, mixed, weights_of
 from .values import dims, is_static
@@ -54,10 +55,6 @@ def _whole(*sizes: Any) -> bool:
     return all(isinstance(d, int) for d in sizes)
 
 
-def _float(size: Any) -> Any:
-    return _F32(size) if isinstance(size, int) else jnp.asarray(size).astype(_F32)
-
-
 def _count(size: Any, dtype: Any) -> Any:
     return np.arange(size, dtype=dtype) if isinstance(size, int) else lax.iota(dtype, size)
 
@@ -66,11 +63,13 @@ def _scale(size_in: Any, size_out: Any, align_corners: bool) -> Any:
     if align_corners:
         if _whole(size_out):
             if size_out > 1:
-                return _float(size_in - 1) / _F32(size_out - 1)
+                return as_float(size_in - 1) / _F32(size_out - 1)
         else:
-            more = _float(size_out) > 1
-            return jnp.where(more, _float(size_in - 1) / _float(size_out - 1), _float(size_in) / _float(size_out))
-    return _float(size_in) / _float(size_out)
+            more = as_float(size_out) > 1
+            return jnp.where(
+                more, as_float(size_in - 1) / as_float(size_out - 1), as_float(size_in) / as_float(size_out)
+            )
+    return as_float(size_in) / as_float(size_out)
 
 
 def _positions(size_in: Any, size_out: Any, align_corners: bool, half_pixel_centers: bool) -> Any:
@@ -373,7 +372,7 @@ def _sampling_weights(
         weights = np.where((index >= 0) & (index < size_in), weights, _F32(0))
     total = xp.sum(weights, 1, keepdims=True)
     usable = xp.abs(total) >= 1000 * np.finfo(_F32).tiny
-    inside = ((sample >= 0) & (sample <= _float(size_in)))[:, None]
+    inside = ((sample >= 0) & (sample <= as_float(size_in)))[:, None]
     weights = xp.where(usable & inside, weights / xp.where(usable, total, 1), _F32(0))
     return weights if index.shape[0] == 1 else weights_of(np.clip(index, 0, size_in - 1), np.asarray(weights), size_in)
 

@@ -13,15 +13,11 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .real_sizes import as_float
 from .registry import Static, op
 from .values import dims
 
 _F32 = np.float32
-
-
-def _real(size: Any) -> Any:
-    """Returns a size as a number: a symbolic one as a traced scalar."""
-    return _F32(size) if isinstance(size, int) else jnp.asarray(size, _F32)
 
 
 def _rank4(images: Any) -> Any:
@@ -50,7 +46,7 @@ def _pixels(images: Any, index: Any, rows: Any, columns: Any) -> Any:
 
 def _sample_positions(low: Any, high: Any, size_in: Any, size_out: int) -> Any:
     """Returns where the pixels of a crop lie in the image, one row for each box."""
-    last = _real(size_in - 1)
+    last = as_float(size_in - 1)
     if size_out == 1:
         return (_F32(0.5) * (low + high) * last)[:, None]
     step = (high - low) * last / _F32(size_out - 1)
@@ -61,7 +57,7 @@ def _crop(image: Any, boxes: Any, index: Any, size: tuple[int, int], outside: fl
     height, width = image.shape[1:3]
     rows = _sample_positions(boxes[:, 0], boxes[:, 2], height, size[0])[:, :, None]
     columns = _sample_positions(boxes[:, 1], boxes[:, 3], width, size[1])[:, None, :]
-    inside = (rows >= 0) & (rows <= _real(height - 1)) & (columns >= 0) & (columns <= _real(width - 1))
+    inside = (rows >= 0) & (rows <= as_float(height - 1)) & (columns >= 0) & (columns <= as_float(width - 1))
     take = partial(_pixels, image, index[:, None, None])
     if nearest:
         crops = take(_round(rows), _round(columns)).astype(_F32)
@@ -148,18 +144,18 @@ def crop_and_resize_grad_boxes(grads: Any, image: Any, boxes: Any, box_ind: Any,
 
 
 def _mirror(x: Any, size: Any) -> Any:
-    period = _real(2 * size)
+    period = as_float(2 * size)
     before = period * jnp.trunc(-x / period) + x
-    before = jnp.where(before < _real(-size), before + period, -before - 1)
+    before = jnp.where(before < as_float(-size), before + period, -before - 1)
     after = x - period * jnp.trunc(x / period)
-    after = jnp.where(after >= _real(size), period - after - 1, after)
-    return jnp.where(x < 0, before, jnp.where(x > _real(size - 1), after, x))
+    after = jnp.where(after >= as_float(size), period - after - 1, after)
+    return jnp.where(x < 0, before, jnp.where(x > as_float(size - 1), after, x))
 
 
 def _wrap(x: Any, size: Any) -> Any:
-    last = _real(size - 1)
-    before = x + _real(size) * (jnp.trunc(-x / last) + 1)
-    after = x - _real(size) * jnp.trunc(x / last)
+    last = as_float(size - 1)
+    before = x + as_float(size) * (jnp.trunc(-x / last) + 1)
+    after = x - as_float(size) * jnp.trunc(x / last)
     return jnp.where(x < 0, before, jnp.where(x > last, after, x))
 
 
@@ -168,9 +164,13 @@ def _map_coordinate(x: Any, size: Any, mode: str) -> Any:
     if mode == "CONSTANT":
         return x
     if mode in ("REFLECT", "WRAP"):
-        inside = jnp.where(_real(size) <= 1, _F32(0), (_mirror if mode == "REFLECT" else _wrap)(x, size))
-        x = jnp.where((x < 0) | (x > _real(size - 1)), inside, x)
-    return jnp.clip(x, 0, _real(size - 1))
+        fold = _mirror if mode == "REFLECT" else _wrap
+        if isinstance(size, int):
+            inside = jnp.zeros_like(x) if size <= 1 else fold(x, size)
+        else:
+            inside = jnp.where(as_float(size) <= 1, _F32(0), fold(x, size))
+        x = jnp.where((x < 0) | (x > as_float(size - 1)), inside, x)
+    return jnp.clip(x, 0, as_float(size - 1))
 
 
 def _project(images: Any, transforms: Any, size: tuple[Any, Any], interpolation: str, mode: str, fill: Any) -> Any:

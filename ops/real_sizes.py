@@ -19,7 +19,7 @@ import numpy as np
 from jax import core
 from jax.export import is_symbolic_dim
 
-__all__ = ["RealSize", "is_real_size", "whole"]
+__all__ = ["RealSize", "as_float", "is_real_size", "whole"]
 
 _LARGEST_FACTOR = 16  # of a size: float32 has all whole numbers up to sixteen million
 _LARGEST = 4096  # divisors, and numbers that are added
@@ -177,6 +177,11 @@ class RealSize:
 def is_real_size(value: Any) -> bool:
     """Whether a static value is made of floating-point sizes."""
     return isinstance(value, np.ndarray) and value.dtype == object and any(isinstance(v, RealSize) for v in value.flat)
+
+
+def as_float(size: Any) -> Any:
+    """Returns a size as a float32 number: a symbolic one as a traced scalar."""
+    return np.float32(size) if isinstance(size, int) else jnp.asarray(size, np.float32)
 
 
 def whole(number: Any) -> Any:

@@ -44,10 +44,12 @@ def stage_symbolic(
         return stage(converted, together, params, loose=loose)
     except (LoweringError, ExportError) as error:
         free = _free_names(together, given_shapes(shapes, [spec.name for spec in together]))
+        if not _named(error, free):
+            raise
         found = _with_equal_sizes(together, free, error, lambda specs: stage(converted, specs, params, loose=loose))
         if isinstance(found, Staged):
             return found
-        for times in _MULTIPLES if free else ():
+        for times in _MULTIPLES:
             multiples = _renamed(found, {name: f"{times}*{name}" for name in free})
             with contextlib.suppress(LoweringError, ExportError):
                 return stage(converted, multiples, params, loose=loose)
@@ -64,9 +66,7 @@ def _with_equal_sizes(
     """
     names = list(free)
     while True:
-        said = "\n".join([str(failed), *getattr(failed, "__notes__", ())])
-        named = [name for name in dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*\b", said)) if name in names]
-        for one, other in itertools.combinations(named, 2):
+        for one, other in itertools.combinations(_named(failed, names), 2):
             kept, dropped = sorted((one, other), key=names.index)
             equal = _renamed(specs, {dropped: kept})
             try:
@@ -78,6 +78,12 @@ def _with_equal_sizes(
                     break
         else:
             return specs
+
+
+def _named(error: Exception, names: Sequence[str]) -> list[str]:
+    """Returns which of some names an error names: those of sizes that do not fit, or have to be known."""
+    said = "\n".join([str(error), *getattr(error, "__notes__", ())])
+    return [name for name in dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*\b", said)) if name in names]
 
 
 def _place(error: Exception) -> Any:

@@ -202,12 +202,11 @@ def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
     multiples: dict[str, str] = {}
     for name, value in values:
         for axis, dim in enumerate(value.aval.shape):
-            match = None if isinstance(dim, int) else MULTIPLE.fullmatch(str(dim))
-            if match is None:
+            if isinstance(dim, int):
                 continue
-            if match["times"] is None:
-                found.setdefault(match["name"], f"{name}.shape[{axis}]")
-            else:
+            if str(dim).isidentifier():
+                found.setdefault(str(dim), f"{name}.shape[{axis}]")
+            elif match := MULTIPLE.fullmatch(str(dim)):
                 multiples.setdefault(match["name"], f"{name}.shape[{axis}] // {match['times']}")
     return multiples | found
 
