@@ -50,9 +50,13 @@ def _batch_norm(
     data_format: str,
     is_training: bool,
 ) -> tuple[Any, ...]:
-    """Returns y, the mean and variance to keep, and the mean and variance that the gradient needs."""
+    """Returns y, the mean and variance to keep, and the mean and variance that the gradient needs.
+
+    As in TensorFlow (``_BaseFusedBatchNormGrad`` in nn_grad.py), only y has a gradient, and ``mean`` and ``variance``
+    get none: gradient descent would soon make the variance negative.
+    """
     x, scale, offset = jnp.asarray(x), jnp.asarray(scale), jnp.asarray(offset)
-    mean, variance = jnp.asarray(mean), jnp.asarray(variance)
+    mean, variance = lax.stop_gradient((jnp.asarray(mean), jnp.asarray(variance)))
     if not is_training:
         y = _normalize(x, scale, offset, mean, variance, epsilon, data_format)
         return y, mean, variance, mean, variance
@@ -61,13 +65,14 @@ def _batch_norm(
     count = _layout(x, data_format)[2]
     # What is kept is the unbiased estimate; with one value per channel there is none, and TensorFlow divides by one.
     unbiased = jnp.asarray(count, scale.dtype)
-    corrected = batch_variance * (unbiased / jnp.maximum(unbiased - 1, 1))
-    kept_mean, kept_variance = batch_mean, corrected
+    fixed_mean, fixed_variance = lax.stop_gradient((batch_mean, batch_variance))
+    corrected = fixed_variance * (unbiased / jnp.maximum(unbiased - 1, 1))
+    kept_mean, kept_variance = fixed_mean, corrected
     if exponential_avg_factor != 1.0:
         f = jnp.asarray(exponential_avg_factor, scale.dtype)
-        kept_mean = (1 - f) * mean + f * batch_mean
+        kept_mean = (1 - f) * mean + f * fixed_mean
         kept_variance = (1 - f) * variance + f * corrected
-    return y, kept_mean, kept_variance, batch_mean, batch_variance
+    return y, kept_mean, kept_variance, fixed_mean, fixed_variance
 
 
 @op("FusedBatchNorm", "FusedBatchNormV2")
@@ -124,7 +129,7 @@ def _grad(
         if is_training:
             mean, variance = _moments(x, scale.dtype, data_format)
         else:
-            mean, variance = reserve_space_1, reserve_space_2
+            mean, variance = lax.stop_gradient((jnp.asarray(reserve_space_1), jnp.asarray(reserve_space_2)))
         return _normalize(x, scale, offset, jnp.asarray(mean), jnp.asarray(variance), epsilon, data_format)
 
     grads = jax.vjp(forward, x, scale, offset)[1](jnp.asarray(y_backprop).astype(x.dtype))

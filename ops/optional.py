@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from tf2jax_lite.errors import OpError
 
 from . import forms
 from .registry import op
-from .values import known
+from .values import Mixed, canonical, known
 
 __all__ = ["Optional"]
 
@@ -26,10 +27,14 @@ class Optional:
     Attributes:
       components: the values, or None as long as nothing is known of them.
       present: whether it holds them: a bool, or a traced bool scalar. If it does not, they are zeros.
+      others: values of other kinds that it holds instead if data decides so. TensorFlow keeps what two branches of one
+        conditional compute in one optional: a predicate in one branch, an optional of a predicate in the other. Each
+        branch of the gradient reads what its own kind says.
     """
 
     components: tuple[Any, ...] | None
     present: Any
+    others: tuple[tuple[Any, ...], ...] = ()
     is_pytree_handle = True
 
     @property
@@ -40,13 +45,19 @@ class Optional:
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """Returns children and auxiliary data: a static flag is not a child."""
         if self.is_traced:
-            return (self.components, self.present), None
-        return (self.components,), self.present
+            return (self.components, self.others, self.present), None
+        return (self.components, self.others), self.present
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> Optional:
         """Undoes `tree_flatten`."""
-        return cls(children[0], children[1] if aux is None else aux)
+        components, others, *present = children
+        return cls(components, present[0] if aux is None else aux, others)
+
+    @property
+    def kinds(self) -> tuple[tuple[Any, ...], ...]:
+        """All values that it may hold, each kind for itself."""
+        return () if self.components is None else (self.components, *self.others)
 
     def common_form(self, other: Optional) -> Optional:
         """Returns the form that both forms fit: see `tf2jax_lite.ops.forms`.
@@ -56,21 +67,37 @@ class Optional:
         """
         same = not self.is_traced and not other.is_traced and self.present == other.present
         present = self.present if same else jax.ShapeDtypeStruct((), np.dtype(bool))
-        a, b = self.components, other.components
-        if a is None or b is None:
-            either = b if a is None else a
-            return Optional(either and tuple(forms.common_form(x, None) for x in either), present)
-        if len(a) != len(b):
-            raise OpError(f"an optional of {len(a)} values meets one of {len(b)}")
-        return Optional(tuple(forms.common_form(x, y) for x, y in zip(a, b, strict=True)), present)
+        kinds = [_joined(kind, None) for kind in self.kinds]
+        for kind in other.kinds:
+            for place, mine in enumerate(kinds):
+                joined = _joined(mine, kind)
+                if joined is not None:
+                    kinds[place] = joined
+                    break
+            else:
+                kinds.append(_joined(kind, None))
+        return Optional(kinds[0] if kinds else None, present, tuple(kinds[1:]))
 
     def fitted(self, form: Optional) -> Optional:
         """Returns the optional in a form that `common_form` gave."""
-        components = form.components
-        if components is not None:
-            mine = self.components or (None,) * len(components)
-            components = tuple(forms.fitted(v, f) for v, f in zip(mine, components, strict=True))
-        return Optional(components, jnp.asarray(self.present) if form.is_traced else self.present)
+        mine: list[Any] = list(self.kinds)
+        kinds = []
+        for kind in form.kinds:
+            place = next((i for i, values in enumerate(mine) if _joined(forms.form_of(values), kind) is not None), None)
+            values = (None,) * len(kind) if place is None else mine.pop(place)
+            kinds.append(tuple(forms.fitted(v, f) for v, f in zip(values, kind, strict=True)))
+        present = jnp.asarray(self.present) if form.is_traced else self.present
+        return Optional(kinds[0] if kinds else None, present, tuple(kinds[1:]))
+
+
+def _joined(a: tuple[Any, ...], b: tuple[Any, ...] | None) -> Any:
+    """Returns the form in which values of two forms meet, None if there is no such form."""
+    if b is not None and len(a) != len(b):
+        return None
+    try:
+        return tuple(forms.common_form(x, y) for x, y in zip(a, b or (None,) * len(a), strict=True))
+    except OpError:
+        return None
 
 
 def _is_optional(value: Any) -> Optional:
@@ -99,10 +126,39 @@ def optional_has_value(optional: Any) -> Any:
 
 
 @op("OptionalGetValue")
-def optional_get_value(optional: Any) -> tuple[list[Any]]:
+def optional_get_value(
+    optional: Any, *, output_types: Sequence[Any] = (), output_shapes: Sequence[Any] = ()
+) -> tuple[list[Any]]:
     """Returns what an optional holds, zeros where data decides that it is nothing. See tf.raw_ops.OptionalGetValue."""
     value = _is_optional(optional)
     found = known(value.present) if value.is_traced else value.present
     if value.components is None or (found is not None and not bool(found)):
         raise OpError("the value of an optional is read that holds none")
-    return (list(value.components),)
+    if not value.others:
+        return (list(value.components),)
+    kinds = [kind for kind in value.kinds if _is_declared(kind, output_types, output_shapes)]
+    if len(kinds) != 1:
+        raise OpError(
+            "data decides which values an optional holds, and "
+            f"{'several' if kinds else 'none'} of those that it may hold are of the types and shapes that are read "
+            f"({'; '.join(forms.shown(forms.form_of(kind)) for kind in value.kinds)})"
+        )
+    return (list(kinds[0]),)
+
+
+def _is_declared(kind: tuple[Any, ...], types: Sequence[Any], shapes: Sequence[Any]) -> bool:
+    if len(kind) != len(types):
+        return False
+    for value, dtype, shape in zip(kind, types, shapes, strict=True):
+        is_array = isinstance(value, jax.Array | np.ndarray | np.generic | Mixed)
+        if is_array != isinstance(dtype, np.dtype):
+            return False
+        if is_array and (canonical(value.dtype) != canonical(dtype) or not _fits(value.shape, shape)):
+            return False
+    return True
+
+
+def _fits(have: tuple[Any, ...], declared: Any) -> bool:
+    if declared is None:
+        return True
+    return len(have) == len(declared) and all(d is None or d == h for h, d in zip(have, declared, strict=True))

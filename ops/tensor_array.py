@@ -24,7 +24,7 @@ from . import growth
 from . import tensor_list_bulk as bulk
 from . import tensor_list_ops as lists
 from .registry import Static, op
-from .tensor_list import TensorList, resized
+from .tensor_list import TensorList, reaching, resized
 from .values import as_array, canonical, dims, known
 
 __all__ = ["ArrayHandle"]
@@ -178,7 +178,7 @@ def tensor_array_stack(
 def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
     """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
     array = _handle(handle)
-    contents, value = array.contents(flow_in).packed(), jnp.asarray(value)
+    contents, value = array.contents(flow_in).packed().settled(), jnp.asarray(value)
     if contents.buffer is None:
         empty = jnp.zeros((contents.capacity, *value.shape[1:]), value.dtype)
         contents = contents.with_buffer(empty)
@@ -189,6 +189,8 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
             raise OpError(f"index {needed - 1} is out of range for an array of {contents.length} elements")
         if needed > contents.length:
             contents = contents.with_buffer(resized(contents, needed), needed)
+    elif contents.is_traced and array.dynamic and value.shape[0]:
+        contents = reaching(contents, indices)
     if tuple(value.shape[1:]) != tuple(contents.buffer.shape[1:]):
         raise OpError(
             f"elements of shape {list(value.shape[1:])} do not fit an array of {list(contents.buffer.shape[1:])}"

@@ -20,7 +20,16 @@ from tf2jax_lite.errors import OpError
 from . import forms
 from .values import UNKNOWN, canonical, known
 
-__all__ = ["ElementShape", "ListLacksRoomError", "TensorList", "add_lists", "is_full", "resized", "zeros_like_list"]
+__all__ = [
+    "ElementShape",
+    "ListLacksRoomError",
+    "TensorList",
+    "add_lists",
+    "is_full",
+    "reaching",
+    "resized",
+    "zeros_like_list",
+]
 
 ElementShape = tuple[Any, ...] | None
 
@@ -295,6 +304,19 @@ def resized(target: TensorList, capacity: Any) -> Any:
         return jnp.concatenate([jnp.asarray(leaf), jnp.zeros((capacity - have, *leaf.shape[1:]), leaf.dtype)])
 
     return jax.tree.map(one, target.buffer)
+
+
+def reaching(lst: TensorList, indices: Any) -> TensorList:
+    """Returns a packed list whose length is traced, as long as its elements at ``indices`` need; new ones are zeros."""
+    lst, positions = lst.cleared(), known(indices)
+    if positions is None:  # what lies past its capacity is lost, and NaN where it is read
+        length = jnp.maximum(lst.length, jnp.max(jnp.asarray(indices)).astype(np.int32) + 1)
+        return dataclasses.replace(lst, length=length, spare=None)
+    needed = int(positions.max()) + 1
+    if not lst.roomy:
+        lst = lst.with_capacity(max(lst.capacity, needed))
+    spare = None if lst.spare is None else min(lst.spare, lst.capacity - needed)
+    return dataclasses.replace(lst, length=jnp.maximum(lst.length, needed), spare=spare)
 
 
 def add_lists(items: list[Any]) -> TensorList:

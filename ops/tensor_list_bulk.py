@@ -14,7 +14,7 @@ from tf2jax_lite.errors import OpError
 from . import forms
 from .ragged_variant import RaggedRows, RaggedVector, is_list_of_ragged, is_unset
 from .registry import Static, op
-from .tensor_list import TensorList, is_full, resized, zeros
+from .tensor_list import TensorList, is_full, reaching, resized, zeros
 from .tensor_list_ops import as_list, plain_dtype, resize_list, unset_element, unset_shape
 from .values import UNKNOWN, known
 
@@ -129,12 +129,16 @@ def tensor_list_scatter_into_existing_list(
     input_handle: Any, tensor: Any, indices: Any, *, element_dtype: Any
 ) -> TensorList:
     """Sets the elements at ``indices``. See tf.raw_ops.TensorListScatterIntoExistingList."""
-    lst = as_list(input_handle)
+    lst = as_list(input_handle).settled()
     tensor = jnp.asarray(tensor)
     positions = known(indices)
     if positions is not None and not lst.is_traced and isinstance(lst.length, int) and positions.size:
         lst = resize_list(lst, max(lst.length, int(positions.max()) + 1))
     lst = lst.packed()
+    if lst.is_traced and tensor.shape[0]:
+        if lst.buffer is None:
+            lst = lst.with_buffer(jnp.zeros((lst.places, *tensor.shape[1:]), tensor.dtype)).with_spare(lst.spare)
+        lst = reaching(lst, indices)
     return lst.with_buffer(_scattered(lst.capacity, tensor, indices, lst.buffer)).with_spare(lst.spare)
 
 

@@ -347,16 +347,30 @@ def test_names_are_text_and_nothing_else(name, tmp_path):
     np.testing.assert_allclose(actual[0], fn(params, x)[0][0], rtol=1e-6)
 
 
-def test_loops_nested_deeper_than_python_reads(tmp_path):
-    """There is no source then, and everything else."""
-
+def nested_loops(levels):
     def nested(x, levels):
         if not levels:
             return tf.tanh(x)
         return tf.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, nested(v, levels - 1)), [0, x])[1]
 
-    function = tf.function(lambda x: nested(x, 32))
-    converted, params = tf2jax.convert(function, tf.TensorSpec([2], tf.float32))
+    return tf.function(lambda x: nested(x, levels))
+
+
+def test_deeply_nested_loops(tmp_path):
+    converted, params = tf2jax.convert(nested_loops(16), tf.TensorSpec([2], tf.float32))
+    report = tf2jax.export_functions({"f": (converted, params)}, tmp_path / "out", platforms=["cpu"])
+    assert not report.warnings
+    assert "lax." in (tmp_path / "out" / "model.py").read_text()
+
+
+def test_code_nested_deeper_than_python_reads(tmp_path, monkeypatch):
+    """There is no source then, and everything else. A loop takes one level of a hundred, so few models get there."""
+
+    def refuse(text):
+        raise IndentationError("too many levels of indentation")
+
+    monkeypatch.setattr("tf2jax_lite.export.source.module.ast.parse", refuse)
+    converted, params = tf2jax.convert(nested_loops(2), tf.TensorSpec([2], tf.float32))
     report = tf2jax.export_functions({"f": (converted, params)}, tmp_path / "out", platforms=["cpu"])
     assert any("no source: loops and branches are nested deeper" in warning for warning in report.warnings)
     assert not (tmp_path / "out" / "model.py").exists()

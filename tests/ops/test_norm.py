@@ -1,8 +1,11 @@
 """Batch normalization and local response normalization against TensorFlow."""
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import tf2jax_lite as tf2jax
 
 from .harness import case, check
 
@@ -78,3 +81,26 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case):
     check(case)
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("name", NORMS)
+def test_gradients_of_each_result(name, is_training):
+    # TensorFlow gives none for the statistics, neither those that are returned nor those that are taken.
+    def forward(x, scale, offset, mean, variance):
+        out = getattr(tf.raw_ops, name)(
+            x=x, scale=scale, offset=offset, mean=mean, variance=variance, is_training=is_training
+        )
+        weights = tf.range(1.0, 6.0)
+        return sum(tf.reduce_sum(result * result * weights) for result in out[:3])
+
+    args = X, SCALE, OFFSET, MEAN, VARIANCE
+    variables = [tf.constant(v) for v in args]
+    with tf.GradientTape() as tape:
+        tape.watch(variables)
+        out = forward(*variables)
+    expected = tape.gradient(out, variables, unconnected_gradients="zero")
+    converted = tf2jax.convert_functional(forward, *(tf.TensorSpec(v.shape) for v in args))
+    actual = jax.jit(jax.grad(converted, tuple(range(5))))(*args)
+    for e, a in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4)

@@ -45,8 +45,24 @@ def carried_by_a_loop(x):
     return _value(optional, [2, 3])
 
 
-@pytest.mark.parametrize("fn", [known, picked_by_data, carried_by_a_loop], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("factor", [1.0, 0.5])
+def other_kinds_in_other_branches(x):
+    # As gradients of tf.case keep what their branches have computed: a number in one, an optional in the other.
+    first, second = x[0, 1] > 0.7, x[1, 1] > 1.0
+    one = tf.cond(second, lambda: _some(x[0] + 1.0), raw.OptionalNone)
+    both = tf.cond(first, lambda: _some(x), lambda: raw.OptionalFromValue(components=[one]))
+
+    def inner():
+        (found,) = raw.OptionalGetValue(optional=both, output_types=[tf.variant], output_shapes=[tf.TensorShape([])])
+        has = raw.OptionalHasValue(optional=found)
+        return tf.cond(has, lambda: _value(found, [3])[0], lambda: tf.zeros([3]))
+
+    return tf.cond(first, lambda: _value(both, [None, 3])[0][0], inner)
+
+
+@pytest.mark.parametrize(
+    "fn", [known, picked_by_data, carried_by_a_loop, other_kinds_in_other_branches], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("factor", [1.0, 0.5, 0.2])
 def test_against_tensorflow(fn, factor):
     fn = tf.function(fn)
     x = X * factor
@@ -62,3 +78,40 @@ def test_nothing_has_no_value():
 
     with pytest.raises(ValueError, match="holds none"):
         tf2jax.convert_functional(fn)()
+
+
+def test_kinds_that_the_reader_cannot_tell_apart():
+    def fn(x):
+        optional = tf.cond(x[0, 0] > 0.0, lambda: _some(x), lambda: _some(x[0]))
+        return raw.OptionalGetValue(optional=optional, output_types=[tf.float32], output_shapes=[tf.TensorShape(None)])
+
+    with pytest.raises(ValueError, match="several of those that it may hold"):
+        jax.jit(tf2jax.convert_functional(fn, tf.TensorSpec([2, 3])))(X)
+
+
+@pytest.mark.parametrize("x", [[1, 2, 3], [-1, 0, 3], [0, 2, 3], [-1, 2, 3]], ids=str)
+def test_gradient_of_a_case_with_branches_inside(x):
+    x, y = np.float32(x), np.float32([2, 3, 4])
+
+    def forward(x, y):
+        first, second = x[0] > 0, x[0] < 0
+
+        def inner():
+            return tf.cond(x[1] < 1, lambda: x * x, lambda: y * x)
+
+        return tf.reduce_sum(tf.cond(first, inner, lambda: tf.cond(second, inner, lambda: x - y)))
+
+    @tf.function
+    def gradients(x, y):
+        with tf.GradientTape() as tape:
+            tape.watch([x, y])
+            out = forward(x, y)
+        return tape.gradient(out, [x, y], unconnected_gradients="zero")
+
+    specs = tf.TensorSpec([3]), tf.TensorSpec([3])
+    expected = gradients(x, y)
+    taped = jax.jit(tf2jax.convert_functional(gradients, *specs))(x, y)
+    ours = jax.jit(jax.grad(tf2jax.convert_functional(forward, *specs), (0, 1)))(x, y)
+    for e, a, b in zip(expected, taped, ours, strict=True):
+        np.testing.assert_allclose(a, e)
+        np.testing.assert_allclose(b, e)

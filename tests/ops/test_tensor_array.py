@@ -160,6 +160,50 @@ def test_against_tensorflow(fn):
                 assert np.asarray(a).dtype == e.numpy().dtype
 
 
+def loop_then_scatter(x, count, places):
+    array = tf.TensorArray(F32, size=1, dynamic_size=True, clear_after_read=False, element_shape=[3])
+    _, array = tf.while_loop(
+        lambda i, _: i < count, lambda i, a: (i + 1, a.write(i, x[i])), (0, array), maximum_iterations=5
+    )
+    array = array.scatter(places, x[2:] * 10)
+    return array.size(), array.read(0), array.read(3), array.read(places[1])
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "data"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["lists", "resources"])
+def test_array_grows_by_scattering_after_a_loop(kind, count, known):
+    # How long it is then depends on data twice: what is scattered past its end was lost.
+    given = [X, np.int32(count)] + ([] if known else [np.int32([3, 4])])  # data: within the loop's room
+    specs = [tf.TensorSpec(v.shape, v.dtype) for v in given]
+
+    def fn(x, n, places=(3, 5)):
+        return loop_then_scatter(x, n, tf.constant(places) if known else places)
+
+    if kind == "lists":
+        compiled = tf.function(fn, autograph=False)
+        expected, converted = tf.nest.flatten(compiled(*given)), tf2jax.convert_functional(compiled, *specs)
+    else:
+        v1.disable_control_flow_v2()
+        try:
+            with tf.Graph().as_default() as graph, v1.Session() as session:
+                fed = [v1.placeholder(v.dtype, v.shape) for v in given]
+                results = tf.nest.flatten(fn(*fed))
+                expected = session.run(results, dict(zip(fed, given, strict=True)))
+        finally:
+            v1.enable_control_flow_v2()
+        names = [[t.name for t in tensors] for tensors in (fed, results)]
+        graph_function, params = tf2jax.convert_graph_def(graph.as_graph_def(), *names)
+        assert not params
+
+        def converted(*args):
+            return graph_function(params, *args)[0]
+
+    for run in (converted, jax.jit(converted)):
+        for e, a in zip(expected, jax.tree.leaves(run(*given)), strict=True):
+            np.testing.assert_array_equal(a, np.asarray(e))
+
+
 @pytest.fixture
 def _control_flow_v1():
     """TensorFlow's gradient code knows this kind of TensorArray only where control flow v1 is on."""
