@@ -25,7 +25,7 @@ from . import tensor_list_bulk as bulk
 from . import tensor_list_ops as lists
 from .registry import Static, op
 from .tensor_list import TensorList, reaching, resized
-from .values import as_array, canonical, dims, known
+from .values import UNKNOWN, as_array, canonical, dims, known
 
 __all__ = ["ArrayHandle"]
 
@@ -47,6 +47,11 @@ class ArrayHandle:
     size: Any
     dynamic: bool = False
     sources: tuple[str, ...] = ()
+
+    @property
+    def is_host(self) -> bool:
+        """Numpy can go on with it: how long an array becomes is known where the places that are written are."""
+        return isinstance(self.size, int)
 
     def contents(self, flow: Any) -> TensorList:
         """Returns what a flow carries; a flow that is not this array's own (or just a number) carries nothing yet."""
@@ -119,7 +124,19 @@ def tensor_array_grad_with_shape(
     return _gradient(handle, flow_in, source, dims(shape_to_prepend))
 
 
-@op("TensorArrayWriteV3")
+def _host_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
+    if not isinstance(handle, ArrayHandle) or flow_in is UNKNOWN:
+        return UNKNOWN
+    return lists.host_set(
+        handle.contents(flow_in),
+        index,
+        UNKNOWN,
+        element_dtype=handle.dtype,
+        resize_if_index_out_of_bounds=handle.dynamic,
+    )
+
+
+@op("TensorArrayWriteV3", host=_host_write, lazy=True)
 def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> TensorList:
     """Sets an element; adds to it in a gradient array. See tf.raw_ops.TensorArrayWriteV3."""
     array = _handle(handle)

@@ -197,9 +197,10 @@ def _host_pop(handle: Any, element_shape: Any, *, element_dtype: Any) -> Any:
     return tensor_list_pop_back(handle, element_shape, element_dtype=element_dtype)
 
 
-def _host_set(
+def host_set(
     handle: Any, index: Any, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
 ) -> Any:
+    """Sets an element of a list of which only the length may be known."""
     if handle is UNKNOWN or (index is UNKNOWN and resize_if_index_out_of_bounds):
         return UNKNOWN
     if index is UNKNOWN or item is UNKNOWN or handle.buffer is UNKNOWN:
@@ -332,7 +333,7 @@ def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dt
     return lst.with_buffer(jax.tree.map(lambda leaf: leaf[:-1], lst.buffer), lst.length - 1), element
 
 
-@op("TensorListSetItem", host=_host_set, lazy=True)
+@op("TensorListSetItem", host=host_set, lazy=True)
 def tensor_list_set_item(
     input_handle: Any, index: Any, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
 ) -> TensorList:

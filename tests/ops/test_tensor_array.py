@@ -204,6 +204,28 @@ def test_array_grows_by_scattering_after_a_loop(kind, count, known):
             np.testing.assert_array_equal(a, np.asarray(e))
 
 
+@pytest.mark.parametrize("size", [0, 2, 4, 6])
+def test_how_long_a_counted_loop_makes_an_array_is_known(size):
+    # The array is of the resource kind in graphs with control flow v1: its stack has a shape under jit.
+    v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph, v1.Session() as session:
+            x = v1.placeholder(F32, [4, 3])
+            array = tf.TensorArray(F32, size=size, dynamic_size=True, element_shape=[3])
+            _, array = tf.while_loop(lambda i, _: i < 4, lambda i, a: (i + 1, a.write(i, x[i] ** 2)), (0, array))
+            stacked = array.stack()
+            expected = session.run(stacked, {x: X})
+    finally:
+        v1.enable_control_flow_v2()
+    converted, params = tf2jax.convert_graph_def(graph.as_graph_def(), [x.name], stacked.name)
+
+    def fn(x):
+        return converted(params, x)[0]
+
+    np.testing.assert_array_equal(jax.jit(fn)(X), expected)
+    np.testing.assert_allclose(jax.jit(jax.grad(lambda x: fn(x).sum()))(X), 2 * X)
+
+
 @pytest.fixture
 def _control_flow_v1():
     """TensorFlow's gradient code knows this kind of TensorArray only where control flow v1 is on."""

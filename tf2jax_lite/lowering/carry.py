@@ -164,7 +164,7 @@ class Carry:
             value = value.poisoned().with_spare(None if key in self._were_traced else 0)
         elif self._is_counted(key):
             assert isinstance(key, int) and self.host is not None
-            if self.host.exact and key in self.host.resizing:
+            if self.host.exact and (key in self.host.resizing or value.is_traced):
                 length = self.host.lists[key].length
                 value = dataclasses.replace(_with_room(value, _Room(length, 0), length), roomy=False)
             elif value.is_traced:

@@ -76,12 +76,12 @@ def invariants(body: ir.Function) -> set[int]:
 
 
 def host_value(value: Any) -> Any:
-    """Returns what numpy can know of a value: itself, a list's length, or nothing."""
+    """Returns what numpy can know of a value: itself (a TensorArray's handle, too), a list's length, or nothing."""
     if isinstance(value, TensorList):
         if value.is_host:
             return value
         return value.forgotten() if isinstance(value.length, int) else UNKNOWN
-    return value if values.is_static(value) else UNKNOWN
+    return value if values.is_host(value) else UNKNOWN
 
 
 def run_on_host(
@@ -142,7 +142,7 @@ def _as_at_first(value: Any) -> Any:
 
 
 def _is_small(value: Any) -> bool:
-    return isinstance(value, TensorList) or np.size(value) <= _MAX_STATIC_SIZE
+    return isinstance(value, TensorList) or (values.is_static(value) and np.size(value) <= _MAX_STATIC_SIZE)
 
 
 def _bounded(value: Any) -> Any:
