@@ -206,7 +206,7 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
             raise OpError(f"index {needed - 1} is out of range for an array of {contents.length} elements")
         if needed > contents.length:
             contents = contents.with_buffer(resized(contents, needed), needed)
-    elif contents.is_traced and array.dynamic and value.shape[0]:
+    elif contents.is_traced and array.dynamic and value.shape[0] != 0:
         contents = reaching(contents, indices)
     if tuple(value.shape[1:]) != tuple(contents.buffer.shape[1:]):
         raise OpError(

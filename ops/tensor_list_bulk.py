@@ -129,13 +129,13 @@ def tensor_list_scatter_into_existing_list(
     input_handle: Any, tensor: Any, indices: Any, *, element_dtype: Any
 ) -> TensorList:
     """Sets the elements at ``indices``. See tf.raw_ops.TensorListScatterIntoExistingList."""
-    lst = as_list(input_handle).settled()
+    lst = as_list(input_handle)
     tensor = jnp.asarray(tensor)
     positions = known(indices)
     if positions is not None and not lst.is_traced and isinstance(lst.length, int) and positions.size:
         lst = resize_list(lst, max(lst.length, int(positions.max()) + 1))
     lst = lst.packed()
-    if lst.is_traced and tensor.shape[0]:
+    if lst.is_traced and tensor.shape[0] != 0:
         if lst.buffer is None:
             lst = lst.with_buffer(jnp.zeros((lst.places, *tensor.shape[1:]), tensor.dtype)).with_spare(lst.spare)
         lst = reaching(lst, indices)
