@@ -157,6 +157,13 @@ def _host_floor_div(x: Any, y: Any) -> Any:
         return np.floor(x / y)
 
 
+def _truncate_div(x: Any, y: Any) -> Any:
+    quotient = lax.div(x, y)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return quotient  # lax.div rounds integers towards zero
+    return lax.select(quotient < 0, lax.ceil(quotient), lax.floor(quotient))
+
+
 def _squared_difference(x: Any, y: Any) -> Any:
     difference = lax.sub(x, y)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
@@ -485,7 +492,7 @@ _binary(
     lambda x, y: jnp.where(x == 0, jnp.zeros((), x.dtype), lax.div(x, jnp.where(x == 0, jnp.ones((), y.dtype), y))),
 )
 _binary("Atan2", spelling_angles.atan2, dear=True)
-_binary("TruncateDiv", lax.div)
+_binary("TruncateDiv", _truncate_div)
 _binary("TruncateMod", lax.rem)
 _binary("Mod", lax.rem)
 _binary("Div", lax.div, operands=matched)

@@ -168,7 +168,6 @@ def _place(diagonal: Any, low: int, high: int, rows: Any, columns: Any, align: s
 def _set(base: Any, diagonal: Any, k: Any, align: str) -> Any:
     low, high = _range(k)
     rows, columns = base.shape[-2:]
-    _check_range(low, high, rows, columns)
     if math.prod(d for d in base.shape if _is_int(d)) == 0:
         return base
     placed, inside = _place(diagonal, low, high, rows, columns, align)

@@ -170,13 +170,17 @@ def fused_batch_norm_grad_v3(
     return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
 
 
+def _over_neighbours(x: Any, radius: int) -> Any:
+    """Sums over the channels at most ``radius`` away."""
+    window, pads = (1, 1, 1, 2 * radius + 1), ((0, 0), (0, 0), (0, 0), (radius, radius))
+    return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, window, (1, 1, 1, 1), pads)
+
+
 @op("LRN")
 def lrn(input: Any, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5) -> Any:
     """Normalizes by the squares of neighbouring channels. See tf.raw_ops.LRN."""
     x = jnp.asarray(input)
-    window = (1, 1, 1, 2 * depth_radius + 1)
-    pads = ((0, 0), (0, 0), (0, 0), (depth_radius, depth_radius))
-    total = lax.reduce_window(x * x, np.zeros((), x.dtype), lax.add, window, (1, 1, 1, 1), pads)
+    total = _over_neighbours(x * x, depth_radius)
     return x / lax.pow(jnp.asarray(bias, x.dtype) + jnp.asarray(alpha, x.dtype) * total, jnp.asarray(beta, x.dtype))
 
 
@@ -191,9 +195,8 @@ def lrn_grad(
     alpha: float = 1.0,
     beta: float = 0.5,
 ) -> Any:
-    """See tf.raw_ops.LRNGrad."""
-
-    def forward(x: Any) -> Any:
-        return lrn(x, depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta)
-
-    return jax.vjp(forward, jnp.asarray(input_image))[1](jnp.asarray(input_grads))[0]
+    """See tf.raw_ops.LRNGrad. Like its kernel this takes ``output_image`` for LRN's result, whatever it holds."""
+    grads, x, y = jnp.asarray(input_grads), jnp.asarray(input_image), jnp.asarray(output_image)
+    norm = jnp.asarray(bias, x.dtype) + jnp.asarray(alpha, x.dtype) * _over_neighbours(x * x, depth_radius)
+    shared = jnp.asarray(-2 * alpha * beta, x.dtype) * y * grads / norm
+    return grads * lax.pow(norm, jnp.asarray(-beta, x.dtype)) + x * _over_neighbours(shared, depth_radius)

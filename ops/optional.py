@@ -12,7 +12,7 @@ import numpy as np
 
 from tf2jax_lite.errors import OpError
 
-from . import forms
+from . import forms, math
 from .registry import op
 from .values import Mixed, canonical, known
 
@@ -89,6 +89,28 @@ class Optional:
         present = jnp.asarray(self.present) if form.is_traced else self.present
         return Optional(kinds[0] if kinds else None, present, tuple(kinds[1:]))
 
+    def zeros_like(self) -> Optional:
+        """Returns zeros of what it holds; nothing of nothing. Gradients of gradients of branches begin with it."""
+        zeros = [tuple(_zeros_like(v) for v in kind) for kind in self.kinds]
+        return Optional(zeros[0] if zeros else None, self.present, tuple(zeros[1:]))
+
+    def added(self, other: Any) -> Optional:
+        """Returns the sum, value by value, as AddN does.
+
+        Raises:
+          OpError: one holds values that the other does not.
+        """
+        other = _is_optional(other)
+        if not self.is_traced and not other.is_traced and self.present != other.present:
+            raise OpError("cannot add optionals because one has a value and the other doesn't")
+        if self.components is None or other.components is None:
+            return other if self.components is None else self
+        form = self.common_form(other)
+        a, b = self.fitted(form), other.fitted(form)
+        pairs = zip(a.kinds, b.kinds, strict=True)
+        sums = [tuple(math.add_n([x, y]) for x, y in zip(p, q, strict=True)) for p, q in pairs]
+        return Optional(sums[0], a.present, tuple(sums[1:]))
+
 
 def _joined(a: tuple[Any, ...], b: tuple[Any, ...] | None) -> Any:
     """Returns the form in which values of two forms meet, None if there is no such form."""
@@ -98,6 +120,12 @@ def _joined(a: tuple[Any, ...], b: tuple[Any, ...] | None) -> Any:
         return tuple(forms.common_form(x, y) for x, y in zip(a, b or (None,) * len(a), strict=True))
     except OpError:
         return None
+
+
+def _zeros_like(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic | Mixed):
+        return np.zeros(value.shape, value.dtype)
+    return math.zeros_like(value)
 
 
 def _is_optional(value: Any) -> Optional:

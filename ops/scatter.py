@@ -147,7 +147,7 @@ def _check(shape: Any, indices: Any, updates: Any) -> None:
     depth = indices.shape[-1]
     if not isinstance(depth, (int, np.integer)):
         raise OpError("the last dimension of indices must be known")
-    if depth == 0:
+    if depth == 0 and 0 not in shape:  # TensorFlow lets nothing be written into nothing
         raise OpError("index vectors are empty")
     if depth > len(shape):
         raise OpError(f"index vectors of length {depth} for a tensor of rank {len(shape)}")

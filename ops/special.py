@@ -44,7 +44,10 @@ def _spence_jvp(primals: Any, tangents: Any) -> Any:
 @jax.custom_jvp
 def _zeta(x: Any, q: Any) -> Any:
     """The Hurwitz zeta function: JAX has no derivative of it, TensorFlow only that by ``q``."""
-    return lax.zeta(x, q)
+    inf = np.array(np.inf, x.dtype)
+    out = jnp.where((q == inf) & (x > 1), 0, lax.zeta(x, q))
+    out = jnp.where(x == inf, jnp.where(q > 1, 0, jnp.where(q == 1, 1, jnp.where(q < 1, inf, out))), out)
+    return jnp.where(x < 1, np.nan, out)
 
 
 @_zeta.defjvp
@@ -54,7 +57,30 @@ def _zeta_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _polygamma(n: Any, x: Any) -> Any:
-    return lax.polygamma(lax.stop_gradient(n), x)  # TensorFlow has no derivative by n
+    inf = np.array(np.inf, x.dtype)
+    out = lax.polygamma(lax.stop_gradient(n), x)  # TensorFlow has no derivative by n
+    out = jnp.where((x == inf) & (n >= 1) & (n == jnp.floor(n)), 0, out)
+    return jnp.where((n == inf) & ~jnp.isnan(x), jnp.where(x <= 1, inf, np.nan), out)
+
+
+# Where a parameter is 0, negative or infinite, limits can be taken in more than one way. These are the values of
+# TensorFlow's kernels (Eigen's igamma_impl, igammac_impl and betainc_impl); JAX's differ.
+
+
+def _igamma(a: Any, x: Any) -> Any:
+    out = jnp.where(a <= 0, np.nan, lax.igamma(a, x))
+    out = jnp.where((a == np.inf) & (x > 0), 0, out)
+    return jnp.where((x == 0) & ~(a > 0), 0, out)
+
+
+def _igammac(a: Any, x: Any) -> Any:
+    out = jnp.where(a <= 0, np.nan, lax.igammac(a, x))
+    return jnp.where((a == np.inf) & (x >= 0) & (x < np.inf), 1, out)
+
+
+def _expint(x: Any) -> Any:
+    out = jnp.where(x < 0, np.nan, special.expi(x))  # TensorFlow's has no values there
+    return jnp.where(x == 0, -np.inf, out)
 
 
 @jax.custom_jvp
@@ -74,9 +100,9 @@ _register("BesselI1", special.i1, 1)
 _register("BesselI1e", special.i1e, 1)
 _register("Ndtri", special.ndtri, 1)
 _register("Spence", _spence, 1)
-_register("Expint", special.expi, 1)
-_register("Igamma", lax.igamma, 2)
-_register("Igammac", lax.igammac, 2)
+_register("Expint", _expint, 1)
+_register("Igamma", _igamma, 2)
+_register("Igammac", _igammac, 2)
 _register("IgammaGradA", lax.igamma_grad_a, 2)
 _register("RandomGammaGrad", lax.random_gamma_grad, 2)
 _register("Zeta", _zeta, 2)
@@ -91,7 +117,10 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
     """
     shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(b), jnp.shape(x))
     a, b = (lax.stop_gradient(jnp.asarray(v)) for v in (a, b))
-    return lax.betainc(*(jnp.broadcast_to(v, shape) for v in (a, b, x)))
+    a, b, x = (jnp.broadcast_to(v, shape) for v in (a, b, x))
+    undefined = (a <= 0) | (b <= 0) | ((jnp.isinf(a) | jnp.isinf(b)) & (x > 0) & (x < 1))
+    out = jnp.where((x == 0) | (x == 1), x, lax.betainc(a, b, x))
+    return jnp.where(undefined, np.nan, out)
 
 
 @op("LeftShift", words="whole")

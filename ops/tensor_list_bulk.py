@@ -165,6 +165,11 @@ def tensor_list_concat_v2(
     lst = as_list(input_handle)
     if lst.items:
         return _concatenated(lst, element_shape, leading_dims, element_dtype)
+    if lst.buffer is None and not lst.is_traced and lst.length == 0:
+        shape = unset_shape(lst, element_shape)
+        if not shape or not is_full(shape[1:]):
+            raise OpError(f"all but the first dimension of an empty list's elements must be known, not {shape}")
+        return zeros(0, shape[1:], element_dtype), np.zeros(0, np.int64)
     stacked = tensor_list_stack(lst, element_shape, element_dtype=element_dtype)
     if stacked.ndim < 2:
         raise OpError("concatenating a list of scalars")
@@ -174,20 +179,31 @@ def tensor_list_concat_v2(
 
 def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype: Any) -> tuple[Any, Any]:
     leading = known(leading_dims) if leading_dims is not None else None
-    shape = unset_shape(lst, element_shape)
     assert lst.items is not None
+    shape = _shape_from_others(lst.items, unset_shape(lst, element_shape))
     parts: list[Any] = []
     for index, item in enumerate(lst.items):
         if item is None and shape and leading is not None and index < leading.size:
             item = unset_element(lst, np.asarray([int(leading[index]), *shape[1:]]), dtype)
         elif item is None:
-            item = unset_element(lst, element_shape, dtype)
+            item = unset_element(lst, np.asarray(shape) if is_full(shape) else element_shape, dtype)
         if not item.ndim:
             raise OpError("concatenating a list of scalars")
         parts.append(jnp.asarray(item))
     if len({part.shape[1:] for part in parts}) > 1:
         raise OpError(f"elements of shapes {[list(part.shape) for part in parts]} cannot be concatenated")
     return lax.concatenate(parts, 0), np.asarray([part.shape[0] for part in parts], np.int64)
+
+
+def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
+    """Returns the shape of elements never set: what is not known of it is that of the elements that were, if one."""
+    shapes = {jnp.shape(item) for item in items if item is not None}
+    if is_full(shape) or not shapes or () in shapes:
+        return shape
+    first, rest = {s[0] for s in shapes}, next(iter(shapes))[1:]
+    given = None if not shape else shape[0]
+    leading = given if given is not None else first.pop() if len(first) == 1 else None
+    return (leading, *rest)
 
 
 @op("TensorListConcat")

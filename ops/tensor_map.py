@@ -10,6 +10,7 @@ import numpy as np
 
 from tf2jax_lite.errors import OpError
 
+from . import math
 from .registry import Static, op
 from .values import canonical
 
@@ -40,6 +41,18 @@ class TensorMap:
     def tree_unflatten(cls, aux: Any, children: Any) -> TensorMap:
         """Undoes `tree_flatten`."""
         return cls(aux, tuple(children))
+
+    def zeros_like(self) -> TensorMap:
+        """Returns an empty map, as TensorFlow does: what a sum of maps lacks counts as zero."""
+        return TensorMap()
+
+    def added(self, other: Any) -> TensorMap:
+        """Returns the sum, as AddN does: all keys of both, and the sums of values that both have."""
+        more = _is_map(other)
+        total = dict(zip(self.keys, self.values, strict=True))
+        for key, value in zip(more.keys, more.values, strict=True):
+            total[key] = math.add_n([total[key], value]) if key in total else value
+        return TensorMap(tuple(total), tuple(total.values()))
 
 
 def _is_map(value: Any) -> TensorMap:

@@ -131,6 +131,11 @@ CASES = [
         for d in [np.int32, np.int64]
     ),
     *(case(name, np.array([7, 9], np.uint8), np.array([2, 4], np.uint8)) for name in ("FloorDiv", "TruncateDiv")),
+    # The quotient of floats is rounded towards zero, too, and has no gradient.
+    *(case("TruncateDiv", (LEFT * 1.7).astype(d), RIGHT.astype(d)).using(name="floats", grad=False) for d in FLOATS),
+    case("TruncateDiv", np.array([-np.inf, -0.08, 5.0, -1.0, 0.0]), np.array([2.5, np.inf, 0.0, 3.0, 0.0])).using(
+        name="hard", grad=False
+    ),
     # The floor of the rounded quotient.
     case("FloorDiv", np.array([-np.inf, 0.08, 5.0, -1.0, 0.0]), np.array([2.5, -np.inf, 0.0, 0.0, 0.0])).using(
         name="hard"

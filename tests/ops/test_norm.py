@@ -75,6 +75,10 @@ CASES = [
     case("LRNGrad", X, X * 2, tf.nn.lrn(X * 2, 2, 1.0, 0.1, 0.5).numpy(), depth_radius=2, alpha=0.1).using(
         grad=False, rtol=1e-4, atol=1e-5
     ),
+    # What the forward op would not have given is taken for its result.
+    case("LRNGrad", X, X * 2, X + 1, depth_radius=1, alpha=0.3, beta=0.75, bias=2.0).using(
+        grad=False, rtol=1e-4, atol=1e-5, name="output"
+    ),
 ]
 
 

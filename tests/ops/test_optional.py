@@ -59,8 +59,24 @@ def other_kinds_in_other_branches(x):
     return tf.cond(first, lambda: _value(both, [None, 3])[0][0], inner)
 
 
+def zeros_and_sums(x):
+    inner = _some(x[0])
+    nested = raw.OptionalFromValue(components=[x, inner])
+    total = tf.raw_ops.AddN(inputs=[nested, nested, tf.zeros_like(nested)])
+    array, found = raw.OptionalGetValue(
+        optional=total,
+        output_types=[tf.float32, tf.variant],
+        output_shapes=[tf.TensorShape([2, 3]), tf.TensorShape([])],
+    )
+    picked = tf.cond(x[0, 1] > 0.7, lambda: _some(x), raw.OptionalNone)
+    has = raw.OptionalHasValue(optional=tf.zeros_like(picked))
+    return array, _value(found, [3]), has
+
+
 @pytest.mark.parametrize(
-    "fn", [known, picked_by_data, carried_by_a_loop, other_kinds_in_other_branches], ids=lambda f: f.__name__
+    "fn",
+    [known, picked_by_data, carried_by_a_loop, other_kinds_in_other_branches, zeros_and_sums],
+    ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("factor", [1.0, 0.5, 0.2])
 def test_against_tensorflow(fn, factor):
@@ -115,3 +131,31 @@ def test_gradient_of_a_case_with_branches_inside(x):
     for e, a, b in zip(expected, taped, ours, strict=True):
         np.testing.assert_allclose(a, e)
         np.testing.assert_allclose(b, e)
+
+
+@pytest.mark.parametrize("x", [2.0, 0.5, -1.0])
+def test_gradients_of_gradients_that_the_graph_takes(x):
+    # tf.gradients begins the second with zeros of the optionals that the first one's branches give.
+    def forward(x):
+        return tf.cond(x > 0, lambda: tf.cond(x > 1, lambda: x**3 * tf.exp(x), lambda: tf.sin(x)), lambda: x**4)
+
+    @tf.function
+    def third(x):
+        value = forward(x)
+        for _ in range(3):
+            (value,) = tf.gradients(value, x)
+        return value
+
+    spec = tf.TensorSpec([])
+    ours = tf2jax.convert_functional(third, spec)
+    expected = third(tf.constant(x))
+    np.testing.assert_allclose(jax.jit(ours)(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(jax.vmap(ours)(np.float32([-3.0, x]))[1], expected, rtol=1e-5)
+
+
+def test_sums_of_something_and_nothing():
+    def fn():
+        return raw.OptionalHasValue(optional=tf.raw_ops.AddN(inputs=[_some(tf.ones([2])), raw.OptionalNone()]))
+
+    with pytest.raises(ValueError, match="one has a value and the other doesn't"):
+        tf2jax.convert_functional(fn)()

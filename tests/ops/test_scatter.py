@@ -62,6 +62,7 @@ CASES = [
     .using(grad=False, name="negative"),
     case("ScatterNd", I, U, np.int32([4, 3]), bad_indices_policy="ERROR"),
     case("ScatterNd", np.zeros((0, 1), np.int32), np.zeros((0, 2)), np.int32([0, 2])).using(name="empty"),
+    case("ScatterNd", np.zeros(0, np.int32), np.zeros(0), np.int32([0])).using(name="nothing into nothing"),
     case("ScatterNd", np.int32([[4]]), np.float32([2]), np.int32([4])).using(error="does not index", name="high"),
     case("ScatterNd", np.int32([[-1]]), np.float32([2]), np.int32([4])).using(error="does not index", name="low"),
     case("ScatterNd", np.int32([[1]]), np.float32([2, 3]), np.int32([4])).using(error="updates must", name="shape"),

@@ -12,6 +12,9 @@ from .harness import case, check
 X = np.array([-3.0, -0.5, 0.3, 1.0, 4.5])
 P = np.array([0.2, 0.7, 1.5, 3.0, 8.0])
 UNARY = {"BesselI0": X, "BesselI0e": X, "BesselI1": X, "BesselI1e": X, "Ndtri": P / 10, "Spence": P, "Expint": P}
+ENDS = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 7.0, 30.0])
+PAIRS = [v.reshape(-1) for v in np.meshgrid(ENDS, ENDS)]
+TRIPLES = [v.reshape(-1) for v in np.meshgrid(ENDS, ENDS, np.array([0, 1, -1, 0.3, 0.999, np.inf, np.nan]))]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]
 
 CASES = [
@@ -41,6 +44,13 @@ CASES = [
         )
         for d in ("float32", "float64")
     ),
+    # What they are where an argument is 0, negative, infinite or no number.
+    *(
+        case(name, *PAIRS).using(rtol=1e-6, grad=False, name="ends")
+        for name in ("Igamma", "Igammac", "Zeta", "Polygamma")
+    ),
+    case("Betainc", *TRIPLES).using(rtol=1e-6, grad=False, name="ends"),
+    case("Expint", ENDS).using(rtol=1e-7, grad=False, name="ends"),
     *(
         case(name, np.array([1, 5, 100, -7 if d[0] == "i" else 7]).astype(d), np.array([0, 1, 3, 2]).astype(d))
         for name in ("LeftShift", "RightShift")

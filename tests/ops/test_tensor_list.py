@@ -68,6 +68,28 @@ def concat(x):
     return value, lengths, old
 
 
+def concat_nothing(x):
+    results = []
+    for shape in ([5, 3], [-1, 3]):
+        handle = raw.EmptyTensorList(element_shape=shape, max_num_elements=-1, element_dtype=F32)
+        results += raw.TensorListConcatV2(
+            input_handle=handle, element_dtype=F32, element_shape=shape, leading_dims=tf.zeros([0], tf.int64)
+        )
+    return (*results, x)
+
+
+def concat_elements_never_set(x):
+    # Their shapes are those of the elements that are there, their lengths too if nothing else is said of them.
+    results = []
+    for leading in ([], [1, 0, 3]):
+        handle = raw.TensorListReserve(element_shape=-1, num_elements=3, element_dtype=F32)
+        handle = raw.TensorListSetItem(input_handle=handle, index=1, item=x)
+        results += raw.TensorListConcatV2(
+            input_handle=handle, element_dtype=F32, element_shape=-1, leading_dims=np.array(leading, np.int64)
+        )
+    return tuple(results)
+
+
 def split(x):
     handle = raw.TensorListSplit(tensor=x, element_shape=[-1, 3], lengths=np.array([2, 2], np.int64))
     return tuple(
@@ -132,6 +154,8 @@ FUNCTIONS = [
     scatter,
     scatter_v1,
     concat,
+    concat_nothing,
+    concat_elements_never_set,
     split,
     resize,
     element_shape,

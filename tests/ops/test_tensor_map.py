@@ -67,7 +67,23 @@ def empty(x):
     return ops.tensor_map_size(ops.empty_tensor_map()), x
 
 
-@pytest.mark.parametrize("fn", [lookup, replace, erase, stack_keys, kinds_of_keys, empty], ids=lambda f: f.__name__)
+def gradients_taken_in_the_graph(x):
+    # Each lookup's gradient is a map of one value; their sum has the keys of all.
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = lookup(x) * ops.tensor_map_lookup(filled(x), 1.0, tf.float32)
+    return tape.gradient(y, x)
+
+
+def zeros(x):
+    return ops.tensor_map_size(tf.zeros_like(filled(x))), x
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lookup, replace, erase, stack_keys, kinds_of_keys, empty, gradients_taken_in_the_graph, zeros],
+    ids=lambda f: f.__name__,
+)
 def test_against_tensorflow(fn):
     fn = tf.function(fn)
     jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec([3]))
