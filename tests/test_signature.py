@@ -132,8 +132,35 @@ def test_python_scalars(dtype, value, expected):
 
 
 @pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        (tf.int32, [1, 2], np.int32([2, 4])),
+        (tf.int32, (1.0, True), np.int32([2, 2])),
+        (tf.int32, [1, 2.5], np.float32([2, 5])),
+        (tf.float32, [[1, 2], [3.5, 4]], np.float32([[2, 4], [7, 8]])),
+        (tf.float32, [np.float32([1, 2]), [3, 4]], np.float32([[2, 4], [6, 8]])),
+        (tf.float32, [jnp.ones(2), np.zeros(2, np.float32)], np.float32([[2, 2], [0, 0]])),
+        (tf.float32, [], np.zeros(0, np.float32)),
+    ],
+)
+def test_lists_are_tensors(dtype, value, expected):
+    # As for a tf.function with an input_signature.
+    jax_fn = tf2jax.convert_functional(tf.function(lambda x: x * 2), tf.TensorSpec(None, dtype))
+    actual = jax_fn(value)
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(actual, expected)
+    if dtype == tf.float32:  # of traced values, too
+        np.testing.assert_array_equal(jax.jit(jax_fn)(value), expected)
+
+
+@pytest.mark.parametrize(
     ("dtype", "value"),
     [
+        (tf.uint8, [1, 300]),
+        (tf.float32, [[1, 2], [3]]),
+        (tf.float32, [1.0, None]),
+        (tf.float32, ["a"]),
+        (tf.float32, {"a": 1.0}),
         (tf.uint8, 300),
         (tf.uint8, -1),
         (tf.int32, 2**40),

@@ -385,12 +385,17 @@ class _Binder:
     def _as_array(self, path: str, spec: TensorArgument, value: Any) -> Any:
         if isinstance(value, jax.Array):
             return value
-        if isinstance(value, (Mapping, list, tuple)):
+        if isinstance(value, Mapping):
             raise InputError(f"{self._interface.name}: argument {path} is one tensor {spec}, got {_brief(value)}.")
         try:
             if hasattr(value, "__jax_array__"):
                 return value.__jax_array__()
-            array = _scalar(value, spec.dtype) if isinstance(value, _SCALARS) else np.asarray(value)
+            if isinstance(value, (list, tuple)):  # TensorFlow takes them for tensors, too
+                array = _of_items(value, spec.dtype)
+                if isinstance(array, jax.Array):
+                    return array
+            else:
+                array = _scalar(value, spec.dtype) if isinstance(value, _SCALARS) else np.asarray(value)
             if array.dtype.kind in "SUO" or array.dtype == jax.dtypes.float0:
                 return _strings(array)
             array = self._native(path, spec, array)
@@ -520,6 +525,24 @@ def _scalar(value: Any, dtype: np.dtype | None) -> np.ndarray:
         # What the dtype cannot hold is an array of another one, to be dealt with as such an array is.
         return exact if exact == value else np.asarray(value)
     return np.asarray(value, None if isinstance(value, complex) else dtype)
+
+
+def _of_items(items: Sequence[Any], dtype: np.dtype | None) -> Any:
+    """Returns nested sequences of numbers, texts or arrays as one array: of numbers, of ``dtype`` if that holds them.
+
+    Raises:
+      ValueError, TypeError, OverflowError: they are no array, or their numbers are out of range.
+    """
+    leaves = jax.tree.leaves(items)
+    if any(isinstance(leaf, jax.Array) for leaf in leaves):
+        return jnp.asarray(items)
+    array = np.asarray(items)
+    if array.dtype.kind not in "biufc" or dtype is None or not all(isinstance(leaf, _SCALARS) for leaf in leaves):
+        return array
+    if leaves and kind_of(array.dtype) > kind_of(dtype):
+        exact = array.astype(dtype)
+        return exact if np.array_equal(exact, array) else array
+    return np.asarray(items, dtype)
 
 
 def kind_of(dtype: Any) -> int:
