@@ -23,6 +23,7 @@ from tf2jax_lite.errors import OpError
 from . import growth
 from . import tensor_list_bulk as bulk
 from . import tensor_list_ops as lists
+from .ragged_variant import RaggedRows, RaggedVector, is_unset
 from .registry import Static, op
 from .tensor_list import TensorList, reaching, resized
 from .values import UNKNOWN, as_array, canonical, dims, known
@@ -35,14 +36,14 @@ class ArrayHandle:
     """What the resource tensor of a TensorArray is here.
 
     Attributes:
-      dtype: element dtype.
+      dtype: element dtype, None of variants (the rows of a ragged tensor).
       shape: element shape, None for unknown dimensions or rank.
       size: elements when it was made.
       dynamic: whether writing past the end makes it longer.
       sources: names of the gradient computations that it belongs to, outermost last; none for a forward array.
     """
 
-    dtype: np.dtype
+    dtype: np.dtype | None
     shape: tuple[Any, ...] | None
     size: Any
     dynamic: bool = False
@@ -53,11 +54,19 @@ class ArrayHandle:
         """Numpy can go on with it: how long an array becomes is known where the places that are written are."""
         return isinstance(self.size, int)
 
-    def contents(self, flow: Any) -> TensorList:
-        """Returns what a flow carries; a flow that is not this array's own (or just a number) carries nothing yet."""
+    def contents(self, flow: Any) -> Any:
+        """Returns what a flow carries; a flow that is not this array's own (or just a number) carries nothing yet.
+
+        That is a `TensorList`, or the `RaggedRows` that an array was filled with.
+        """
         if isinstance(flow, TensorList) and flow.owner == self.sources:
             return flow
+        if isinstance(flow, RaggedRows) and not self.sources:
+            return flow
         length = self.size
+        if self.dtype is None:
+            items = (None,) * length if isinstance(length, int) else None
+            return TensorList(None, length, None, self.shape, items=items, owner=self.sources)
         full = self.shape is not None and all(d is not None for d in self.shape)
         buffer = jnp.zeros((length, *self.shape), canonical(self.dtype)) if full and self.shape is not None else None
         return TensorList(buffer, length, self.dtype, self.shape, owner=self.sources)
@@ -90,16 +99,17 @@ def tensor_array(
     tensor_array_name: str = "",
 ) -> tuple[ArrayHandle, TensorList]:
     """Makes an array of unset elements. See tf.raw_ops.TensorArrayV3."""
-    if not isinstance(dtype, np.dtype):
-        raise OpError(f"a TensorArray of {dtype} cannot be held by JAX arrays")
     (count,) = dims(size)
-    handle = ArrayHandle(dtype, element_shape, count, dynamic_size)
+    handle = ArrayHandle(lists.plain_dtype(dtype), element_shape, count, dynamic_size)
     return handle, handle.contents(None)
 
 
 def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) -> tuple[ArrayHandle, Any]:
     array = _handle(handle)
     forward = array.contents(flow_in)
+    if array.dtype is None:
+        count = forward.count if isinstance(forward, RaggedRows) else forward.length
+        return ArrayHandle(None, None, count, False, (*array.sources, source)), flow_in
     shape = array.shape
     if forward.buffer is not None:
         shape = tuple(forward.buffer.shape[1:])
@@ -140,10 +150,10 @@ def _host_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
 def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> TensorList:
     """Sets an element; adds to it in a gradient array. See tf.raw_ops.TensorArrayWriteV3."""
     array = _handle(handle)
-    contents, value = array.contents(flow_in), jnp.asarray(value)
+    contents, value = array.contents(flow_in), value if array.dtype is None else jnp.asarray(value)
     if array.sources and not _is_unset(contents, index):
         old = lists.tensor_list_get_item(contents, index, _vector(None), element_dtype=array.dtype)
-        value = old + value
+        value = old.added(value) if array.dtype is None else old + value
     return lists.tensor_list_set_item(
         contents, index, value, element_dtype=array.dtype, resize_if_index_out_of_bounds=array.dynamic
     )
@@ -169,6 +179,8 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
     array = _handle(handle)
     contents = array.contents(flow_in)
     positions = known(indices)
+    if array.dtype is None:
+        return _gather_rows(contents, positions)
     if positions is not None and not contents.is_traced and isinstance(contents.length, int):
         if positions.size and not (positions.min() >= 0 and positions.max() < contents.length):
             raise OpError(f"index {int(positions.max())} is out of range for an array of {contents.length} elements")
@@ -176,6 +188,19 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
             return contents.buffer
     shape = element_shape if array.shape is None else array.shape
     return bulk.tensor_list_gather(contents, as_array(indices), _vector(shape), element_dtype=dtype)
+
+
+def _gather_rows(contents: Any, positions: Any) -> Any:
+    """Returns a vector of variants: all of them as they are, some one by one."""
+    count = contents.count if isinstance(contents, RaggedRows) else contents.length
+    if positions is None:
+        raise OpError("which variants of a TensorArray are gathered depends on data")
+    if isinstance(count, int) and np.array_equal(positions, np.arange(count)):
+        return bulk.tensor_list_stack(contents, _vector(None), element_dtype=None)
+    if positions.size and not (positions.min() >= 0 and (not isinstance(count, int) or positions.max() < count)):
+        raise OpError(f"index {int(positions.max())} is out of range for an array of {count} elements")
+    rows = [lists.tensor_list_get_item(contents, p, _vector(None), element_dtype=None) for p in positions]
+    return RaggedVector(TensorList(None, len(rows), items=tuple(rows)))
 
 
 @op("_TensorArrayStack", dynamic_shape=True)
@@ -195,6 +220,8 @@ def tensor_array_stack(
 def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
     """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
     array = _handle(handle)
+    if isinstance(value, RaggedRows | RaggedVector):
+        return _scatter_rows(array, indices, value, array.contents(flow_in))
     contents, value = array.contents(flow_in).packed().settled(), jnp.asarray(value)
     if contents.buffer is None:
         empty = jnp.zeros((contents.capacity, *value.shape[1:]), value.dtype)
@@ -215,6 +242,24 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
     rows = jnp.asarray(contents.buffer).at[jnp.asarray(indices)]
     rows = rows.add(value, mode="drop") if array.sources else rows.set(value, mode="drop")
     return contents.with_buffer(rows).with_spare(contents.spare)
+
+
+def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) -> Any:
+    """Sets elements to the rows of a ragged tensor: where they are all that there is, they stay beside each other."""
+    positions, (count,) = known(indices), rows.shape
+    whole = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
+    if whole and isinstance(rows, RaggedRows) and not array.sources:
+        rows = rows.listed()
+    else:
+        rows = lists.as_list(rows) if isinstance(rows, RaggedRows) else rows.rows
+    if whole and (not array.sources or is_unset(contents)):
+        return dataclasses.replace(rows, owner=array.sources) if isinstance(rows, TensorList) else rows
+    if positions is None:
+        raise OpError("rows of a ragged tensor are put at places of a TensorArray that depend on data")
+    for row, place in enumerate(positions):
+        element = lists.tensor_list_get_item(rows, np.int32(row), _vector(None), element_dtype=None)
+        contents = tensor_array_write(array, place, element, contents)
+    return contents
 
 
 @op("TensorArraySplitV3")

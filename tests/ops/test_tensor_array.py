@@ -251,6 +251,50 @@ def test_gradient_in_the_graph(fn):
         np.testing.assert_allclose(a, e, rtol=1e-6)
 
 
+def sums_of_rows(ragged):
+    return tf.map_fn(lambda row: tf.reduce_sum(row**2) * 2.0, ragged, fn_output_signature=tf.TensorSpec([], F32))
+
+
+def rows_backwards(ragged):
+    spec = tf.RaggedTensorSpec([None], F32)
+    return tf.map_fn(lambda row: row[::-1] * 2.0 + 1.0, ragged, fn_output_signature=spec).values
+
+
+def rows_of_rows(ragged):
+    outer = tf.RaggedTensor.from_row_splits(ragged, np.int64([0, 1, 4]))
+    spec = tf.RaggedTensorSpec([None, None], F32, ragged_rank=1)
+    return tf.map_fn(lambda rows: rows * 3.0, outer, fn_output_signature=spec).flat_values
+
+
+def some_rows(ragged):
+    # Filled in another order, and longer than what is gathered.
+    array = tf.TensorArray(tf.variant, size=5, element_shape=[], clear_after_read=False)
+    array = array.scatter([4, 2, 0, 1], ragged._to_variant(batched_input=True))
+    parts = tf.RaggedTensor._from_variant(array.gather([1, 4, 2]), F32, output_ragged_rank=1)
+    return parts.values
+
+
+@pytest.mark.usefixtures("_control_flow_v1")
+@pytest.mark.parametrize("fn", [sums_of_rows, rows_backwards, rows_of_rows, some_rows], ids=lambda f: f.__name__)
+def test_arrays_of_ragged_rows(fn):
+    # What tf.map_fn makes of a ragged tensor in graphs with control flow v1: arrays of variants.
+    flat = X.reshape(-1)
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        x = v1.placeholder(F32, [12])
+        result = fn(tf.RaggedTensor.from_row_splits(x, np.int64([0, 2, 5, 5, 12]), validate=False))
+        results = [result]
+        if fn is not some_rows:  # TensorFlow cannot take the gradient
+            results += v1.gradients(result**3, x)
+        expected = session.run(results, {x: flat})
+    for result, value in zip(results, expected, strict=True):
+        converted, params = tf2jax.convert_graph_def(graph.as_graph_def(), [x.name], result.name)
+        np.testing.assert_allclose(jax.jit(converted)(params, flat)[0], value, rtol=1e-6)
+    converted, params = tf2jax.convert_graph_def(graph.as_graph_def(), [x.name], results[0].name)
+    gradient = jax.grad(lambda x: (converted(params, x)[0] ** 3).sum())(flat)
+    for value in expected[1:]:
+        np.testing.assert_allclose(gradient, value, rtol=1e-6)
+
+
 @pytest.mark.parametrize("fn", [write_and_read, scatter_and_gather, in_a_loop, split_and_concat])
 def test_jax_gradient(fn):
     """JAX's gradient through the converted function is that of the same thing written with tf.stack and indexing."""
