@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,8 +13,24 @@ from jax import lax
 
 from .factors import adjoint_of, eigh
 from .factors import svd as singular
+from .linalg import widened
 from .registry import op
 from .values import canonical
+
+
+def _in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Computes in float32 what is given in float16 or bfloat16, as TensorFlow's kernels do: LAPACK has neither."""
+
+    @functools.wraps(fn)
+    def wide(*inputs: Any, **attrs: Any) -> Any:
+        arrays = [jnp.asarray(x) for x in inputs]
+        results = fn(*map(widened, arrays), **attrs)
+        dtype = arrays[0].dtype
+        if widened(arrays[0]) is arrays[0]:
+            return results
+        return jax.tree.map(lambda r: r.astype(dtype) if r.dtype == np.float32 else r, results)
+
+    return wide
 
 
 def _batched(matrix: Any, rhs: Any) -> tuple[Any, Any]:
@@ -42,6 +60,7 @@ _symmetric_cholesky.defvjp(
 
 
 @op("Cholesky", "BatchCholesky", stored=True)
+@_in_float32
 def cholesky(input: Any) -> Any:
     """Returns the lower Cholesky factor. See tf.raw_ops.Cholesky."""
     return _symmetric_cholesky(jnp.asarray(input))
@@ -54,6 +73,7 @@ def cholesky_grad(factor: Any, grad: Any) -> Any:
 
 
 @op("MatrixInverse", "BatchMatrixInverse", stored=True)
+@_in_float32
 def matrix_inverse(input: Any, *, adjoint: bool = False) -> Any:
     """Inverts. See tf.raw_ops.MatrixInverse."""
     input = jnp.asarray(input)
@@ -61,12 +81,14 @@ def matrix_inverse(input: Any, *, adjoint: bool = False) -> Any:
 
 
 @op("MatrixDeterminant", "BatchMatrixDeterminant", stored=True)
+@_in_float32
 def matrix_determinant(input: Any) -> Any:
     """Returns the determinant. See tf.raw_ops.MatrixDeterminant."""
     return jnp.linalg.det(jnp.asarray(input))
 
 
 @op("LogMatrixDeterminant", stored=True)
+@_in_float32
 def log_matrix_determinant(input: Any) -> Any:
     """Returns sign and logarithm of the determinant. See tf.raw_ops.LogMatrixDeterminant."""
     sign, log = jnp.linalg.slogdet(jnp.asarray(input))
@@ -74,6 +96,7 @@ def log_matrix_determinant(input: Any) -> Any:
 
 
 @op("MatrixSolve", "BatchMatrixSolve", stored=True)
+@_in_float32
 def matrix_solve(matrix: Any, rhs: Any, *, adjoint: bool = False) -> Any:
     """Solves linear systems. See tf.raw_ops.MatrixSolve."""
     matrix, rhs = _batched(jnp.asarray(matrix), jnp.asarray(rhs))
@@ -81,6 +104,7 @@ def matrix_solve(matrix: Any, rhs: Any, *, adjoint: bool = False) -> Any:
 
 
 @op("MatrixTriangularSolve", "BatchMatrixTriangularSolve", stored=True)
+@_in_float32
 def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoint: bool = False) -> Any:
     """Solves triangular systems. See tf.raw_ops.MatrixTriangularSolve."""
     matrix, rhs = _batched(jnp.asarray(matrix), jnp.asarray(rhs))
@@ -90,6 +114,7 @@ def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoin
 
 
 @op("MatrixSolveLs", "BatchMatrixSolveLs", stored=True)
+@_in_float32
 def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = True) -> Any:
     """Solves least squares by the normal equations. See tf.raw_ops.MatrixSolveLs."""
     matrix, rhs = jnp.asarray(matrix), jnp.asarray(rhs)
@@ -104,6 +129,7 @@ def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = 
 
 
 @op("Qr", stored=True)
+@_in_float32
 def qr(input: Any, *, full_matrices: bool = False) -> Any:
     """Returns orthogonal and triangular factors. See tf.raw_ops.Qr."""
     q, r = jnp.linalg.qr(jnp.asarray(input), mode="complete" if full_matrices else "reduced")
@@ -111,6 +137,7 @@ def qr(input: Any, *, full_matrices: bool = False) -> Any:
 
 
 @op("Svd", "BatchSvd", stored=True)
+@_in_float32
 def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> Any:
     """Returns singular values and vectors; the vectors' signs are open. See tf.raw_ops.Svd."""
     input = jnp.asarray(input)
@@ -122,6 +149,7 @@ def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> 
 
 
 @op("SelfAdjointEigV2", "BatchSelfAdjointEigV2", stored=True)
+@_in_float32
 def self_adjoint_eig(input: Any, *, compute_v: bool = True) -> Any:
     """Returns eigenvalues and vectors, read from the lower triangle. See tf.raw_ops.SelfAdjointEigV2."""
     input = jnp.asarray(input)
@@ -134,6 +162,7 @@ def self_adjoint_eig(input: Any, *, compute_v: bool = True) -> Any:
 
 
 @op("Lu", stored=True)
+@_in_float32
 def lu(input: Any, *, output_idx_type: Any = np.dtype(np.int32)) -> Any:  # noqa: B008
     """Returns packed triangular factors and the permutation. See tf.raw_ops.Lu."""
     packed, _, permutation = jax.lax.linalg.lu(jnp.asarray(input))
