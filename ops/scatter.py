@@ -293,8 +293,7 @@ def _flat_data(indices: list[Any], data: list[Any]) -> tuple[tuple[Any, ...], li
         if element is not None and inner != element:
             raise OpError(f"data has rows of shapes {element} and {inner}")
         element = inner
-        rows.append(value.reshape((-1, *inner)) if index.ndim != 1 and 0 not in value.shape else value)
-    rows = [r if r.ndim == 1 + len(element) else r.reshape((0, *element)) for r in rows]  # type: ignore[arg-type]
+        rows.append(value if index.ndim == 1 else value.reshape((math.prod(index.shape), *inner)))
     return element or (), rows
 
 

@@ -127,6 +127,9 @@ CASES = [
     ),
     case("DynamicStitch", [np.int32([5])], [np.float32([1])]).using(baked=("indices",), name="gaps"),
     case("DynamicStitch", [np.zeros(0, np.int32)], [np.zeros((0, 3))]).using(baked=("indices",), name="empty"),
+    case("DynamicStitch", [np.int32([0, 2]), np.int32([[1], [3]])], [np.zeros((2, 0)), np.zeros((2, 1, 0))]).using(
+        baked=("indices",), name="empty rows"
+    ),
     case("DynamicStitch", [np.int32([0, 0])], [np.array([True, False])]).using(baked=("indices",), name="bool"),
     case("DynamicStitch", [np.int32([0, 2])], [np.float32([1, 2])]).using(jit=False, name="eager"),
     case("DynamicStitch", [np.int32([-1])], [np.float32([1])]).using(error="out of range", name="negative"),
