@@ -83,7 +83,7 @@ def _walked(distances: Any, key: Any) -> Any:
     def step(state: Any, each: Any) -> tuple[Any, None]:
         index, here = state
         candidate, there, unit = each
-        moves = (here == 0) | (there / here > unit)
+        moves = there > unit * here
         return (jnp.where(moves, candidate, index), jnp.where(moves, there, here)), None
 
     ahead = (jnp.arange(1, number, dtype=np.int32), distances[1:], units)

@@ -45,6 +45,7 @@ from jax import lax
 from .kept import kept
 from .once import once
 from .spelling import call, twin
+from .spelling_blocks import filter_sums, is_blocked, is_blocked_filter, reduced_products, weighted_sum
 from .spelling_groups import grouped, grouped_filter
 from .spelling_layout import (
     Conv,
@@ -249,6 +250,8 @@ def _depthwise(lhs: Any, rhs: Any, conv: Conv) -> Any:
         found = lax.mul(part, lax.broadcast_in_dim(row, part.shape, (0, channel)[-row.ndim :]))
         return found if total is None else lax.add(total, found)
 
+    if is_blocked(lhs, conv):
+        return respec(weighted_sum(pad(lhs, places, conv.pads), row_of, conv), conv.lhs, conv.out)
     if all(g == 1 for g in conv.gaps):
         padded = once(pad(lhs, places, conv.pads))  # else what it is made of is computed again for each tap
         total: Any = None
@@ -287,14 +290,11 @@ def _depthwise_filter(lhs: Any, rhs: Any, conv: Conv) -> Any:
     if repeats > 1:
         lhs = jnp.repeat(lhs, repeats, axis=channel)
     padded = pad(lhs, places, conv.pads)
-    products = []
-    for tap in taps(conv.result):
-        starts = [t * s for t, s in zip(tap, conv.strides, strict=True)]
-        products.append(cut(padded, places, starts, conv.window, conv.rates) * grad)
-    zeros = [np.zeros((), lhs.dtype)] * len(products)
-    axes = [i for i in range(grad.ndim) if i != channel]
-    sums = lax.reduce(products, zeros, lambda a, b: [x + y for x, y in zip(a, b, strict=True)], axes)
-    out = lax.reshape(jnp.stack(sums), (*conv.result, 1, grad.shape[channel]))
+    if is_blocked_filter(lhs, conv):
+        sums = filter_sums(padded, grad, conv)
+    else:
+        sums = jnp.stack(reduced_products(padded, grad, conv, places, [i for i in range(grad.ndim) if i != channel]))
+    out = lax.reshape(sums, (*conv.result, 1, grad.shape[channel]))
     rank = len(places)
     return respec(out, (rank, rank + 1, *range(rank)), conv.out)
 

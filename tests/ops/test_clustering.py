@@ -58,6 +58,16 @@ def test_a_chain_of_one():
     check(chain, np.array([2], F))
 
 
+@pytest.mark.parametrize("distances", [np.zeros(5), [0, 0, 2, 0, 0], [3, 0, 0, np.nan, 1]], ids=str)
+def test_chains_over_points_that_are_none_apart(distances):
+    # The next point has to be farther than the part of the distance that is drawn: of nothing, nothing.
+    function = tf.function(chain, autograph=False)
+    distances = np.asarray(distances, F)
+    call = tf2jax.convert_functional(function, tf.TensorSpec([5]), tf.TensorSpec([], tf.int64))
+    for seed in range(5):
+        assert call(distances, np.int64(seed)) == function(distances, np.int64(seed)).numpy()
+
+
 def test_without_64_bits():
     """Under jit, with a seed that is known."""
     points = RNG.normal(size=(200, 3)).astype(F)

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec
 
 from tests.compiling import fast_options
 from tf2jax_lite.ops import (
+    spelling_blocks,
     spelling_conv,
     spelling_groups,
     spelling_rows,
@@ -80,6 +81,13 @@ CONVOLUTIONS = {
     "gathered": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
     "gathered, many weights NCHW": conv((1, 240, 9, 8), (3, 3, 240, 256), (2, 1), BORDER, FIRST),
     "depthwise, many taps": conv((1, 9, 8, 3), (7, 6, 1, 3), (1, 2), "SAME", feature_group_count=3),
+    "blocks of channels": conv(
+        (2, 5, 6, 64), (3, 2, 1, 64), (1, 1), "SAME", rhs_dilation=(1, 2), feature_group_count=64
+    ),
+    "blocks of channels, strides": conv((2, 7, 8, 32), (3, 3, 1, 32), (2, 1), BORDER, feature_group_count=32),
+    "blocks of channels, several from one": conv((2, 5, 4, 32), (3, 3, 1, 64), (1, 1), BORDER, feature_group_count=32),
+    "blocks of channels, short": conv((2, 5, 6, 24), (5, 5, 1, 24), (1, 1), "SAME", feature_group_count=24),
+    "blocks of channels, 1d": conv((2, 9, 32), (3, 1, 32), (1,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=32),
     "gaps": conv((2, 4, 5, 3), (5, 4, 3, 4), (1, 1), ((3, 4), (-1, 2)), lhs_dilation=(2, 3)),
     "gaps NCHW, no values": conv((2, 3, 4, 5), (1, 3, 3, 4), (1, 1), ((0, 3), (2, 0)), FIRST, lhs_dilation=(3, 2)),
     "gaps and rates": conv(
@@ -145,6 +153,7 @@ SMALL = {
     "tiles": ((spelling_tiles, "_FEWEST_CHANNELS", 32), (spelling_tiles, "_FEWEST_PRODUCTS", 0)),
     "rows": ((spelling_rows, "_WORTH_IMAGES", 0), (spelling_rows, "_WORTH_STRIPS", ((0, 4),))),
     "odd": ((spelling_conv, "_FEWEST_EVENED", 0),),
+    "blocks": ((spelling_blocks, "_FEWEST_CHANNELS", 64), (spelling_blocks, "_FEWEST_PLACES", 1)),
     "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
     "grouped": ((spelling_conv, "_FEWEST_GROUPED", 0),),
     "long sums of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_conv, "_MOST_SUMMED", 4)),

@@ -185,7 +185,9 @@ def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str
                 functions[name] = value
             else:
                 kwargs[name] = value
-        elif not (name[:1] == "_" or name in INERT or name in node.implied or _is_type(value)):
+        elif not (
+            name[:1] == "_" or name in INERT or name in node.implied or _is_type(value) or _is_nothing(value, node)
+        ):
             raise UnsupportedAttributeError(
                 f"node {node.name!r} ({node.op}) in {where!r}: attribute {name}={value!r} is not handled by the "
                 f"implementation at {entry.source}. Register one that takes it (tf2jax_lite.override_op)."
@@ -204,6 +206,11 @@ def _is_function(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and isinstance(value[0], ir.FunctionRef)
     return isinstance(value, ir.FunctionRef)
+
+
+def _is_nothing(value: Any, node: ir.Node) -> bool:
+    # The types of no results: a call of a function that only assigns variables.
+    return isinstance(value, list) and not value and not node.output_dtypes
 
 
 def _is_type(value: Any) -> bool:

@@ -1,0 +1,111 @@
+"""Convolutions of each channel, some channels at a time.
+
+A result of such a convolution reads as many places, and weights, of each channel as the window has: with 49 places of
+256 channels 100 KiB, twice what a processor keeps nearest. Where a row of channels is a power of two bytes long it is
+worse: neighbouring places compete for the same few lines. Of 32 channels at a time it reads 12 KiB, which the next
+result finds where they are. Gradients by the filter, whose sums go through whole images, do so with 16 channels. The
+channels are brought into that order while the image is padded, and back afterwards (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .once import once
+from .spelling_layout import Conv, cut, taps
+
+__all__ = ["filter_sums", "is_blocked", "is_blocked_filter", "weighted_sum"]
+
+_BLOCK, _FEWEST_CHANNELS, _FEWEST_PLACES = 32, 256, 36
+_FILTER_BLOCKS = ((16, 1), (8, 25))  # channels of a block, and the fewest places that make up for short ones
+
+
+def is_blocked(lhs: Any, conv: Conv) -> bool:
+    """Whether a convolution of each channel goes through its channels by blocks: they have to come last."""
+    channels = lhs.shape[-1]
+    return (
+        conv.lhs[1] == lhs.ndim - 1
+        and isinstance(channels, int)
+        and channels >= _FEWEST_CHANNELS
+        and channels % _BLOCK == 0
+        and math.prod(conv.window) >= _FEWEST_PLACES
+        and max(conv.strides) == max(conv.gaps) == 1
+    )
+
+
+def weighted_sum(padded: Any, weights: dict[tuple[int, ...], Any], conv: Conv) -> Any:
+    """Returns the convolution of what is padded already.
+
+    Args:
+      padded: an array of shape ``(..., channels)``.
+      weights: of each place of the window an array of shape ``(1, channels)``.
+      conv: the convolution.
+    """
+    places = [d + 1 for d in conv.lhs[2:]]
+    blocks, total = once(_to_blocks(padded, _BLOCK)), None
+    for tap in taps(conv.window):
+        starts = [t * r for t, r in zip(tap, conv.rates, strict=True)]
+        part = cut(blocks, places, starts, conv.result, conv.strides)
+        row = lax.squeeze(_to_blocks(weights[tap], _BLOCK), (1,))
+        found = lax.mul(part, lax.broadcast_in_dim(row, part.shape, (0, part.ndim - 1)))
+        total = found if total is None else lax.add(total, found)
+    return _from_blocks(once(total))
+
+
+def is_blocked_filter(lhs: Any, conv: Conv) -> bool:
+    """Whether a gradient by the filter goes through its channels by blocks."""
+    return conv.lhs[0] == lhs.ndim - 1 and _filter_block(lhs.shape[-1], conv) is not None
+
+
+def _filter_block(channels: Any, conv: Conv) -> int | None:
+    if not isinstance(channels, int):
+        return None
+    places = math.prod(conv.result)
+    return next((n for n, fewest in _FILTER_BLOCKS if channels % n == 0 and channels > n and places >= fewest), None)
+
+
+def filter_sums(padded: Any, grad: Any, conv: Conv) -> Any:
+    """Returns the gradient by the filter, of shape ``(places of the window, channels)``.
+
+    Each image's sums are taken by themselves, else one thread would compute all of a block's.
+
+    Args:
+      padded: the image, of shape ``(..., channels)``.
+      grad: the gradient by the result, its dimensions in the same order.
+      conv: the gradient, a convolution whose "batch" is the channels and whose "features" are the examples.
+    """
+    size = _filter_block(grad.shape[-1], conv)
+    assert size is not None
+    places = [d + 1 for d in conv.lhs[2:]]
+    images, grads = once(_to_blocks(padded, size)), once(_to_blocks(grad, size))
+    sums = reduced_products(images, grads, conv, places, places)
+    by_image = jnp.sum(jnp.stack(sums), conv.lhs[1] - sum(d < conv.lhs[1] for d in conv.lhs[2:]) + 2)
+    return lax.reshape(by_image, (len(sums), grad.shape[-1]))
+
+
+def reduced_products(padded: Any, grad: Any, conv: Conv, places: Sequence[int], axes: Sequence[int]) -> Sequence[Any]:
+    """Returns for each place of the window the sum over ``axes`` of the image there times ``grad``: one reduction."""
+    products = []
+    for tap in taps(conv.result):
+        starts = [t * s for t, s in zip(tap, conv.strides, strict=True)]
+        products.append(cut(padded, places, starts, conv.window, conv.rates) * grad)
+    zeros = [np.zeros((), padded.dtype)] * len(products)
+    return lax.reduce(products, zeros, lambda a, b: [x + y for x, y in zip(a, b, strict=True)], axes)
+
+
+def _to_blocks(x: Any, size: int) -> Any:
+    """Returns ``x``, of shape ``(..., channels)``, as ``(blocks, ..., size)``."""
+    split = lax.reshape(x, (*x.shape[:-1], x.shape[-1] // size, size))
+    return lax.transpose(split, (x.ndim - 1, *range(x.ndim - 1), x.ndim))
+
+
+def _from_blocks(x: Any) -> Any:
+    """Undoes `_to_blocks`."""
+    joined = lax.transpose(x, (*range(1, x.ndim - 1), 0, x.ndim - 1))
+    return lax.reshape(joined, (*joined.shape[:-2], joined.shape[-2] * joined.shape[-1]))
