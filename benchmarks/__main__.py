@@ -28,6 +28,7 @@ SUITES = (
 )
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
 OTHERS = {
+    "channels": "channels",
     "operations": "operations",
     "long": "long",
     "federated": "federated",

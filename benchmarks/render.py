@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import conversion, render_elsewhere, render_gpu, render_long, render_operations, render_targets, tables
+from . import (
+    conversion,
+    render_channels,
+    render_elsewhere,
+    render_gpu,
+    render_long,
+    render_operations,
+    render_targets,
+    tables,
+)
 from .tables import Record
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -16,7 +25,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 INTRODUCTION = """# Performance
 
 Generated: `python -m benchmarks --suite
-run,train,compile,convert,artefact,memory,spelling,operations,long,products,stages --json out.jsonl`, then
+run,train,compile,convert,artefact,memory,spelling,channels,operations,long,products,stages --json out.jsonl`, then
 `python -m benchmarks.render out.jsonl [--before older.jsonl] [--elsewhere other.jsonl]`. What this page was made of is
 [performance.jsonl](performance.jsonl), for what changed [performance-before.jsonl](performance-before.jsonl), and for
 [another processor](#on-another-processor) [performance-avx2.jsonl](performance-avx2.jsonl).
@@ -48,6 +57,7 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | convolution of each channel | sum over the window of shifted slices times weights | windows of up to 128 places |
 | its gradient by the input, strided | the same for each phase of the image, interleaved | as above |
 | its gradient by the filter | one reduction with a result for each place | as above |
+| both, of many channels | some channels at a time ([below](#channels-by-blocks)) | channels last |
 | convolution 1x1, and both gradients | matrix products | always |
 | gradient by the filter | a loop of matrix products | windows of up to 25 places (volumes 125), 8 and 16 channels up |
 | gradient by the filter | windows of some rows side by side, for a product | large images: 3x3 of 8 to 128 channels |
@@ -367,6 +377,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
     if "train" in suites:
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
     parts.append(_spelling(suites.get("spelling", [])))
+    parts.append(render_channels.section(suites.get("channels", [])))
     parts.append(render_operations.section(suites.get("operations", [])))
     parts.append(render_long.section(suites.get("long", [])))
     if before and "run" in suites:

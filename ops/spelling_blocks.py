@@ -20,10 +20,11 @@ from jax import lax
 from .once import once
 from .spelling_layout import Conv, cut, taps
 
-__all__ = ["filter_sums", "is_blocked", "is_blocked_filter", "weighted_sum"]
+__all__ = ["filter_sums", "is_blocked", "weighted_sum"]
 
-_BLOCK, _FEWEST_CHANNELS, _FEWEST_PLACES = 32, 256, 36
-_FILTER_BLOCKS = ((16, 1), (8, 25))  # channels of a block, and the fewest places that make up for short ones
+_BLOCK, FEWEST_CHANNELS, FEWEST_PLACES = 32, 256, 36
+LONG_ROW, _MOST_PLACES_OF_ROWS = 48, 25
+FILTER_BLOCKS = ((16, 1), (8, 25))  # channels of a block, and the fewest places that make up for short ones
 
 
 def is_blocked(lhs: Any, conv: Conv) -> bool:
@@ -32,9 +33,9 @@ def is_blocked(lhs: Any, conv: Conv) -> bool:
     return (
         conv.lhs[1] == lhs.ndim - 1
         and isinstance(channels, int)
-        and channels >= _FEWEST_CHANNELS
+        and channels >= FEWEST_CHANNELS
         and channels % _BLOCK == 0
-        and math.prod(conv.window) >= _FEWEST_PLACES
+        and math.prod(conv.window) >= FEWEST_PLACES
         and max(conv.strides) == max(conv.gaps) == 1
     )
 
@@ -58,39 +59,48 @@ def weighted_sum(padded: Any, weights: dict[tuple[int, ...], Any], conv: Conv) -
     return _from_blocks(once(total))
 
 
-def is_blocked_filter(lhs: Any, conv: Conv) -> bool:
-    """Whether a gradient by the filter goes through its channels by blocks."""
-    return conv.lhs[0] == lhs.ndim - 1 and _filter_block(lhs.shape[-1], conv) is not None
-
-
-def _filter_block(channels: Any, conv: Conv) -> int | None:
-    if not isinstance(channels, int):
-        return None
-    places = math.prod(conv.result)
-    return next((n for n, fewest in _FILTER_BLOCKS if channels % n == 0 and channels > n and places >= fewest), None)
-
-
 def filter_sums(padded: Any, grad: Any, conv: Conv) -> Any:
     """Returns the gradient by the filter, of shape ``(places of the window, channels)``.
 
-    Each image's sums are taken by themselves, else one thread would compute all of a block's.
+    All places are one reduction. It sums up rows where they are long and the window is small, else images, channels by
+    blocks where there are many; what is left is little. Over everything at once one thread would do all the work.
 
     Args:
-      padded: the image, of shape ``(..., channels)``.
+      padded: the images.
       grad: the gradient by the result, its dimensions in the same order.
       conv: the gradient, a convolution whose "batch" is the channels and whose "features" are the examples.
     """
-    size = _filter_block(grad.shape[-1], conv)
-    assert size is not None
-    places = [d + 1 for d in conv.lhs[2:]]
-    images, grads = once(_to_blocks(padded, size)), once(_to_blocks(grad, size))
-    sums = reduced_products(images, grads, conv, places, places)
-    by_image = jnp.sum(jnp.stack(sums), conv.lhs[1] - sum(d < conv.lhs[1] for d in conv.lhs[2:]) + 2)
-    return lax.reshape(by_image, (len(sums), grad.shape[-1]))
+    channel, places = conv.lhs[0], list(conv.lhs[2:])
+    axes = places
+    size = _filter_block(channel, grad.shape[channel], grad.ndim, conv)
+    if _has_long_rows(conv):
+        axes, padded = places[-1:], once(padded)
+    elif size is not None:
+        padded, grad = once(_to_blocks(padded, size)), once(_to_blocks(grad, size))
+        places = axes = [d + 1 for d in places]
+        sums = jnp.sum(jnp.stack(_reduced(padded, grad, conv, places, axes)), 2)  # blocks, examples, channels
+        return lax.reshape(sums, (sums.shape[0], size * sums.shape[1]))
+    else:
+        padded = once(padded)
+    sums = jnp.stack(_reduced(padded, grad, conv, places, axes))
+    left = [d for d in range(grad.ndim) if d not in axes]
+    return jnp.sum(sums, tuple(i for i, d in enumerate(left, 1) if d != channel))
 
 
-def reduced_products(padded: Any, grad: Any, conv: Conv, places: Sequence[int], axes: Sequence[int]) -> Sequence[Any]:
-    """Returns for each place of the window the sum over ``axes`` of the image there times ``grad``: one reduction."""
+def _filter_block(channel: int, channels: Any, rank: int, conv: Conv) -> int | None:
+    if channel != rank - 1 or not isinstance(channels, int):
+        return None
+    places = math.prod(conv.result)
+    return next((n for n, fewest in FILTER_BLOCKS if channels % n == 0 and channels > n and places >= fewest), None)
+
+
+def _has_long_rows(conv: Conv) -> bool:
+    row = conv.window[-1]
+    return isinstance(row, int) and row >= LONG_ROW and math.prod(conv.result) <= _MOST_PLACES_OF_ROWS
+
+
+def _reduced(padded: Any, grad: Any, conv: Conv, places: Sequence[int], axes: Sequence[int]) -> Sequence[Any]:
+    """Returns for each place of the window the sum over ``axes`` of the images there times ``grad``."""
     products = []
     for tap in taps(conv.result):
         starts = [t * s for t, s in zip(tap, conv.strides, strict=True)]

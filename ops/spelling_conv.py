@@ -45,7 +45,7 @@ from jax import lax
 from .kept import kept
 from .once import once
 from .spelling import call, twin
-from .spelling_blocks import filter_sums, is_blocked, is_blocked_filter, reduced_products, weighted_sum
+from .spelling_blocks import filter_sums, is_blocked, weighted_sum
 from .spelling_groups import grouped, grouped_filter
 from .spelling_layout import (
     Conv,
@@ -289,11 +289,7 @@ def _depthwise_filter(lhs: Any, rhs: Any, conv: Conv) -> Any:
     repeats = grad.shape[channel] // lhs.shape[channel]
     if repeats > 1:
         lhs = jnp.repeat(lhs, repeats, axis=channel)
-    padded = pad(lhs, places, conv.pads)
-    if is_blocked_filter(lhs, conv):
-        sums = filter_sums(padded, grad, conv)
-    else:
-        sums = jnp.stack(reduced_products(padded, grad, conv, places, [i for i in range(grad.ndim) if i != channel]))
+    sums = filter_sums(pad(lhs, places, conv.pads), grad, conv)
     out = lax.reshape(sums, (*conv.result, 1, grad.shape[channel]))
     rank = len(places)
     return respec(out, (rank, rank + 1, *range(rank)), conv.out)

@@ -153,7 +153,7 @@ SMALL = {
     "tiles": ((spelling_tiles, "_FEWEST_CHANNELS", 32), (spelling_tiles, "_FEWEST_PRODUCTS", 0)),
     "rows": ((spelling_rows, "_WORTH_IMAGES", 0), (spelling_rows, "_WORTH_STRIPS", ((0, 4),))),
     "odd": ((spelling_conv, "_FEWEST_EVENED", 0),),
-    "blocks": ((spelling_blocks, "_FEWEST_CHANNELS", 64), (spelling_blocks, "_FEWEST_PLACES", 1)),
+    "blocks": ((spelling_blocks, "FEWEST_CHANNELS", 64), (spelling_blocks, "FEWEST_PLACES", 1)),
     "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
     "grouped": ((spelling_conv, "_FEWEST_GROUPED", 0),),
     "long sums of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_conv, "_MOST_SUMMED", 4)),

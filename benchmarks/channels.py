@@ -1,0 +1,106 @@
+"""The suite channels: convolutions of each channel as they are summed up now and were before, and in TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.ops import spelling_blocks
+
+from .spelling import Form
+from .timing import in_turns, ratios, seconds
+
+FORMS = (
+    Form("depthwise", 8, 112, 32, 0, 3),
+    Form("depthwise", 8, 112, 64, 0, 3),
+    Form("depthwise", 8, 56, 72, 0, 3),
+    Form("depthwise", 8, 56, 128, 0, 3),
+    Form("depthwise", 8, 56, 144, 0, 3),
+    Form("depthwise", 8, 28, 40, 0, 3),
+    Form("depthwise", 8, 28, 256, 0, 3),
+    Form("depthwise", 8, 14, 512, 0, 3),
+    Form("depthwise", 8, 28, 72, 0, 5),
+    Form("depthwise", 8, 14, 672, 0, 5),
+    Form("depthwise", 1, 32, 256, 0, 7),
+    Form("depthwise", 8, 32, 256, 0, 7),
+    Form("depthwise", 8, 28, 192, 0, 7),
+    Form("depthwise", 8, 14, 384, 0, 7),
+    Form("depthwise", 8, 7, 768, 0, 7),
+)
+SMALL = (Form("depthwise", 2, 8, 256, 0, 7),)
+
+
+def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yields a record for each form: its result where blocks make a difference, and its gradient by the filter."""
+    for form in SMALL if options.size == "small" else FORMS:
+        x, w = form.arguments()
+        run = form.plain(True)
+        if form.window**2 >= spelling_blocks.FEWEST_PLACES and form.inputs >= spelling_blocks.FEWEST_CHANNELS:
+            blocks = jax.jit(run).lower(x, w).compile()
+            with mock.patch.object(spelling_blocks, "FEWEST_CHANNELS", 1 << 30):
+                jax.clear_caches()  # what was traced before would be taken again
+                whole = jax.jit(lambda x, w, run=run: run(x, w)).lower(x, w).compile()
+            jax.clear_caches()
+            yield _measured(form, "result", blocks, whole, _tensorflow(form), (x, w))
+        grad = form.plain(False)(x, w)
+        ours = jax.jit(lambda x, w, grad, run=run: jax.vjp(lambda w: run(x, w), w)[1](grad)[0])
+        before = jax.jit(lambda x, w, grad, form=form: _one_reduction(form, x, grad))
+        args = (x, w, grad)
+        compiled = [fn.lower(*args).compile() for fn in (ours, before)]
+        yield _measured(form, "gradient by the filter", *compiled, _tensorflow_filter(form), args)
+
+
+def _one_reduction(form: Form, x: Any, grad: Any) -> Any:
+    """The gradient by the filter as one reduction over everything but the channels."""
+    margin = form.window // 2
+    padded = jnp.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+    places = [(i, j) for i in range(form.window) for j in range(form.window)]
+    products = [padded[:, i : i + form.side, j : j + form.side] * grad for i, j in places]
+    zeros = [np.zeros((), x.dtype)] * len(products)
+    sums = lax.reduce(products, zeros, lambda a, b: [p + q for p, q in zip(a, b, strict=True)], (0, 1, 2))
+    return jnp.stack(sums).reshape(form.window, form.window, 1, form.inputs)
+
+
+def _tensorflow(form: Form) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    return tf.function(form.tensorflow(), autograph=False)
+
+
+def _tensorflow_filter(form: Form) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    def gradient(x: Any, w: Any, grad: Any) -> Any:
+        return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
+            input=x,
+            filter_sizes=(form.window, form.window, form.inputs, 1),
+            out_backprop=grad,
+            strides=[1, form.stride, form.stride, 1],
+            padding="SAME",
+        )
+
+    return tf.function(gradient, autograph=False)
+
+
+def _measured(
+    form: Form, what: str, ours: Any, before: Any, tensorflow: Callable[..., Any], args: tuple[Any, ...]
+) -> dict[str, Any]:
+    import tensorflow as tf
+
+    constants = [tf.constant(a) for a in args]
+    times = in_turns(
+        {
+            "tf2jax_lite": lambda: seconds(lambda: jax.block_until_ready(ours(*args))),
+            "before": lambda: seconds(lambda: jax.block_until_ready(before(*args))),
+            "tensorflow": lambda: seconds(lambda: tensorflow(*constants).numpy()),
+        },
+        rounds=20,
+    )
+    return {"form": str(form), "what": what, "times": times, "ratios": ratios(times)}
