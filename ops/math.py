@@ -19,7 +19,7 @@ from .ragged_variant import is_list_of_ragged, unset_like
 from .real_sizes import is_real_size
 from .registry import op
 from .tensor_list import TensorList, add_lists, zeros_like_list
-from .values import UNKNOWN, is_static, is_symbolic
+from .values import UNKNOWN, is_static, is_string, is_symbolic
 
 
 def _host1(fn: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -247,7 +247,11 @@ def _digamma(x: Any) -> Any:
     return lax.add(lax.digamma(x), jnp.where(x == 0, np.asarray(np.nan, x.dtype), np.asarray(0, x.dtype)))
 
 
-@op("ZerosLike", host=lambda x: np.asarray(np.zeros_like(x)))
+def _host_zeros_like(x: Any) -> Any:
+    return np.full(np.shape(x), b"", object) if is_string(x) else np.asarray(np.zeros_like(x))
+
+
+@op("ZerosLike", host=_host_zeros_like)
 def zeros_like(x: Any) -> Any:
     """Returns zeros, of a list and of other variants, too. See tf.raw_ops.ZerosLike."""
     if is_list_of_ragged(x):

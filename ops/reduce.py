@@ -453,6 +453,8 @@ def ragged_bincount(
 ) -> Any:
     """Counts the values of each row of a ragged matrix. See tf.raw_ops.RaggedBincount."""
     _refuse_negative(values)
+    if weights.ndim > 1 and weights.size == values.size:
+        weights = weights.reshape(-1)  # a matrix whose rows are all as long, as tf.math.bincount hands it over
     _check_weights(values, weights)
     bins = _bins(size, bound)
     count = splits.shape[0] - 1

@@ -245,6 +245,9 @@ CASES = [
         for t in ("int32", "int64")
         for w, binary in (([], False), ([1, 2, 3, 4], False), ([], True))
     ),
+    case(
+        "RaggedBincount", np.int64([0, 2, 4]), np.int32([1, 1, 3, 2]), np.int32(4), np.float32([[1, 2], [3, 4]])
+    ).using(baked=("size",), name="weights in rows"),
     *(
         case("HistogramFixedWidth", cast([[-1, 0, 1.5], [2, 5, 15]], t), cast([0, 5], t), np.int32(5), dtype=out)
         for t in ("int32", "int64", "float32", "float64")

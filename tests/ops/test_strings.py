@@ -28,6 +28,7 @@ NUMBERS = {
 
 CASES = [
     case("AsString", np.array([b"a", b"bcd"]), width=3).using(jit=False),
+    case("ZerosLike", np.array([[b"a", b"bcd"]], object)).using(jit=False, name="text"),
     *(
         case("AsString", np.array(v), **attrs).using(jit=False)
         for v in (
