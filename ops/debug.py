@@ -21,17 +21,23 @@ from .values import as_array, canonical, is_static, known
 from .words import narrow
 
 
-@op("Assert", effect=True, options=("enable_checkify_for_asserts",), partial=("data",))
-def assert_(condition: Any, data: list[Any], *, summarize: int = 3, enable_checkify_for_asserts: bool = False) -> Any:
-    """Refuses a condition known to be false; a traced one is checked if configured. See tf.raw_ops.Assert."""
+@op("Assert", effect=True, options=("enable_checkify_for_asserts",), partial=("data",), conditional=True)
+def assert_(
+    condition: Any, data: list[Any], *, summarize: int = 3, enable_checkify_for_asserts: bool = False, certain: bool
+) -> Any:
+    """Refuses a condition known to be false; a traced one is checked if configured. See tf.raw_ops.Assert.
+
+    In a branch that data picks (the default of a `tf.switch_case`, say) a false condition is as one that is traced: it
+    fails only if the branch is taken.
+    """
     found = known(condition)
-    if found is not None:
-        if not bool(np.all(found)):
-            raise OpError(f"assertion failed: {_shown(data, summarize)}")
+    if found is not None and bool(np.all(found)):
         return ()
+    if found is not None and certain:
+        raise OpError(f"assertion failed: {_shown(data, summarize)}")
     if enable_checkify_for_asserts:
         text = f"assertion failed: {_shown(data, summarize)}"
-        checkify.check(condition.all(), text.replace("{", "{{").replace("}", "}}"))
+        checkify.check(jnp.all(condition), text.replace("{", "{{").replace("}", "}}"))
     return ()
 
 

@@ -78,6 +78,8 @@ class Op:
         ``fn`` does, and ``axis=``.
       sized: whether ``fn`` takes ``extents=``, the `extents.Extents` by which results get sizes that are symbols, or
         None: unlike ops of dynamic shape, most nodes of it have results of sizes that are known.
+      conditional: whether ``fn`` takes ``certain=``: whether the node runs whatever the data are, or stands in a branch
+        or a loop that data may leave out.
       calls: whether a node is nothing but a call of the function that its attribute ``f`` names.
       stored: whether its results are in memory, whoever uses them, as XLA does not put it into its users: a reduction,
         a sort, a scatter. What is ``heavy`` is, too.
@@ -114,6 +116,7 @@ class Op:
     heavy: bool = False
     along: Callable[..., Any] | None = None
     sized: bool = False
+    conditional: bool = False
     calls: bool = False
     stored: bool = False
     moves: bool = False
@@ -159,6 +162,7 @@ def _describe(
     heavy: bool,
     along: Callable[..., Any] | None,
     sized: bool,
+    conditional: bool,
     calls: bool,
     stored: bool,
     moves: bool,
@@ -180,6 +184,7 @@ def _describe(
         *(["key"] if needs_key else []),
         *(["bound"] if dynamic_shape else []),
         *(["extents"] if sized else []),
+        *(["certain"] if conditional else []),
     }
     for index, parameter in enumerate(parameters):
         if needs_context and index == 0:
@@ -231,6 +236,7 @@ def _describe(
         heavy=heavy,
         along=along,
         sized=sized,
+        conditional=conditional,
         calls=calls,
         stored=stored,
         moves=moves,
@@ -257,6 +263,7 @@ def op(
     heavy: bool = False,
     along: Callable[..., Any] | None = None,
     sized: bool = False,
+    conditional: bool = False,
     calls: bool = False,
     stored: bool = False,
     moves: bool = False,
@@ -283,6 +290,7 @@ def op(
       heavy: see `Op.heavy`.
       along: see `Op.along`.
       sized: see `Op.sized`.
+      conditional: see `Op.conditional`.
       calls: see `Op.calls`.
       stored: see `Op.stored`.
       moves: see `Op.moves`.
@@ -320,6 +328,7 @@ def op(
                 heavy=heavy,
                 along=along,
                 sized=sized,
+                conditional=conditional,
                 calls=calls,
                 stored=stored,
                 moves=moves,
@@ -377,6 +386,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "heavy": False,
         "along": None,
         "sized": False,
+        "conditional": False,
         "calls": False,
         "stored": False,
         "moves": False,

@@ -46,6 +46,46 @@ def test_traced_assertions_are_no_checks_by_default():
     np.testing.assert_array_equal(jax.jit(jax_fn)(BAD), 0)
 
 
+def default_of_a_switch(x):
+    def unknown():
+        with tf.control_dependencies([tf.debugging.Assert(False, ["no such case"])]):
+            return x * 0.0
+
+    return tf.switch_case(tf.cast(x[0], tf.int32), [lambda: x, lambda: x + 1.0], default=unknown)
+
+
+def in_a_loop(x):
+    for _ in tf.range(tf.cast(x[1], tf.int32)):
+        x += 1.0
+        if tf.reduce_sum(x) < -10.0:
+            tf.debugging.Assert(False, ["no such case"])
+    return x
+
+
+@pytest.mark.parametrize("f", [default_of_a_switch, in_a_loop], ids=lambda f: f.__name__)
+def test_what_fails_in_branches_that_are_not_taken(f):
+    # Under jit both branches are traced: that an assertion is known to fail in one says nothing yet.
+    function = tf.function(f)
+    jax_fn = tf2jax.convert_functional(function, SPEC)
+    for run in (jax_fn, jax.jit(jax_fn), lambda x: jax.vmap(jax_fn)(x[None])[0]):
+        np.testing.assert_array_equal(run(GOOD), function(GOOD))
+    with tf2jax.override_config("enable_checkify_for_asserts", True):
+        jax_fn = tf2jax.convert_functional(function, SPEC)
+    checked = jax.jit(checkify.checkify(jax_fn))
+    error, out = checked(GOOD)
+    error.throw()
+    np.testing.assert_array_equal(out, function(GOOD))
+    error, _ = checked(np.float32([-50, 3]))
+    with pytest.raises(checkify.JaxRuntimeError, match="no such case"):
+        error.throw()
+
+
+def test_what_fails_in_a_branch_that_is_known_to_be_taken():
+    jax_fn = tf2jax.convert_functional(tf.function(default_of_a_switch), SPEC)
+    with pytest.raises(ValueError, match="no such case"):
+        jax_fn(np.float32([5, 5]))
+
+
 def test_checkify():
     with tf2jax.override_config("enable_checkify_for_asserts", True):
         jax_fn = tf2jax.convert_functional(fn, SPEC)

@@ -100,7 +100,7 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
     functions = [trace.program.function(ref.name) for ref in refs]
     written = sorted({name for function in functions for name in written_variables(ctx, function, args)})
     before = dict(trace.state)
-    frame = ctx.frame.enter(ctx.step)
+    frame = ctx.frame.enter(ctx.step, certain=False)
 
     impossible: list[LoweringError] = []
 

@@ -224,7 +224,7 @@ def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple
         pads=trace.pads,
         undecided=trace.undecided,
     )
-    return inner, Frame(frame.path, inner.root_frame().key)
+    return inner, Frame(frame.path, inner.root_frame().key, frame.certain)
 
 
 def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:

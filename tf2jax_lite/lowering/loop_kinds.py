@@ -54,8 +54,8 @@ class Loop:
         return bool(self.written) or any(bool(effects(function)) for function in (self.cond, self.body))
 
     def frame(self, counter: Any) -> Frame:
-        """Returns the frame of an iteration."""
-        return self.ctx.frame.enter(self.ctx.step, counter)
+        """Returns the frame of an iteration: whether one happens is certain if its number is known."""
+        return self.ctx.frame.enter(self.ctx.step, counter, certain=values.known(counter) is not None)
 
     def arguments(self, changed: Mapping[int, Any]) -> list[Any]:
         """Returns all loop variables, given those that differ from the start."""

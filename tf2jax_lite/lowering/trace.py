@@ -65,13 +65,15 @@ _SYMBOLS = (values.VariableHandle, TensorList)
 class Frame:
     """Where in the call tree evaluation stands: names for messages, and the key that its nodes fold into.
 
-    ``key`` is a function so that graphs without random nodes never touch it.
+    ``key`` is a function so that graphs without random nodes never touch it. ``certain`` says whether what stands here
+    runs whatever the data are: a branch that data picks is traced although it may not be taken.
     """
 
     path: tuple[str, ...]
     key: Callable[[], Any]
+    certain: bool = True
 
-    def enter(self, step: Step, counter: Any = None) -> Frame:
+    def enter(self, step: Step, counter: Any = None, *, certain: bool = True) -> Frame:
         """Returns the frame of a function that ``step`` calls, in iteration ``counter`` if it is a loop."""
         outer = self.key
 
@@ -79,7 +81,7 @@ class Frame:
             inner = jax.random.fold_in(outer(), step.stable_id)
             return inner if counter is None else jax.random.fold_in(inner, counter)
 
-        return Frame((*self.path, step.node.name), key)
+        return Frame((*self.path, step.node.name), key, self.certain and certain)
 
 
 def _no_key() -> Any:
@@ -332,6 +334,8 @@ class Trace:
             kwargs["bound"] = self.extents
         if open_:
             kwargs["extents"] = self.extents
+        if op.conditional:
+            kwargs["certain"] = frame.certain
         for name, ref in step.functions.items():
             kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
         if op.needs_key:
