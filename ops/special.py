@@ -78,9 +78,15 @@ def _igammac(a: Any, x: Any) -> Any:
     return jnp.where((a == np.inf) & (x >= 0) & (x < np.inf), 1, out)
 
 
+@jax.custom_jvp
 def _expint(x: Any) -> Any:
     out = jnp.where(x < 0, np.nan, special.expi(x))  # TensorFlow's has no values there
     return jnp.where(x == 0, -np.inf, out)
+
+
+@_expint.defjvp
+def _expint_jvp(primals: Any, tangents: Any) -> Any:
+    return _expint(*primals), tangents[0] * jnp.exp(primals[0]) / primals[0]
 
 
 @jax.custom_jvp
@@ -109,6 +115,22 @@ _register("Zeta", _zeta, 2)
 _register("Polygamma", _polygamma, 2)
 
 
+@jax.custom_jvp
+def _betainc(a: Any, b: Any, x: Any) -> Any:
+    undefined = (a <= 0) | (b <= 0) | ((jnp.isinf(a) | jnp.isinf(b)) & (x > 0) & (x < 1))
+    out = jnp.where((x == 0) | (x == 1), x, lax.betainc(a, b, x))
+    return jnp.where(undefined, np.nan, out)
+
+
+@_betainc.defjvp
+def _betainc_jvp(primals: Any, tangents: Any) -> Any:
+    # TensorFlow's form, which has a value at both ends where a parameter is 1; JAX's has none.
+    a, b, x = primals
+    log_beta = lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b)
+    slope = jnp.exp(special.xlog1py(b - 1, -x) + special.xlogy(a - 1, x) - log_beta)
+    return _betainc(a, b, x), tangents[2] * slope
+
+
 @op("Betainc")
 def betainc(a: Any, b: Any, x: Any) -> Any:
     """Returns the regularized incomplete beta function. See tf.raw_ops.Betainc.
@@ -116,11 +138,7 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
     It has a derivative by ``x`` alone, as in TensorFlow.
     """
     shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(b), jnp.shape(x))
-    a, b = (lax.stop_gradient(jnp.asarray(v)) for v in (a, b))
-    a, b, x = (jnp.broadcast_to(v, shape) for v in (a, b, x))
-    undefined = (a <= 0) | (b <= 0) | ((jnp.isinf(a) | jnp.isinf(b)) & (x > 0) & (x < 1))
-    out = jnp.where((x == 0) | (x == 1), x, lax.betainc(a, b, x))
-    return jnp.where(undefined, np.nan, out)
+    return _betainc(*(jnp.broadcast_to(jnp.asarray(v), shape) for v in (a, b, x)))
 
 
 @op("LeftShift", words="whole")

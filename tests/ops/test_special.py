@@ -50,7 +50,7 @@ CASES = [
         for name in ("Igamma", "Igammac", "Zeta", "Polygamma")
     ),
     case("Betainc", *TRIPLES).using(rtol=1e-6, grad=False, name="ends"),
-    case("Expint", ENDS).using(rtol=1e-7, grad=False, name="ends"),
+    case("Expint", ENDS).using(rtol=1e-7, name="ends"),
     *(
         case(name, np.array([1, 5, 100, -7 if d[0] == "i" else 7]).astype(d), np.array([0, 1, 3, 2]).astype(d))
         for name in ("LeftShift", "RightShift")
@@ -85,3 +85,17 @@ def test_derivatives_by_the_last_argument_alone(name):
         gradients = jax.grad(lambda args: fn(*args).sum())(arrays)
         for actual, gradient in zip(gradients, expected, strict=True):
             np.testing.assert_allclose(actual, gradient, rtol=1e-8)
+
+
+@pytest.mark.parametrize("a", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize("x", [0.0, 0.3, 1.0])
+def test_derivatives_of_betainc_at_its_ends(a, x):
+    arrays = [np.float64(v) for v in (a, 2.0, x)]
+    with tf.GradientTape() as tape:
+        tensors = [tf.constant(v) for v in arrays]
+        tape.watch(tensors)
+        value = tf.math.betainc(*tensors)
+    expected = tape.gradient(value, tensors[2])
+    with jax.enable_x64(True):
+        actual = jax.grad(registry.lookup("Betainc").fn, 2)(*arrays)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-12)
