@@ -14,7 +14,7 @@ from tensorflow.python.ops import control_flow_v2_toggles, gen_control_flow_ops
 import tf2jax_lite
 from tf2jax_lite.api import graph_of
 from tf2jax_lite.describe import describe_saved_model
-from tf2jax_lite.errors import InvalidModelError, UnsupportedError, UnsupportedOpsError
+from tf2jax_lite.errors import InvalidModelError, Tf2JaxError, UnsupportedError, UnsupportedOpsError
 from tf2jax_lite.loading.checkpoints import Checkpoint
 from tf2jax_lite.model_files import convert_file
 
@@ -392,6 +392,37 @@ def test_a_table_that_the_model_computes_is_refused(tmp_path):
         tf1.saved_model.simple_save(session, str(tmp_path / "m"), {"x": x}, {"y": y}, tf1.tables_initializer())
     with pytest.raises(UnsupportedError, match="only constants and text files"):
         tf2jax_lite.convert_saved_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize(("dtype", "buckets"), [(tf.int32, 2), (tf.int64, 2), (tf.int64, 0)], ids=str)
+def test_a_table_of_a_vocabulary_of_integers(dtype, buckets):
+    # Its values are a range that the graph casts, and so are the keys if they are int32.
+    from tensorflow.python.ops import lookup_ops
+
+    with tf.Graph().as_default() as graph, tf1.Session() as session:
+        x = tf1.placeholder(dtype, [None], "x")
+        vocabulary = tf.constant([10, 20, 30], dtype)
+        table = lookup_ops.index_table_from_tensor(vocabulary, num_oov_buckets=buckets, dtype=dtype)
+        y = table.lookup(x)
+        session.run(tf1.tables_initializer())
+        asked = np.array([30, 7, 10, 20], dtype.as_numpy_dtype)
+        expected = session.run(y, {x: asked})
+    fn, params = tf2jax_lite.convert_graph_def(graph.as_graph_def(), ["x"], y.name)
+    np.testing.assert_array_equal(jax.jit(fn)(params, asked)[0], expected)
+
+
+def test_a_table_filled_by_a_cycle_is_refused():
+    with tf.Graph().as_default() as graph:
+        x = tf1.placeholder(tf.int64, [None], "x")
+        keys = tf.constant([1, 2], tf.int64)
+        values = tf.cast(tf.cast(tf.constant([3, 4]), tf.int64, name="first"), tf.int32, name="second")
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), -1)
+        y = table.lookup(x)
+    proto = graph.as_graph_def()
+    nodes = {node.name: node for node in proto.node}
+    nodes["first"].input[0] = "second"
+    with pytest.raises(Tf2JaxError):
+        tf2jax_lite.convert_graph_def(proto, ["x"], [y.name])
 
 
 def test_without_a_checkpoint_initializers_give_the_values(tmp_path):

@@ -25,6 +25,8 @@ TABLE_OPS = frozenset({"HashTable", "HashTableV2"})
 _FROM_ARRAYS = frozenset({"InitializeTable", "InitializeTableV2", "LookupTableImport", "LookupTableImportV2"})
 _FROM_FILE = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
 _WHOLE_LINE, _LINE_NUMBER = -2, -1
+_DEEPEST = 4  # a cycle of nodes ends there
+_MOST_NUMBERS = 1 << 26  # of a range: a graph from a stranger takes no more memory than its tables' keys would
 
 
 class Tables:
@@ -82,14 +84,28 @@ class Tables:
                 return proto
             text = proto.input[0]
 
-    def _constant(self, filler: Any, index: int) -> np.ndarray:
+    def _constant(self, filler: Any, index: int, depth: int = 0) -> np.ndarray:
+        """Returns what fills a table: a constant, or the numbers that `index_table_from_tensor` makes of one."""
         proto = self._source(filler.input[index])
-        if proto.op != "Const":
-            raise UnsupportedError(
-                f"node {filler.name!r} ({filler.op}) fills a table with what {proto.name!r} ({proto.op}) computes; "
-                "only constants and text files can be read without running the model."
-            )
-        return attributes.tensor_of(proto.attr["value"].tensor)
+        if proto.op == "Const":
+            return attributes.tensor_of(proto.attr["value"].tensor)
+        options = op_defs.read_attrs(proto) if depth < _DEEPEST else {}
+        if proto.op == "Cast" and isinstance(options.get("DstT"), np.dtype):
+            found = self._constant(proto, 0, depth + 1)
+            if found.dtype.kind in "iu":
+                return found.astype(options["DstT"])
+        elif proto.op == "Range" and options and len(proto.input) == 3:
+            bounds = [self._constant(proto, i, depth + 1) for i in range(3)]
+            if all(v.size == 1 and v.dtype.kind in "iu" for v in bounds):
+                numbers = range(*(int(v.item()) for v in bounds)) if bounds[2] else range(0)
+                if len(numbers) <= _MOST_NUMBERS:
+                    return np.asarray(numbers, bounds[0].dtype)
+        elif proto.op == "Size" and isinstance(options.get("out_type"), np.dtype):
+            return np.asarray(self._constant(proto, 0, depth + 1).size, options["out_type"])
+        raise UnsupportedError(
+            f"node {filler.name!r} ({filler.op}) fills a table with what {proto.name!r} ({proto.op}) computes; "
+            "only constants and text files can be read without running the model."
+        )
 
     def _read(self, node: ir.Node, filler: Any) -> Table:
         options = op_defs.read_attrs(filler)
