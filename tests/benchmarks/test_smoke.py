@@ -44,6 +44,15 @@ def test_operations():
 
 
 @pytest.mark.slow
+def test_channels():
+    """Both kinds have times beside what was before and TensorFlow; the page has a row for each."""
+    found = main(["--suite", "channels", "--size", "small"])
+    assert [r["what"] for r in found] == ["result", "gradient by the filter"]
+    assert all(set(r["ratios"]) == {"before", "tensorflow"} and min(r["ratios"].values()) > 0 for r in found)
+    assert render.page(found).count("| depthwise 7x7, 2x8x8x256 | ") == 2
+
+
+@pytest.mark.slow
 def test_long():
     """Each program and its gradient have times; the page says where they were measured."""
     found = main(["--suite", "long", "--size", "small"])

@@ -333,6 +333,29 @@ def test_gradients_by_the_filter_of_depthwise_convolutions_are_no_batch_groups(n
     assert set(re.findall(r"batch_group_count = (\d+)", text)) <= {"1"}
 
 
+def test_channels_go_by_blocks():
+    shape, kernel, params = CONVOLUTIONS["blocks of channels"]
+    run = partial(spelling_conv.call, lax.conv_general_dilated, **{**params, "rhs_dilation": (1, 1)})
+    large = (1, 8, 8, 256), (7, 7, 1, 256)
+    many = {**params, "rhs_dilation": (1, 1), "feature_group_count": 256}
+    x, w = normal(*large[0]), scaled(*large[1])
+    forward = partial(spelling_conv.call, lax.conv_general_dilated, **many)
+    # (blocks, images, rows, columns, channels of a block)
+    assert "8x1x14x14x32x" in jax.jit(forward).lower(x, w).as_text()
+    gradient = jax.jit(jax.grad(lambda w, x: jnp.sum(run(x, w))))
+    assert "4x2x5x6x16x" in gradient.lower(scaled(*kernel), normal(*shape)).as_text()
+
+
+def test_long_rows_are_summed_up_one_by_one():
+    params = {**CONVOLUTIONS["blocks of channels"][2], "rhs_dilation": (1, 1), "feature_group_count": 32}
+    run = partial(spelling_conv.call, lax.conv_general_dilated, **params)
+    gradient = jax.jit(jax.grad(lambda w, x: jnp.sum(jnp.sin(run(x, w)))))
+    x, w = normal(2, 5, 50, 32), scaled(3, 3, 1, 32)
+    assert "dimensions = [2] : (tensor<2x5x50x32x" in gradient.lower(w, x).as_text()
+    plain = jax.grad(lambda w, x: jnp.sum(jnp.sin(convolution(x, w, **params))))
+    np.testing.assert_allclose(gradient(w, x), plain(w, x), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name.startswith("slabs")])
 def test_slabs_are_a_loop_around_one_convolution_of_images(name):
     shape, kernel, params = CONVOLUTIONS[name]
