@@ -207,6 +207,8 @@ def ragged_gather(
     for splits in params_nested_splits:
         inner_splits, places = _expand(splits, places, bound)
         out.append(inner_splits)
+    if not indices.ndim:
+        out = out[1:]  # one row alone is no dimension
     return out, pick(params_dense_values, places)
 
 

@@ -59,7 +59,7 @@ CASES = [
         )
         for t in (*FLOATS, "int32")
         for it in ("int32", "int64")
-        for i in ([2, 0], [1, 1, 2], [], [[0, 1], [2, 2], [1, 0]])
+        for i in ([2, 0], [1, 1, 2], [], [[0, 1], [2, 2], [1, 0]], 2)
     ),
     case("RaggedGather", [SPLITS], MATRIX, np.int32([2, 0, 2]), OUTPUT_RAGGED_RANK=1).using(
         baked=("params_nested_splits", "indices"), name="matrix"
@@ -71,7 +71,7 @@ CASES = [
         case("RaggedGather", [OUTER, SPLITS], VALUES, np.array(i, np.int32), OUTPUT_RAGGED_RANK=1 + np.ndim(i)).using(
             baked=("params_nested_splits", "indices"), name=f"nested-{i}"
         )
-        for i in ([1, 0], [1, 1], [[0], [1]])
+        for i in ([1, 0], [1, 1], [[0], [1]], 1)
     ),
     case("RaggedGather", [OUTER, SPLITS], VALUES, np.int32([1, 0]), OUTPUT_RAGGED_RANK=2).using(
         jit=False, name="eager"
