@@ -1,4 +1,4 @@
-"""Stateful ops that may be left out where nothing uses their results.
+"""Stateful ops, and ops without results, that may be left out where nothing uses what they give.
 
 TensorFlow runs a stateful op of a function whether or not its results are used. An op without an implementation that is
 not named here is not dropped on the quiet: `passes.effects` takes it to change something, so that it is refused.
@@ -187,6 +187,9 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         "DeleteRpcFutureResource",
         "DeleteSeedGenerator",
         "DeleteSessionTensor",
+        "StackClose",
+        "TensorArrayClose",
+        "TensorArrayCloseV2",
     ),
     _LOGS: (
         "CloseSummaryWriter",
@@ -218,6 +221,7 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         "SyncDevice",
         "TPUCompileSucceededAssert",
         "TPUOrdinalSelector",
+        "TPUReplicateMetadata",
         "TPURoundRobin",
         "_ParallelConcatStart",
     ),

@@ -85,6 +85,24 @@ def test_graphs_of_tensorflow_1_run_what_is_reached():
         tf2jax.convert_graph_def(_graph(reached), ["x:0"], ["y:0"])
 
 
+@pytest.mark.parametrize("op", ["QueueEnqueue", "BarrierInsertMany"])
+def test_first_ops_of_tensorflow_1_that_only_act(op):
+    """Those on references are not stateful, but nothing else is what they are there for."""
+
+    def acts(x):
+        if op == "QueueEnqueue":
+            queue = tf.raw_ops.FIFOQueue(component_types=[tf.int64], shapes=[[]])
+            done = tf.raw_ops.QueueEnqueue(handle=queue, components=[x])
+        else:
+            barrier = tf.raw_ops.Barrier(component_types=[tf.int64], shapes=[[]])
+            done = tf.raw_ops.BarrierInsertMany(handle=barrier, keys=["k"], values=x[None], component_index=0)
+        with tf.control_dependencies([done]):
+            return x + 1
+
+    with pytest.raises(UnsupportedOpsError, match=f"{op}: node"):
+        tf2jax.convert_graph_def(_graph(acts), ["x:0"], ["y:0"])
+
+
 def test_a_function_called_by_its_name_runs_every_stateful_node():
     """Defun's have no control outputs: there, TensorFlow keeps what is stateful."""
 
@@ -128,7 +146,7 @@ def test_harmless(name):
 def _stateful_ops():
     found = op_def_pb2.OpList()
     found.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
-    return {proto.name: proto for proto in found.op if proto.is_stateful}
+    return {proto.name: proto for proto in found.op if proto.is_stateful or not proto.output_arg}
 
 
 def test_harmless_ops_do_what_their_reason_says():

@@ -113,8 +113,12 @@ class Summaries:
         return any(self.of_name(ref.name) for ref in node.functions)
 
     def changes_unknown(self, node: ir.Node) -> bool:
-        """Whether a node has no implementation and, as far as is known, would change something in TensorFlow."""
-        return node.stateful and node.op not in self._ops and node.op not in HARMLESS
+        """Whether a node has no implementation and, as far as is known, would change something in TensorFlow.
+
+        What gives nothing is there for what it does, although the first ops of queues and tables are not stateful.
+        """
+        acts = node.stateful or not node.output_dtypes
+        return acts and node.op not in self._ops and node.op not in HARMLESS
 
     def _summarize(self, function: ir.Function) -> Effects:
         notable = self.notable(function)
