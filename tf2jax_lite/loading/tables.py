@@ -26,7 +26,7 @@ _FROM_ARRAYS = frozenset({"InitializeTable", "InitializeTableV2", "LookupTableIm
 _FROM_FILE = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
 _WHOLE_LINE, _LINE_NUMBER = -2, -1
 _DEEPEST = 4  # a cycle of nodes ends there
-_MOST_NUMBERS = 1 << 26  # of a range: a graph from a stranger takes no more memory than its tables' keys would
+_MOST_NUMBERS = 1 << 24  # of a range, which a graph from a stranger names in a few bytes
 
 
 class Tables:
@@ -86,6 +86,8 @@ class Tables:
 
     def _constant(self, filler: Any, index: int, depth: int = 0) -> np.ndarray:
         """Returns what fills a table: a constant, or the numbers that `index_table_from_tensor` makes of one."""
+        if index >= len(filler.input):
+            raise InvalidModelError(f"node {filler.name!r} ({filler.op}) has no input {index}.")
         proto = self._source(filler.input[index])
         if proto.op == "Const":
             return attributes.tensor_of(proto.attr["value"].tensor)
