@@ -53,8 +53,8 @@ def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         ours = jax.jit(lambda x, w, grad, run=run: jax.vjp(lambda w: run(x, w), w)[1](grad)[0])
         before = jax.jit(lambda x, w, grad, form=form: _one_reduction(form, x, grad))
         args = (x, w, grad)
-        compiled = [fn.lower(*args).compile() for fn in (ours, before)]
-        yield _measured(form, "gradient by the filter", *compiled, _tensorflow_filter(form), args)
+        new, old = (fn.lower(*args).compile() for fn in (ours, before))
+        yield _measured(form, "gradient by the filter", new, old, _tensorflow_filter(form), args)
 
 
 def _one_reduction(form: Form, x: Any, grad: Any) -> Any:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from . import tables
-
-Record = Mapping[str, Any]
+from .tables import Record
 
 TEXT = """## Channels by blocks
 

@@ -19,7 +19,7 @@ from .values import canonical
 
 
 def _in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Computes in float32 what is given in float16 or bfloat16, as TensorFlow's kernels do: LAPACK has neither."""
+    """Computes in float32 what is given in float16 or bfloat16: LAPACK has neither."""
 
     @functools.wraps(fn)
     def wide(*inputs: Any, **attrs: Any) -> Any:

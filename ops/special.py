@@ -64,7 +64,7 @@ def _polygamma(n: Any, x: Any) -> Any:
 
 
 # Where a parameter is 0, negative or infinite, limits can be taken in more than one way. These are the values of
-# TensorFlow's kernels (Eigen's igamma_impl, igammac_impl and betainc_impl); JAX's differ.
+# TensorFlow's kernels on CPU, to which tests/ops/test_special.py holds them; JAX's differ.
 
 
 def _igamma(a: Any, x: Any) -> Any:

@@ -1,10 +1,11 @@
-"""Convolutions of each channel, some channels at a time.
+"""Convolutions of each channel, some channels or one row at a time.
 
 A result of such a convolution reads as many places, and weights, of each channel as the window has: with 49 places of
 256 channels 100 KiB, twice what a processor keeps nearest. Where a row of channels is a power of two bytes long it is
 worse: neighbouring places compete for the same few lines. Of 32 channels at a time it reads 12 KiB, which the next
-result finds where they are. Gradients by the filter, whose sums go through whole images, do so with 16 channels. The
-channels are brought into that order while the image is padded, and back afterwards (docs/performance.md).
+result finds where they are. Gradients by the filter, whose sums go through whole images, do so with 16 channels, or
+sum up each row by itself where rows are long. Channels are brought into that order while the image is padded, and back
+afterwards (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from .spelling_layout import Conv, cut, taps
 __all__ = ["filter_sums", "is_blocked", "weighted_sum"]
 
 _BLOCK, FEWEST_CHANNELS, FEWEST_PLACES = 32, 256, 36
-LONG_ROW, _MOST_PLACES_OF_ROWS = 48, 25
-FILTER_BLOCKS = ((16, 1), (8, 25))  # channels of a block, and the fewest places that make up for short ones
+_LONG_ROW, _MOST_PLACES_OF_ROWS = 48, 25
+_FILTER_BLOCKS = ((16, 1), (8, 25))  # channels of a block, and the fewest places that make up for short ones
 
 
 def is_blocked(lhs: Any, conv: Conv) -> bool:
@@ -91,12 +92,12 @@ def _filter_block(channel: int, channels: Any, rank: int, conv: Conv) -> int | N
     if channel != rank - 1 or not isinstance(channels, int):
         return None
     places = math.prod(conv.result)
-    return next((n for n, fewest in FILTER_BLOCKS if channels % n == 0 and channels > n and places >= fewest), None)
+    return next((n for n, fewest in _FILTER_BLOCKS if channels % n == 0 and channels > n and places >= fewest), None)
 
 
 def _has_long_rows(conv: Conv) -> bool:
     row = conv.window[-1]
-    return isinstance(row, int) and row >= LONG_ROW and math.prod(conv.result) <= _MOST_PLACES_OF_ROWS
+    return isinstance(row, int) and row >= _LONG_ROW and math.prod(conv.result) <= _MOST_PLACES_OF_ROWS
 
 
 def _reduced(padded: Any, grad: Any, conv: Conv, places: Sequence[int], axes: Sequence[int]) -> Sequence[Any]:

@@ -6,6 +6,7 @@ output sums many channels over a small window, and poor elsewhere. So
 - a convolution of each channel by itself is a sum over the window's places of shifted slices times weights (*taps*);
   with gaps between the inputs' values (the gradient of a strided one) each phase of the output has its own taps;
 - the gradient of that by the filter is one reduction with a result for each place;
+- both go through many channels some at a time, that gradient through long rows one by one (`spelling_blocks`);
 - a window of one place is a matrix product, of every ``s``-th value or spread over every ``s``-th;
 - a window about as large as the input (filter gradients, dense layers in disguise) is a matrix product for each output;
   of large images the windows of some rows at a time are laid side by side for one (`spelling_whole`);
