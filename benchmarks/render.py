@@ -74,7 +74,8 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | gaps no shorter than the window | one matrix product, its results side by side | always |
 | smaller gaps (gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
 | volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
-| large volumes | slabs of some planes, one after the other, each one convolution | 12 MiB; up to 16 outputs: 256 KiB |
+| large volumes | slabs of some planes, one after the other, each one convolution | 12 MiB (up to 16 outputs: 256 KiB), no tiles |
+| volumes by windows of a plane or a column | one convolution of images | always |
 | groups, and their gradients | windows side by side, a product for each group | 2^20 products up; filters always |
 | up to 4 groups of 32 channels and more | convolutions of their own | as above |
 | everything else | JAX's primitive | |

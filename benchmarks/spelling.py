@@ -19,7 +19,7 @@ from .timing import in_turns, ratios, seconds
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One operation: NHWC shapes, a square window."""
+    """One operation: NHWC shapes, a square window (of volumes also a plane's, or a column)."""
 
     kind: str
     batch: int
@@ -31,7 +31,7 @@ class Form:
     groups: int = 1
 
     def __str__(self) -> str:
-        moves = "x".join([str(self.window)] * self.rank) + (f" stride {self.stride}" if self.stride > 1 else "")
+        moves = "x".join(map(str, self.windows)) + (f" stride {self.stride}" if self.stride > 1 else "")
         channels = f"{self.inputs}" + (f" to {self.outputs}" if self.outputs else "")
         if self.groups > 1:
             channels += f" in {self.groups} groups"
@@ -40,7 +40,13 @@ class Form:
     @property
     def rank(self) -> int:
         """The number of spatial dimensions."""
-        return 3 if self.kind == "volume" else 2
+        return 3 if self.kind in ("volume", "plane", "column") else 2
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The window's size along each of them."""
+        reaches = {"plane": (False, True, True), "column": (True, False, False)}.get(self.kind, (True,) * self.rank)
+        return tuple(self.window if reached else 1 for reached in reaches)
 
     def plain(self, respelled: bool) -> Callable[..., Any]:
         """Returns the operation in JAX or in our spelling."""
@@ -82,7 +88,7 @@ class Form:
             return (x,)
         depthwise = self.kind == "depthwise"
         shape = (
-            *(self.window,) * self.rank,
+            *self.windows,
             1 if depthwise else self.inputs // self.groups,
             self.inputs if depthwise else self.outputs,
         )
@@ -132,6 +138,10 @@ FORMS = (
     Form("volume", 1, 28, 32, 64, 3),
     Form("volume", 1, 32, 32, 32, 3, 2),
     Form("volume", 4, 48, 48, 16, 3),
+    Form("volume", 1, 20, 256, 256, 3),
+    Form("plane", 1, 36, 64, 64, 3),
+    Form("column", 1, 36, 64, 64, 3),
+    Form("column", 1, 16, 256, 256, 3),
     Form("max", 4, 112, 64, 0, 3, 2),
     Form("max", 4, 28, 512, 0, 2, 2),
     Form("max", 4, 28, 192, 0, 3),

@@ -24,7 +24,8 @@ output sums many channels over a small window, and poor elsewhere. So
 - with gaps between the inputs' values as long as the window (transposed convolutions that do not overlap) there is one
   matrix product, whose results are laid out side by side; with smaller gaps each phase of the results is a convolution
   of its own (`spelling_phases`);
-- a volume is a sum of convolutions of images, a large one slab by slab (`spelling_volumes`);
+- a volume is a sum of convolutions of images, a large one slab by slab (`spelling_volumes`), and one such convolution
+  where the window is a plane's or a column (`spelling_flat`);
 - groups of channels are the batch of matrix products of their windows (`spelling_groups`), a few large ones
   convolutions of their own.
 
@@ -47,6 +48,7 @@ from .kept import kept
 from .once import once
 from .spelling import call, twin
 from .spelling_blocks import filter_sums, is_blocked, weighted_sum
+from .spelling_flat import flattened, is_flat
 from .spelling_groups import grouped, grouped_filter
 from .spelling_layout import (
     Conv,
@@ -120,6 +122,8 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
         found = _by_group(lhs, rhs, conv, params, wide)
     elif _is_point(conv):
         found = _point(lhs, rhs, conv, wide)
+    elif is_flat(conv):
+        return flattened(lhs, rhs, conv, params, _convolved)
     elif is_apart(conv):
         found = set_apart(lhs, rhs, conv, wide)
     elif has_phases(conv, channels, outputs):

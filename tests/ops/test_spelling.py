@@ -77,6 +77,7 @@ CONVOLUTIONS = {
     "far apart NCHW": conv((2, 3, 5, 7), (2, 3, 3, 4), (1, 1), ((1, 2), (0, 1)), FIRST, rhs_dilation=(5, 3)),
     "far apart, one place": conv((2, 5, 7, 3), (1, 3, 3, 4), (1, 1), ((1, 0), (-1, 0)), rhs_dilation=(2, 3)),
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
+    "tiles of a volume": conv((1, 4, 14, 15, 32), (2, 3, 3, 32, 34), (1, 1, 1), "SAME", VOLUMES),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
     "gathered": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
     "gathered, many weights NCHW": conv((1, 240, 9, 8), (3, 3, 240, 256), (2, 1), BORDER, FIRST),
@@ -105,6 +106,23 @@ CONVOLUTIONS = {
     "slabs NCDHW": conv((1, 3, 5, 3, 4), (2, 3, 2, 3, 4), (1, 1, 1), ((0, 1), (2, 0), (1, 3)), VOLUMES_FIRST),
     "slabs without padding": conv(
         (2, 5, 4, 4, 1), (2, 2, 2, 1, 3), (1, 1, 1), "VALID", VOLUMES, rhs_dilation=(2, 1, 2)
+    ),
+    "plane of a volume": conv((2, 4, 5, 4, 3), (1, 2, 3, 3, 4), (2, 2, 1), "SAME", VOLUMES, rhs_dilation=(1, 1, 2)),
+    "plane of a volume NCDHW": conv(
+        (2, 3, 4, 5, 4), (1, 3, 3, 3, 2), (1, 1, 1), ((1, 2), (0, 1), (1, 0)), VOLUMES_FIRST
+    ),
+    "plane of a volume with gaps": conv(
+        (1, 3, 4, 4, 2), (1, 3, 3, 2, 3), (2, 1, 1), ((1, 0), (1, 2), (0, 1)), VOLUMES, lhs_dilation=(1, 2, 2)
+    ),
+    "column of a volume": conv((2, 5, 4, 3, 3), (3, 1, 1, 3, 4), (1, 1, 1), "SAME", VOLUMES),
+    "column of a volume, strides": conv(
+        (2, 7, 4, 5, 3), (2, 1, 1, 3, 4), (2, 1, 2), ((1, 0), (1, 0), (0, 2)), VOLUMES, rhs_dilation=(2, 1, 1)
+    ),
+    "column of a volume with gaps": conv(
+        (1, 4, 3, 2, 2), (3, 1, 1, 2, 3), (1, 2, 1), ((1, 2), (0, 0), (0, 0)), VOLUMES, lhs_dilation=(2, 1, 1)
+    ),
+    "column of a volume, cropped": conv(
+        (1, 5, 4, 4, 2), (2, 1, 1, 2, 3), (1, 1, 1), ((0, 1), (-1, 0), (1, -1)), VOLUMES
     ),
     "volume with gaps": conv(
         (1, 3, 2, 3, 3), (2, 3, 3, 3, 4), (1, 1, 1), ((1, 2),) * 3, VOLUMES, lhs_dilation=(2, 2, 1)
@@ -545,3 +563,18 @@ def test_inside_shard_map():
     mapped = jax.shard_map(gradient, mesh=mesh, in_specs=(rows, same), out_specs=(rows, same))
     for e, a in zip(gradient(x, w), jax.jit(mapped)(x, w), strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [64, 256])
+def test_large_volumes_take_tiles_rather_than_slabs_where_channels_are_many(channels):
+    """With many channels planes by tiles take down to 0.55 of the time."""
+    run = partial(
+        spelling_conv.call,
+        lax.conv_general_dilated,
+        window_strides=(1, 1, 1),
+        padding="SAME",
+        dimension_numbers=("NDHWC", "DHWIO", "NDHWC"),
+    )
+    x, w = (jax.ShapeDtypeStruct(s, np.float32) for s in ((1, 8, 56, 56, channels), (3, 3, 3, channels, channels)))
+    slabs = "stablehlo.while" in jax.jit(run).lower(x, w).as_text()
+    assert slabs == (channels < 128)
