@@ -60,21 +60,21 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | both, of many channels | some channels at a time ([below](#channels-by-blocks)) | channels last |
 | convolution 1x1, and both gradients | matrix products | always |
 | gradient by the filter | a loop of matrix products | windows of up to 25 places (volumes 125), 8 and 16 channels up |
-| gradient by the filter | windows of some rows side by side, for a product | large images: 3x3 of 8 to 128 channels |
+| gradient by the filter | windows of some rows side by side, for a product | many values; to 128 channels |
 | gradient by the filter | operands exchanged | up to 15 channels out, twice as many in |
 | windows side by side (patches), gradient by the filter | one matrix product | no padding |
 | maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
 | larger windows | one dimension after the other | maxima, sums and their gradients |
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 128 channels and more (below) |
-| images with short rows | several, or strips of one, in one row | float32, 16 channels, 3 unpadded (below) |
+| images with short rows | several, or strips of one, in one row | float32, 16 channels to 24, 3 unpadded (below) |
 | odd numbers of channels | zeros up to the next four | images, float32; 3 channels to 17 to 32, 5 and more |
 | few windows, many weights | gathered for one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
 | images without any padding | one line of padding, and its results dropped | all windows 12 MiB, 3 channels and more |
 | gaps no shorter than the window | one matrix product, its results side by side | always |
 | smaller gaps (gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
 | volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
-| large volumes | slabs of some planes, one after the other, each one convolution | 12 MiB (up to 16 outputs: 256 KiB), no tiles |
+| large volumes | slabs of some planes, one after the other, each one convolution | 12 MiB (up to 16 outputs: 256 KiB) |
 | volumes by windows of a plane or a column | one convolution of images | always |
 | groups, and their gradients | windows side by side, a product for each group | 2^20 products up; filters always |
 | up to 4 groups of 32 channels and more | convolutions of their own | as above |

@@ -3,8 +3,9 @@
 XLA's convolution is made for small windows. Here each result is a matrix product, one after the other. Where the image
 and what it is multiplied with do not stay near the processor, each of them reads both anew: then the windows of some
 rows at a time are laid side by side (*im2col*) for one product, near the processor, and the products of all rows are
-added up. That takes a half to four fifths of the time of one product after the other, a fourth where there were many
-values, and a fourth of XLA's time for large images of few channels (two cores with AVX2, JAX 0.10).
+added up. Of small images several make up such rows. That takes a half to four fifths of the time of one product after
+the other, a fourth where there were many values, and a fourth of XLA's time for large images of few channels (two cores
+with AVX2, JAX 0.10; with AVX-512 0.4 to 1.0, of volumes too, and a half to nine tenths for many small images).
 
 A gradient by the filter that gives few channels has its operands exchanged.
 """
@@ -25,13 +26,15 @@ from .spelling_layout import Conv, cut, pad, place_of, plain, product, respec, t
 __all__ = ["is_laid_out", "is_turned", "is_whole", "laid_out", "turned", "whole"]
 
 _FEW_PRODUCTS, _MOST_PRODUCTS = 9, (25, 25, 125)  # the second for each number of spatial dimensions
-_FEWEST_COLUMNS = 16  # of a product
+_FEWEST_COLUMNS, _MANY_COLUMNS = 16, 256  # of a product
 _MANY_VALUES = 100  # of a window, for each result
-_MOST_AT_ONCE, _MOST_RESULTS = 9, 64  # places of a window; in more than nine, few channels
+_MOST_AT_ONCE, _MOST_RESULTS = 27, 128  # places of a window; in more of them, few channels
 _FEWEST_CHANNELS, _FEW_CHANNELS = 8, 64
 _MANY_OF_FEW = 6 << 20  # values, as below
-_FEWEST_WEIGHTS, _FEWEST_VALUES = 512, 1 << 20  # of a place, and of images and what they are multiplied with
-_ROWS, _NEAR = 1024, 1 << 19  # rows at a time, and values of their windows
+_FEWEST_WEIGHTS, _FEWEST_VALUES = 256, 1 << 18  # of a place, and of images and what they are multiplied with
+_MANY_WEIGHTS, _FEWEST_OF_MANY = 1 << 12, 1 << 17
+_FEWEST_OF_VOLUMES, _MANY_OF_VOLUMES, _FEWEST_OF_MORE = 1 << 18, 1 << 19, 3 << 20
+_ROWS, _NEAR = 2048, 1 << 20  # rows at a time, and values of their windows
 
 
 def is_whole(conv: Conv, others: tuple[Any, int]) -> bool:
@@ -101,15 +104,25 @@ def is_laid_out(conv: Conv, images: Any, channels: Any, outputs: Any) -> bool:
         return False
     results, window = math.prod(conv.result), math.prod(conv.window)
     most = _MOST_RESULTS if channels < _FEWEST_CHANNELS else _MOST_AT_ONCE
-    if not 1 < results <= most or window < _MANY_VALUES * results or outputs < _FEWEST_COLUMNS:
+    if not 1 < results <= most or outputs < _FEWEST_COLUMNS:
         return False
     values = images * window * (channels + outputs)
+    if len(conv.window) == 3 and results > _FEW_PRODUCTS:  # a product for each place reads them so many times
+        few = channels <= _FEW_CHANNELS or (channels <= 2 * _FEW_CHANNELS and values < _MANY_OF_VOLUMES)
+        return few and values >= _FEWEST_OF_VOLUMES and images * window >= _MANY_VALUES // 2 * results
+    if window < _MANY_VALUES * results:  # small images
+        few = results <= _FEW_PRODUCTS and max(channels, outputs) <= _FEW_CHANNELS
+        if not few or channels < _FEWEST_COLUMNS or images * window < _MANY_VALUES * results:
+            return False
+        weights = channels * outputs
+        return weights >= _FEWEST_WEIGHTS and values >= (_FEWEST_VALUES if weights < _MANY_WEIGHTS else _FEWEST_OF_MANY)
     if channels < _FEWEST_CHANNELS:  # XLA is fast as long as all stays near the processor
         return values >= _MANY_OF_FEW
     if channels <= _FEW_CHANNELS:
         return channels * outputs >= _FEWEST_WEIGHTS and values >= _FEWEST_VALUES
     # Of many channels a product has columns enough.
-    return channels <= 2 * _FEW_CHANNELS and outputs <= _FEW_CHANNELS and values >= 3 * _FEWEST_VALUES
+    few = results <= _FEW_PRODUCTS and channels <= 2 * _FEW_CHANNELS and outputs <= _FEW_CHANNELS
+    return few and values >= _FEWEST_OF_MORE
 
 
 def laid_out(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
@@ -119,32 +132,38 @@ def laid_out(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     values = respec(lhs, conv.lhs, (rank + 1, 0, *places))  # image, places, channel
     others = respec(rhs, conv.rhs, (rank + 1, 0, *places))
     images, channels, outputs, results = values.shape[0], values.shape[-1], others.shape[-1], math.prod(conv.result)
-    slab, counts = _slabs(conv.window, min(_ROWS, _NEAR // (results * channels)))
+    slab, counts = _slabs((images, *conv.window), min(_ROWS, _NEAR // (results * channels)))
     ends = [n * count for n, count in zip(slab, counts, strict=True)]
-    others = pad(others, places, [(0, end - n) for end, n in zip(ends, conv.window, strict=True)])
+    after = [(0, end - n) for end, n in zip(ends, (images, *conv.window), strict=True)]
+    others = pad(others, range(rank + 1), after)
     needed = [
-        (e - 1) * r + (n - 1) * s + 1 for e, r, n, s in zip(ends, conv.rates, conv.result, conv.strides, strict=True)
+        (e - 1) * r + (n - 1) * s + 1
+        for e, r, n, s in zip(ends[1:], conv.rates, conv.result, conv.strides, strict=True)
     ]
     more = [max(n - sum(p) - size, 0) for n, p, size in zip(needed, conv.pads, conv.sizes, strict=True)]
-    values = pad(values, places, [(lo, hi + m) for (lo, hi), m in zip(conv.pads, more, strict=True)])
+    pads = [(lo, hi + m) for (lo, hi), m in zip(conv.pads, more, strict=True)]
+    values = pad(values, range(rank + 1), [after[0], *pads])
     sizes = [
-        (n - 1) * r + (k - 1) * s + 1 for n, r, k, s in zip(slab, conv.rates, conv.result, conv.strides, strict=True)
+        (n - 1) * r + (k - 1) * s + 1
+        for n, r, k, s in zip(slab[1:], conv.rates, conv.result, conv.strides, strict=True)
     ]
     rows, zero = math.prod(slab), np.int32(0)
 
     def add(index: Any, total: Any) -> Any:
         index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
-        image, *starts = place_of(index, (images, *counts), (1, *slab))
-        at = (image, *starts, zero)
-        right = lax.dynamic_slice(others, at, (1, *slab, outputs), allow_negative_indices=False)
+        image, *starts = place_of(index, counts, slab)
+        left = lax.dynamic_slice(others, (image, *starts, zero), (*slab, outputs), allow_negative_indices=False)
+        # Transposed near the processor: rows of the whole may lie so far apart that they share few cache lines.
+        left = lax.transpose(lax.reshape(left, (rows, outputs)), (1, 0))
+        if results * channels >= _MANY_COLUMNS:
+            left = once(left)  # else XLA has the product transpose it, which is slower where there are many columns
         at = (image, *(start * np.int32(r) for start, r in zip(starts, conv.rates, strict=True)), zero)
-        part = lax.dynamic_slice(values, at, (1, *sizes, channels), allow_negative_indices=False)
-        left = lax.reshape(_windows(part, conv, slab), (rows, results * channels))
-        right = lax.transpose(lax.reshape(right, (rows, outputs)), (1, 0))
-        return lax.add(total, product(right, left, ((1,), (0,)), conv, wide))
+        part = lax.dynamic_slice(values, at, (slab[0], *sizes, channels), allow_negative_indices=False)
+        right = lax.reshape(_windows(part, conv, slab[1:]), (rows, results * channels))
+        return lax.add(total, product(left, right, ((1,), (0,)), conv, wide))
 
     start = jnp.zeros((outputs, results * channels), wide)
-    total = lax.fori_loop(zero, np.int32(images * math.prod(counts)), add, start)
+    total = lax.fori_loop(zero, np.int32(math.prod(counts)), add, start)
     total = lax.reshape(total, (outputs, *conv.result, channels))
     return respec(total, (rank + 1, 0, *places), conv.out)
 

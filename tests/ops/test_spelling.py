@@ -71,6 +71,7 @@ CONVOLUTIONS = {
     "laid out, cut": conv((2, 9, 8, 8), (3, 2, 8, 16), (1, 1), ((-1, 0), (1, -2))),
     "laid out, few channels": conv((2, 9, 11, 3), (4, 5, 3, 16), (1, 1), "VALID"),
     "laid out 1d": conv((3, 8, 29), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW")),
+    "laid out, several small images at a time": conv((16, 4, 3, 5), (2, 1, 5, 16), (1, 1), "VALID"),
     "laid out, volume": conv((2, 4, 5, 6, 2), (2, 3, 2, 2, 16), (1, 2, 1), "SAME", VOLUMES),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
     "patches, their filter's gradient": conv((2, 9, 9, 4), (3, 3, 4, 5), (1, 1), "VALID", rhs_dilation=(3, 3)),
