@@ -431,3 +431,18 @@ def test_an_argument_that_is_a_function():
     np.testing.assert_array_equal(jax_fn(x, tf.abs), [1.0, 2.0])
     with pytest.raises(InputError, match="baked"):
         jax_fn(x, x)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_argument_s_default_has_the_dtype_of_its_spec(strict):
+    """NumPy's 5.0 is a float64: TensorFlow casts it, as it does a Python number."""
+
+    @tf.function(input_signature=[tf.TensorSpec([]), tf.TensorSpec([2], tf.bfloat16)])
+    def fn(x=np.array(5.0), y=np.array([1, 2])):
+        return x, y
+
+    with tf2jax.override_config("strict_dtype_check", strict), jax.enable_x64(True):
+        converted = tf2jax.convert_functional(fn)
+        for found, expected in zip(converted(), fn(), strict=True):
+            assert found.dtype == expected.dtype.as_numpy_dtype
+            np.testing.assert_array_equal(found, expected)

@@ -293,6 +293,8 @@ class _Binder:
         self._flat: list[Any] = [None] * interface.count
         self._missing: list[str] = []
         self._loose = False
+        parameters = interface.signature.parameters.values()
+        self._defaults = {id(p.default) for p in parameters if isinstance(p.default, (np.ndarray, np.generic))}
 
     def finish(self) -> Bound:
         if self._missing:
@@ -376,6 +378,8 @@ class _Binder:
         if value is None:
             self._missing.append(f"{path}: {spec}")
             return
+        if id(value) in self._defaults and value.dtype.kind in "biufc":
+            value = value.tolist()  # TensorFlow casts an argument's default to the dtype of its spec
         array = self._as_array(path, spec, value)
         array = self._with_dtype(path, spec, array)
         self._check_shape(path, spec, array)

@@ -197,3 +197,13 @@ def test_variables_without_a_value():
     jax_fn, params = tf2jax_lite.convert(tf.function(lambda x: x + variable), _spec(A))
     with pytest.raises(MissingParamError, match="'late' is read before it has a value"):
         jax_fn(params, A)
+
+
+def test_captured_text_is_a_result():
+    """One string is bytes for NumPy, which JAX was given as an array of them."""
+    one, several = tf.constant("path"), tf.constant(["a", "bc"])
+    fn = tf.function(lambda x: (x, one, several))
+    converted = tf2jax_lite.convert_functional(fn, tf.TensorSpec([2]))
+    _, first, rest = converted(np.ones(2, np.float32))
+    assert first.item() == b"path"
+    assert rest.tolist() == [b"a", b"bc"]

@@ -369,7 +369,7 @@ def _constant(tensor: Any) -> np.ndarray:
             f"the function captures {tensor!r} from the graph of another function that is being traced; its value is "
             "not known. Pass it as an argument."
         )
-    return np.asarray(tensor.numpy())
+    return np.asarray(tensor.numpy(), object if tensor.dtype == tf.string else None)
 
 
 _NO_VARIABLE = (
