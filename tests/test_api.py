@@ -437,8 +437,10 @@ def test_an_argument_that_is_a_function():
 def test_an_argument_s_default_has_the_dtype_of_its_spec(strict):
     """NumPy's 5.0 is a float64: TensorFlow casts it, as it does a Python number."""
 
+    five, pair = np.array(5.0), np.array([1, 2])
+
     @tf.function(input_signature=[tf.TensorSpec([]), tf.TensorSpec([2], tf.bfloat16)])
-    def fn(x=np.array(5.0), y=np.array([1, 2])):
+    def fn(x=five, y=pair):
         return x, y
 
     with tf2jax.override_config("strict_dtype_check", strict), jax.enable_x64(True):
