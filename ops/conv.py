@@ -127,12 +127,58 @@ def _of_open_sizes(
 
 
 def _by_input(filter: Any, out_backprop: Any, shape: tuple[Any, ...], **kwargs: Any) -> Any:
+    if jnp.issubdtype(array(out_backprop).dtype, jnp.integer):
+        return _of_integers(array(filter), array(out_backprop), shape, **kwargs)
+
     def forward(x: Any) -> Any:
         return convolve(x, filter, **kwargs)
 
     # Linear in the input: the transpose needs no forward pass.
     aval = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
     return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+
+
+def _of_integers(
+    filter: Any,
+    out_backprop: Any,
+    shape: tuple[Any, ...],
+    *,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims,
+    data_format: str,
+    dilations: Dims,
+    groups: int | None = None,
+) -> Any:
+    """Returns a transposed convolution of integers, of which JAX takes no transpose: they have no derivatives."""
+    channel, places = layout(data_format)
+    steps, rates = spatial(strides, data_format), spatial(dilations, data_format)
+    window: Any = filter.shape[: len(places)]
+    sizes = [shape[i] for i in places]
+    pads = resolve_padding(padding, explicit_paddings, data_format, sizes, window, steps, rates)
+    if groups is None:
+        groups = shape[channel] // filter.shape[-2]
+    spans = [(k - 1) * r for k, r in zip(window, rates, strict=True)]
+    before = [span - lo for span, (lo, _) in zip(spans, pads, strict=True)]
+    ends = [(out_backprop.shape[place] - 1) * step + 1 for place, step in zip(places, steps, strict=True)]
+    after = [n + span - lo - end for n, span, lo, end in zip(sizes, spans, before, ends, strict=True)]
+    # Each group's inputs are outputs now, and the window is turned round.
+    inputs, outputs = filter.shape[-2], filter.shape[-1] // groups
+    kernel = lax.rev(filter, range(len(places)))
+    kernel = lax.reshape(kernel, (*window, inputs, groups, outputs))
+    kernel = jnp.moveaxis(kernel, -1, -3)
+    kernel = lax.reshape(jnp.swapaxes(kernel, -1, -2), (*window, outputs, groups * inputs))
+    return lax.conv_general_dilated(
+        out_backprop,
+        kernel,
+        (1,) * len(places),
+        list(zip(before, after, strict=True)),
+        lhs_dilation=steps,
+        rhs_dilation=rates,
+        dimension_numbers=_numbers(data_format),
+        feature_group_count=groups or 1,
+        preferred_element_type=out_backprop.dtype,
+    )
 
 
 def _by_filter(input: Any, out_backprop: Any, shape: tuple[Any, ...], **kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ from .loading.host import HostFunction
 from .lowering import Program
 from .passes import (
     clamps,
+    conditions,
     constants,
     control_flow_v1,
     implementations,
@@ -213,7 +214,8 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     config = current_config()
     check_calls(loaded.graph)
     graph = implementations.prefer_cpu(other_callers.as_plain_callers(loaded.graph))
-    graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(control_flow_v1.functionalize(graph)))
+    graph = conditions.test_in_bodies(control_flow_v1.functionalize(graph))
+    graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(graph))
     graph = list_gradients.add_to_elements(graph)
     graph = repeats.join_repeats(clamps.settle_clamps(loop_limits.split_limits(graph)))
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)

@@ -103,6 +103,24 @@ def test_sizes_of_a_tensor(form):
         np.testing.assert_array_equal(lookup(f"{op}V2").fn(*second, **form), expected)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("form", FORMS)
+def test_transposed_convolutions_of_integers(form, groups):
+    """JAX has no transpose of what has no derivatives: they are convolutions of their own."""
+    image, kernel = np.zeros((2, 6, 7, 4), np.int32), np.arange(3 * 2 * (4 // groups) * 6) % 11 - 5
+    kernel = kernel.reshape(3, 2, 4 // groups, 6).astype(np.int32)
+    given = np.arange(np.prod(shape := out_shape("Conv2D", image, kernel, form))).astype(np.int32).reshape(shape) % 13
+    inputs = np.array(image.shape, np.int32), kernel, given
+    found = jax.jit(lambda k, g: lookup("Conv2DBackpropInput").fn(inputs[0], k, g, **form))(kernel, given)
+    floats = lookup("Conv2DBackpropInput").fn(inputs[0], np.float32(kernel), np.float32(given), **form)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, floats)
+    if groups == 1 and "dilations" not in form:  # TensorFlow has no others on CPU
+        np.testing.assert_array_equal(
+            found, tf.raw_ops.Conv2DBackpropInput(input_sizes=inputs[0], filter=kernel, out_backprop=given, **form)
+        )
+
+
 def _nchw(values):
     return [values[i] for i in ((0, 3, 1, 2) if len(values) == 4 else (0, 4, 1, 2, 3))]
 

@@ -1,0 +1,113 @@
+"""Loops whose condition does more than give a result, as loops that test in their body.
+
+A condition may assign to variables, draw from a generator (which is a variable) or print. Those that compute with JAX
+cannot, and where iterations are counted beforehand conditions are not run at all. So such a condition is called once
+before the loop and then at the end of each iteration, and its result is one more loop variable: the same calls in the
+same order, as TensorFlow has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from tf2jax_lite import ir
+from tf2jax_lite.ops import registry
+
+from .callers import WHILES
+from .control_flow_v1.branches import Library
+from .effects import Summaries
+
+__all__ = ["test_in_bodies"]
+
+
+def test_in_bodies(graph: ir.Graph) -> ir.Graph:
+    """Returns the graph with conditions that have effects called in the bodies of their loops."""
+    if graph.ops.isdisjoint(WHILES):
+        return graph
+    effects = Summaries(graph.functions, registry.ops_in_force())
+    library = Library(graph.functions)
+
+    def acts(node: ir.Node) -> bool:
+        refs = [node.attrs.get("cond"), node.attrs.get("body")]
+        if node.op not in WHILES or not all(isinstance(ref, ir.FunctionRef) for ref in refs):
+            return False
+        cond, body = (graph.functions.get(ref.name) for ref in refs)  # type: ignore[union-attr]
+        if cond is None or body is None or not effects.of_function(cond):
+            return False
+        # The lowering refuses others.
+        return len(cond.outputs) == 1 and len(cond.args) == len(body.args) == len(body.outputs) == len(node.inputs)
+
+    def rewritten(function: ir.Function) -> ir.Function:
+        acting = {node.name for node in function.callers if acts(node)}
+        if not acting:
+            return function
+        nodes: list[ir.Node] = []
+        moved: dict[ir.TensorRef, ir.TensorRef] = {}
+        taken = Library([*(arg.name for arg in function.args), *(node.name for node in function.nodes)])
+        for node in function.nodes:
+            inputs = tuple(moved.get(ref, ref) for ref in node.inputs)
+            node = node if inputs == node.inputs else ir.node_like(node.form, node.name, inputs, node.control)
+            if node.name in acting:
+                count = len(node.output_dtypes)
+                test = _test(taken.name(f"{node.name}/test"), node, graph.functions)
+                nodes.append(test)
+                node = _loop(node, test, library, graph.functions)
+                moved |= {ir.TensorRef(node.name, i): ir.TensorRef(node.name, i + 1) for i in range(count)}
+            nodes.append(node)
+        outputs = tuple(moved.get(ref, ref) for ref in function.outputs)
+        return dataclasses.replace(function, nodes=tuple(nodes), outputs=outputs)
+
+    graph = graph.mapped(rewritten)
+    return (
+        dataclasses.replace(graph, functions={**graph.functions, **library.functions}) if library.functions else graph
+    )
+
+
+def _call(
+    name: str,
+    called: ir.FunctionRef,
+    inputs: tuple[ir.TensorRef, ...],
+    dtypes: tuple[ir.DType, ...],
+    control: tuple[str, ...] = (),
+    location: str | None = None,
+) -> ir.Node:
+    return ir.Node(
+        name, "StatefulPartitionedCall", inputs, (len(inputs),), control, {"f": called},
+        frozenset({"Tin"}), ("Tin",), dtypes, location=location, stateful=True,
+    )  # fmt: skip
+
+
+def _test(name: str, node: ir.Node, functions: Mapping[str, ir.Function]) -> ir.Node:
+    """Returns the call of a loop's condition that comes before the first iteration."""
+    cond = node.attrs["cond"]
+    dtype = _dtype_of_result(functions[cond.name])
+    return _call(name, cond, node.inputs, (dtype,), node.control, node.location)
+
+
+def _dtype_of_result(function: ir.Function) -> ir.DType:
+    (ref,) = function.outputs
+    found = {arg.name: (arg.dtype,) for arg in function.args if arg.name == ref.node}
+    found |= {node.name: node.output_dtypes for node in function.nodes if node.name == ref.node}
+    return found[ref.node][ref.index]
+
+
+def _loop(node: ir.Node, test: ir.Node, library: Library, functions: Mapping[str, ir.Function]) -> ir.Node:
+    """Returns the loop that also carries what its condition gave."""
+    (dtype,) = test.output_dtypes
+    given = tuple(ir.Argument(arg.name, arg.dtype) for arg in functions[node.attrs["body"].name].args)
+    names = Library(arg.name for arg in given)
+    go, body_name, test_name = map(names.name, ("go", "body", "test"))
+    args = (ir.Argument(go, dtype), *given)
+    cond = ir.Function(library.name(f"{node.name}/go"), args, (), (ir.TensorRef(go),))
+    values = tuple(ir.TensorRef(arg.name) for arg in given)
+    run = _call(body_name, node.attrs["body"], values, tuple(arg.dtype for arg in given))
+    after = tuple(ir.TensorRef(body_name, i) for i in range(len(values)))
+    again = _call(test_name, node.attrs["cond"], after, (dtype,), (body_name,))
+    results = (ir.TensorRef(test_name), *after)
+    body = ir.Function(library.name(f"{node.name}/body_and_test"), args, (run, again), results)
+    return ir.Node(
+        node.name, "While", (ir.TensorRef(test.name), *node.inputs), (len(args),), (test.name,),
+        {"cond": library.add(cond), "body": library.add(body)}, frozenset({"T"}), ("T",),
+        (dtype, *node.output_dtypes), location=node.location, stateful=True,
+    )  # fmt: skip
