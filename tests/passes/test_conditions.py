@@ -75,6 +75,25 @@ def test_results_after_the_loop_and_loops_in_loops():
         np.testing.assert_array_equal(new["Variable"][number], state["Variable"])
 
 
+def test_the_limit_of_iterations_bounds_the_loop():
+    """What `tf.while_loop` adds to the condition computes only: an array may grow up to it."""
+    seen = tf.Variable(0.0)
+
+    def test(i, array):
+        seen.assign_add(1.0)
+        return tf.logical_and(seen < 4.0, i < 7)
+
+    @tf.function(autograph=False)
+    def fn(x):
+        array = tf.TensorArray(tf.float32, 0, dynamic_size=True)
+        i, array = tf.while_loop(
+            test, lambda i, a: (i + 1, a.write(i, x * seen)), (tf.constant(0), array), maximum_iterations=5
+        )
+        return array.read(0) + array.read(i - 1), i
+
+    _compare(fn, tf.constant(X), variables=[seen])
+
+
 def test_gradients():
     total = tf.Variable(0.0)
 

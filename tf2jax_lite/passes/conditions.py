@@ -3,13 +3,16 @@
 A condition may assign to variables, draw from a generator (which is a variable) or print. Those that compute with JAX
 cannot, and where iterations are counted beforehand conditions are not run at all. So such a condition is called once
 before the loop and then at the end of each iteration, and its result is one more loop variable: the same calls in the
-same order, as TensorFlow has them.
+same order, as TensorFlow has them. Of a conjunction, what only computes stays a condition, too: the limit of
+``maximum_iterations`` bounds the loop.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+
+import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ops import registry
@@ -19,6 +22,8 @@ from .control_flow_v1.branches import Library
 from .effects import Summaries
 
 __all__ = ["test_in_bodies"]
+
+_BOOL = np.dtype(np.bool_)
 
 
 def test_in_bodies(graph: ir.Graph) -> ir.Graph:
@@ -99,7 +104,7 @@ def _loop(node: ir.Node, test: ir.Node, library: Library, functions: Mapping[str
     names = Library(arg.name for arg in given)
     go, body_name, test_name = map(names.name, ("go", "body", "test"))
     args = (ir.Argument(go, dtype), *given)
-    cond = ir.Function(library.name(f"{node.name}/go"), args, (), (ir.TensorRef(go),))
+    cond = _condition(library.name(f"{node.name}/go"), functions[node.attrs["cond"].name], dtype)
     values = tuple(ir.TensorRef(arg.name) for arg in given)
     run = _call(body_name, node.attrs["body"], values, tuple(arg.dtype for arg in given))
     after = tuple(ir.TensorRef(body_name, i) for i in range(len(values)))
@@ -111,3 +116,43 @@ def _loop(node: ir.Node, test: ir.Node, library: Library, functions: Mapping[str
         {"cond": library.add(cond), "body": library.add(body)}, frozenset({"T"}), ("T",),
         (dtype, *node.output_dtypes), location=node.location, stateful=True,
     )  # fmt: skip
+
+
+def _condition(name: str, tested: ir.Function, dtype: ir.DType) -> ir.Function:
+    """Returns the condition: what the test gave, and whatever of a conjunction is computed of loop variables alone."""
+    names = Library([*(arg.name for arg in tested.args), *(node.name for node in tested.nodes)])
+    go = names.name("go")
+    made = {node.name: node for node in tested.nodes}
+    nodes: dict[str, ir.Node] = {}
+    result = ir.TensorRef(go)
+    both = [tested.outputs[0]]
+    while both and dtype == _BOOL:
+        ref = both.pop()
+        node = made.get(ref.node)
+        if node is not None and node.op in ("LogicalAnd", "Identity"):
+            both += node.inputs
+            continue
+        needed = _computed(ref, made)
+        if needed is None or not needed:
+            continue
+        nodes |= needed
+        joined = ir.Node(names.name("still"), "LogicalAnd", (ref, result), (None, None), (), {}, output_dtypes=(_BOOL,))
+        nodes[joined.name], result = joined, ir.TensorRef(joined.name)
+    ordered = [node for node in tested.nodes if node.name in nodes]
+    more = [node for node in nodes.values() if node.name not in made]
+    return ir.Function(name, (ir.Argument(go, dtype), *tested.args), (*ordered, *more), (result,))
+
+
+def _computed(ref: ir.TensorRef, made: Mapping[str, ir.Node]) -> dict[str, ir.Node] | None:
+    """Returns the nodes that a value is made of, by name; None if one of them does more than compute."""
+    found: dict[str, ir.Node] = {}
+    left = [ref.node]
+    while left:
+        node = made.get(left.pop())
+        if node is None or node.name in found:
+            continue
+        if node.stateful or node.functions or node.control:
+            return None
+        found[node.name] = node
+        left += [source.node for source in node.inputs]
+    return found
