@@ -285,6 +285,8 @@ class Writer:
         numeric = self.arrays[refs[0]].dtype.kind not in "cb"
         limit = None if self.rng.random() < 0.6 or not numeric else self.rng.choice([-1.0, 0.5, 2.0, 10.0])
         attrs = {"count": count, "limit": limit, "stack": limit is None and self.rng.random() < 0.4}
+        if self.rng.random() < 0.25:
+            attrs["tally"] = self.rng.choice(sorted(self.variables))
         self.add("while", "", refs, attrs=attrs, bodies=(inner.program(results),))
 
     def inner(self, refs: Sequence[Ref]) -> Writer:
@@ -307,7 +309,12 @@ def written(node: Node) -> set[str]:
     """Returns the names of the variables that a node writes."""
     if node.kind in ("assign", "add"):
         return {node.op}
-    return set().union(*(written(n) for body in node.bodies for n in body.nodes))
+    return _tallies(node).union(*(written(n) for body in node.bodies for n in body.nodes))
+
+
+def _tallies(node: Node) -> set[str]:
+    """Returns the name of the variable that a loop's condition assigns to."""
+    return {node.attrs["tally"]} if node.attrs.get("tally") else set()
 
 
 def _broadcasts(one: tuple[int, ...], two: tuple[int, ...]) -> bool:
@@ -341,7 +348,7 @@ def write(seeds: Sequence[int], size: int) -> Program:
 
 
 def _variables(node: Node) -> set[str]:
-    own = {node.op} if node.kind in ("read", "assign", "add") else set()
+    own = {node.op} if node.kind in ("read", "assign", "add") else _tallies(node)
     return own.union(*(_variables(n) for body in node.bodies for n in body.nodes))
 
 

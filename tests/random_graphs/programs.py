@@ -128,7 +128,7 @@ def run_node(node: Node, values: Mapping[Ref, Any], variables: Mapping[str, tf.V
         call = bodies[0] if tf.executing_eagerly() else tf.function(bodies[0], autograph=False)
         return call(*inputs)
     if node.kind == "while":
-        return _run_while(node, bodies[0], inputs)
+        return _run_while(node, bodies[0], inputs, variables)
     branches = [functools.partial(body, *inputs[1:]) for body in bodies]
     if node.kind == "cond":
         return list(tf.cond(inputs[0], *branches))
@@ -155,11 +155,15 @@ def _run_body(body: Program, variables: Mapping[str, tf.Variable], *args: Any) -
     return [tf.identity(values[ref]) for ref in body.results]
 
 
-def _run_while(node: Node, body: Callable[..., list[Any]], state: list[Any]) -> list[Any]:
-    count, limit, stack = node.attrs["count"], node.attrs["limit"], node.attrs["stack"]
+def _run_while(
+    node: Node, body: Callable[..., list[Any]], state: list[Any], variables: Mapping[str, tf.Variable]
+) -> list[Any]:
+    count, limit, stack, tally = (node.attrs.get(name) for name in ("count", "limit", "stack", "tally"))
     rows = tf.TensorArray(state[0].dtype, size=count, element_shape=state[0].shape) if stack else None
 
     def go_on(i: Any, state: Sequence[Any], rows: Any) -> Any:
+        if tally:  # the condition's own effect
+            variables[tally].assign(variables[tally] * 0.5 + tf.cast(i + 1, variables[tally].dtype))
         if limit is None:
             return i < count
         return tf.logical_and(i < count, tf.reduce_sum(tf.cast(state[0], tf.float64)) < limit)
