@@ -33,18 +33,20 @@ def test_in_bodies(graph: ir.Graph) -> ir.Graph:
     effects = Summaries(graph.functions, registry.ops_in_force())
     library = Library(graph.functions)
 
-    def acts(node: ir.Node) -> bool:
+    def dtype_of_test(node: ir.Node) -> ir.DType | None:
+        """Returns the dtype of a condition's result, if it has effects."""
         refs = [node.attrs.get("cond"), node.attrs.get("body")]
         if node.op not in WHILES or not all(isinstance(ref, ir.FunctionRef) for ref in refs):
-            return False
+            return None
         cond, body = (graph.functions.get(ref.name) for ref in refs)  # type: ignore[union-attr]
         if cond is None or body is None or not effects.of_function(cond):
-            return False
-        # The lowering refuses others.
-        return len(cond.outputs) == 1 and len(cond.args) == len(body.args) == len(body.outputs) == len(node.inputs)
+            return None
+        counts = {len(cond.args), len(body.args), len(body.outputs), len(node.inputs), len(node.output_dtypes)}
+        return _dtype_of_result(cond) if len(counts) == 1 else None  # the lowering refuses others
 
     def rewritten(function: ir.Function) -> ir.Function:
-        acting = {node.name for node in function.callers if acts(node)}
+        found = {node.name: dtype_of_test(node) for node in function.callers}
+        acting = {name: dtype for name, dtype in found.items() if dtype is not None}
         if not acting:
             return function
         nodes: list[ir.Node] = []
@@ -54,8 +56,8 @@ def test_in_bodies(graph: ir.Graph) -> ir.Graph:
             inputs = tuple(moved.get(ref, ref) for ref in node.inputs)
             node = node if inputs == node.inputs else ir.node_like(node.form, node.name, inputs, node.control)
             if node.name in acting:
-                count = len(node.output_dtypes)
-                test = _test(taken.name(f"{node.name}/test"), node, graph.functions)
+                name, dtypes, count = taken.name(f"{node.name}/test"), (acting[node.name],), len(node.output_dtypes)
+                test = _call(name, node.attrs["cond"], node.inputs, dtypes, node.control, node.location)
                 nodes.append(test)
                 node = _loop(node, test, library, graph.functions)
                 moved |= {ir.TensorRef(node.name, i): ir.TensorRef(node.name, i + 1) for i in range(count)}
@@ -83,18 +85,15 @@ def _call(
     )  # fmt: skip
 
 
-def _test(name: str, node: ir.Node, functions: Mapping[str, ir.Function]) -> ir.Node:
-    """Returns the call of a loop's condition that comes before the first iteration."""
-    cond = node.attrs["cond"]
-    dtype = _dtype_of_result(functions[cond.name])
-    return _call(name, cond, node.inputs, (dtype,), node.control, node.location)
-
-
-def _dtype_of_result(function: ir.Function) -> ir.DType:
+def _dtype_of_result(function: ir.Function) -> ir.DType | None:
+    """Returns the dtype of a function's one result; None if it has several, or names no node for it."""
+    if len(function.outputs) != 1:
+        return None
     (ref,) = function.outputs
     found = {arg.name: (arg.dtype,) for arg in function.args if arg.name == ref.node}
     found |= {node.name: node.output_dtypes for node in function.nodes if node.name == ref.node}
-    return found[ref.node][ref.index]
+    dtypes = found.get(ref.node, ())
+    return dtypes[ref.index] if ref.index < len(dtypes) else None
 
 
 def _loop(node: ir.Node, test: ir.Node, library: Library, functions: Mapping[str, ir.Function]) -> ir.Node:
