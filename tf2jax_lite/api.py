@@ -17,8 +17,8 @@ from .loading import fallback, frozen, host, saved_model, tf1, tracing
 from .loading.host import HostFunction
 from .lowering import Program
 from .passes import (
+    acting_conditions,
     clamps,
-    conditions,
     constants,
     control_flow_v1,
     implementations,
@@ -214,7 +214,7 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     config = current_config()
     check_calls(loaded.graph)
     graph = implementations.prefer_cpu(other_callers.as_plain_callers(loaded.graph))
-    graph = conditions.test_in_bodies(control_flow_v1.functionalize(graph))
+    graph = acting_conditions.test_in_bodies(control_flow_v1.functionalize(graph))
     graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(graph))
     graph = list_gradients.add_to_elements(graph)
     graph = repeats.join_repeats(clamps.settle_clamps(loop_limits.split_limits(graph)))
