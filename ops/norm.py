@@ -1,5 +1,6 @@
 """Batch normalization and local response normalization."""
 
+import functools
 from typing import Any
 
 import jax
@@ -112,6 +113,41 @@ def fused_batch_norm_v3(
     return (*results, jnp.zeros((), results[1].dtype))
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(5, 6))
+def _training_grad(
+    gradients: Any, x: Any, scale: Any, mean: Any, variance: Any, epsilon: float, data_format: str
+) -> tuple[Any, Any, Any]:
+    """Returns the gradients by x, scale and offset from the batch's mean and variance as they are given.
+
+    Its own derivative is that of ``_recomputed_grad``, in which mean and variance follow x: what is given is cut off
+    from gradients, and TensorFlow (``_FusedBatchNormGradGradV2`` in nn_grad.py) computes both anew too.
+    """
+    axes, shape, count = _layout(x, data_format)
+    size = jnp.asarray(count, scale.dtype)
+    wide = gradients.astype(scale.dtype)
+    centred = x.astype(scale.dtype) - mean.reshape(shape)
+    factor = lax.rsqrt(variance + jnp.asarray(epsilon, variance.dtype))
+    by_offset = jnp.sum(wide, axis=axes)
+    products = jnp.sum(wide * centred, axis=axes)
+    slope = products * factor * factor / size
+    rest = wide - (by_offset / size).reshape(shape) - centred * slope.reshape(shape)
+    return (rest * (scale * factor).reshape(shape)).astype(x.dtype), products * factor, by_offset
+
+
+def _recomputed_grad(gradients: Any, x: Any, scale: Any, epsilon: float, data_format: str) -> tuple[Any, Any, Any]:
+    def forward(x: Any, scale: Any, offset: Any) -> Any:
+        mean, variance = _moments(x, scale.dtype, data_format)
+        return _normalize(x, scale, offset, mean, variance, epsilon, data_format)
+
+    return jax.vjp(forward, x, scale, jnp.zeros_like(scale))[1](gradients)
+
+
+@_training_grad.defjvp
+def _(epsilon: float, data_format: str, primals: Any, tangents: Any) -> Any:
+    recomputed = functools.partial(_recomputed_grad, epsilon=epsilon, data_format=data_format)
+    return _training_grad(*primals, epsilon, data_format), jax.jvp(recomputed, primals[:3], tangents[:3])[1]
+
+
 def _grad(
     y_backprop: Any,
     x: Any,
@@ -123,21 +159,21 @@ def _grad(
     is_training: bool,
 ) -> tuple[Any, ...]:
     x, scale = jnp.asarray(x), jnp.asarray(scale)
-    offset = jnp.zeros_like(scale)
+    gradients = jnp.asarray(y_backprop).astype(x.dtype)
+    mean, variance = jnp.asarray(reserve_space_1), jnp.asarray(reserve_space_2)
+    empty = jnp.zeros((0,), scale.dtype)
+    if is_training:
+        return (*_training_grad(gradients, x, scale, mean, variance, epsilon, data_format), empty, empty)
+    mean, variance = lax.stop_gradient((mean, variance))
 
     def forward(x: Any, scale: Any, offset: Any) -> Any:
-        if is_training:
-            mean, variance = _moments(x, scale.dtype, data_format)
-        else:
-            mean, variance = lax.stop_gradient((jnp.asarray(reserve_space_1), jnp.asarray(reserve_space_2)))
-        return _normalize(x, scale, offset, jnp.asarray(mean), jnp.asarray(variance), epsilon, data_format)
+        return _normalize(x, scale, offset, mean, variance, epsilon, data_format)
 
-    grads = jax.vjp(forward, x, scale, offset)[1](jnp.asarray(y_backprop).astype(x.dtype))
-    empty = jnp.zeros((0,), scale.dtype)
-    return (*grads, empty, empty)
+    return (*jax.vjp(forward, x, scale, jnp.zeros_like(scale))[1](gradients), empty, empty)
 
 
 @op("FusedBatchNormGrad", "FusedBatchNormGradV2")
+@inlined
 def fused_batch_norm_grad(
     y_backprop: Any,
     x: Any,
@@ -154,6 +190,7 @@ def fused_batch_norm_grad(
 
 
 @op("FusedBatchNormGradV3")
+@inlined
 def fused_batch_norm_grad_v3(
     y_backprop: Any,
     x: Any,

@@ -50,7 +50,7 @@ def truncated_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0
 @op("RandomShuffle", needs_key=True)
 def random_shuffle(value: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
     """Shuffles along the first dimension. See tf.raw_ops.RandomShuffle."""
-    return jax.random.permutation(key, value, axis=0)
+    return jax.random.permutation(key, value, axis=0) if jnp.ndim(value) else jnp.asarray(value)
 
 
 def _samples_of_each(shape: Any, parameter: Any) -> tuple[Any, ...]:

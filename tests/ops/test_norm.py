@@ -65,6 +65,13 @@ CASES = [
         ).using(compare=first(3), grad=False, name="training")
         for op in ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
     ),
+    # Statistics that are not those of x are taken as they are given.
+    *(
+        case(op, X, X * 2, SCALE, MEAN, VARIANCE, *([EMPTY] if op.endswith("V3") else []), is_training=True).using(
+            compare=first(3), grad=False, name="given"
+        )
+        for op in ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
+    ),
     case("FusedBatchNormV3", X, SCALE, OFFSET, MEAN, VARIANCE, is_training=False).using(
         grad=False, compare=first(3), symbolic=("b, 3, 4, 5", "5", "5", "5", "5"), name="symbolic"
     ),
@@ -108,3 +115,29 @@ def test_gradients_of_each_result(name, is_training):
     actual = jax.jit(jax.grad(converted, tuple(range(5))))(*args)
     for e, a in zip(expected, actual, strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("name", NORMS)
+def test_gradients_of_gradients_in_the_graph(name, is_training):
+    # The statistics that the gradient takes follow x, though they are handed over without a gradient.
+    def first_order(x, scale, offset):
+        with tf.GradientTape() as tape:
+            tape.watch([x, scale, offset])
+            statistics = (EMPTY, EMPTY) if is_training else (MEAN, VARIANCE)
+            y = getattr(tf.raw_ops, name)(
+                x=x, scale=scale, offset=offset, mean=statistics[0], variance=statistics[1], is_training=is_training
+            )[0]
+            loss = tf.reduce_sum(y**3)
+        return sum(tf.reduce_sum(tf.sin(g)) for g in tape.gradient(loss, [x, scale, offset]))
+
+    args = X, SCALE, OFFSET
+    variables = [tf.constant(v) for v in args]
+    with tf.GradientTape() as tape:
+        tape.watch(variables)
+        out = first_order(*variables)
+    expected = tape.gradient(out, variables)
+    converted = tf2jax.convert_functional(first_order, *(tf.TensorSpec(v.shape) for v in args))
+    actual = jax.jit(jax.grad(converted, (0, 1, 2)))(*args)
+    for e, a in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-3 * np.abs(e).max())

@@ -1,7 +1,8 @@
 """Control flow v1 (Switch, Merge, Enter, Exit, NextIteration, LoopCond) as If and While.
 
 TF1 graphs branch and loop by dataflow: a Switch kills one of its outputs, what depends on dead values is dead, a
-Merge takes the input that is alive, and loops are cycles in *frames*. Frames become While nodes, innermost first
+Merge takes the input that is alive, and loops are cycles in *frames*. A Switch with many sides is first replaced by
+such with two (many_sides.py). Frames become While nodes, innermost first
 (frames.py, loops.py); then, in what remains of each function, values that live under a condition go into If nodes
 (conditions.py, liveness.py, branches.py). Each step takes time linear in the number of nodes, times the nesting depth.
 """
@@ -16,6 +17,7 @@ from tf2jax_lite.errors import UnsupportedError
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.effects import Summaries
 
+from . import many_sides
 from .branches import Library, function_of
 from .frames import Frame, find_frames, ordered
 from .loops import while_of
@@ -24,7 +26,7 @@ __all__ = ["OPS", "functionalize"]
 
 OPS = frozenset(
     prefix + op for op in ("Switch", "Merge", "Enter", "Exit", "NextIteration") for prefix in ("", "Ref")
-) | {"LoopCond"}
+) | {"LoopCond", many_sides.OP}
 """The ops of control flow v1."""
 
 
@@ -51,7 +53,9 @@ def functionalize(graph: ir.Graph) -> ir.Graph:
 def _function(library: Library, summaries: Summaries, function: ir.Function) -> ir.Function:
     if not OPS & function.ops:
         return function
-    nodes = [_plain(node) for node in _reached(function)]
+    nodes, outputs = many_sides.with_two_sides(
+        function.name, [_plain(node) for node in _reached(function)], function.outputs, (a.name for a in function.args)
+    )
     root = find_frames(function.name, nodes)
 
     def is_pure(node: ir.Node) -> bool:
@@ -79,7 +83,7 @@ def _function(library: Library, summaries: Summaries, function: ir.Function) -> 
         function.name,
         function.args,
         ordered(function.name, root.nodes),
-        function.outputs,
+        outputs,
         what="result",
         control_outputs=function.control_outputs,
         attributes=function,
