@@ -81,6 +81,18 @@ def test_frozen(fn):
             np.testing.assert_allclose(gradient(x, number), tape.gradient(total, tensor), rtol=1e-5, atol=1e-6)
 
 
+def test_sixty_sides_and_batches_of_numbers():
+    count = 60
+    function = tf.function(lambda number, x: sides(number, x, count), autograph=False)
+    frozen = convert_variables_to_constants_v2(function.get_concrete_function(INT, FLOATS))
+    names = [t.name for t in frozen.inputs], [t.name for t in frozen.outputs]
+    converted, params = tf2jax_lite.convert_graph_def(frozen.graph.as_graph_def(), *names)
+    jitted = jax.jit(jax.vmap(converted, (None, 0, None)))
+    numbers = np.arange(-2, count + 3, dtype=np.int32)
+    expected = np.stack([function(tf.constant(number), tf.constant(X)) for number in numbers])
+    np.testing.assert_allclose(jitted(params, numbers, X)[0][0], expected, rtol=1e-5, atol=1e-6)
+
+
 def test_only_the_side_taken_acts():
     # TensorFlow freezes no function that assigns: its executor, which lowers Case so, is given such a graph.
     amounts = (1.0, 10.0, 100.0)

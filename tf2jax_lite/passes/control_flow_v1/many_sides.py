@@ -1,4 +1,4 @@
-"""A Switch with many sides (``_SwitchN``) as Switches with two, one behind the other.
+"""A Switch with many sides (``_SwitchN``) as a tree of Switches with two, as deep as the logarithm of their number.
 
 TensorFlow lowers Case to ``_SwitchN`` on the branch's number, and so do graphs that
 ``convert_variables_to_constants_v2`` froze. Side i is alive where the number is i, the last one also where it is below
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from tf2jax_lite.errors import InvalidModelError
 __all__ = ["OP", "with_two_sides"]
 
 OP = "_SwitchN"
-_BOOL = np.dtype(np.bool_)
 
 
 def with_two_sides(
@@ -50,13 +50,21 @@ def with_two_sides(
     return made, tuple(moved.get(ref, ref) for ref in outputs)
 
 
+class _Halving(NamedTuple):
+    """A Switch: sides below ``middle`` are behind its true side, the others behind its false one."""
+
+    name: str
+    source: ir.TensorRef
+    middle: int
+
+
 class _Rewriting:
     """Switches that test the same number share their predicates, so that they are known to agree."""
 
     def __init__(self, taken: set[str], nodes: set[str]):
         self._taken = taken
         self._nodes = nodes
-        self._switches: dict[str, list[str]] = {}
+        self._switches: dict[str, list[_Halving]] = {}
         self._predicates: dict[tuple[ir.TensorRef, int], ir.TensorRef] = {}
 
     def named(self, function: str, node: ir.Node) -> dict[ir.TensorRef, ir.TensorRef]:
@@ -67,12 +75,19 @@ class _Rewriting:
         count = len(node.output_dtypes)
         if count == 0:
             raise InvalidModelError(f"node {node.name!r} ({OP}) in {function!r} has no output.")
-        names = [node.name, *(self._fresh(f"{node.name}/side_{side}") for side in range(1, count - 1))]
-        self._switches[node.name] = names
-        if count == 1:
-            return {}
-        moved = {ir.TensorRef(node.name, side): ir.TensorRef(name, 1) for side, name in enumerate(names)}
-        return {**moved, ir.TensorRef(node.name, count - 1): ir.TensorRef(names[-1], 0)}
+        switches = self._switches[node.name] = []
+        moved: dict[ir.TensorRef, ir.TensorRef] = {}
+        parts = [(0, count, ir.TensorRef(node.name))]
+        while parts:
+            low, high, source = parts.pop()
+            if high - low == 1:
+                moved[ir.TensorRef(node.name, low)] = source
+                continue
+            name = node.name if not switches else self._fresh(f"{node.name}/sides_{low}_to_{high - 1}")
+            middle = (low + high) // 2
+            switches.append(_Halving(name, source, middle))
+            parts += [(low, middle, ir.TensorRef(name, 1)), (middle, high, ir.TensorRef(name, 0))]
+        return moved if switches else {}
 
     def rewritten(self, node: ir.Node) -> list[ir.Node]:
         """Returns the Switches, and the predicates that are new. The inputs are where they are to be already."""
@@ -84,35 +99,41 @@ class _Rewriting:
                 dataclasses.replace(node, op="Identity", inputs=(value,), groups=(None,), input_types=("T",), **plain)
             ]
         made: list[ir.Node] = []
-        for side, name in enumerate(self._switches[node.name]):
-            predicate = self._predicate(number, side, made)
-            made.append(
-                dataclasses.replace(
-                    node, name=name, op="Switch", inputs=(value, predicate), groups=(None, None),
-                    input_types=("T", ""), output_dtypes=dtypes[:1] * 2, **plain,
-                )
-            )  # fmt: skip
-            value = ir.TensorRef(name, 0)
+        switch = dataclasses.replace(
+            node, op="Switch", groups=(None, None), input_types=("T", ""), output_dtypes=dtypes[:1] * 2, **plain
+        )
+        for index, halving in enumerate(self._switches[node.name]):
+            source = halving.source if index else value
+            predicate = self._predicate(number, halving.middle, made)
+            made.append(ir.node_like(switch.form, halving.name, (source, predicate), node.control))
         return made
 
-    def _predicate(self, number: ir.TensorRef, side: int, made: list[ir.Node]) -> ir.TensorRef:
-        found = self._predicates.get((number, side))
+    def _predicate(self, number: ir.TensorRef, middle: int, made: list[ir.Node]) -> ir.TensorRef:
+        found = self._predicates.get((number, middle))
         if found is not None:
             return found
         where = str(number).replace(":", "_")
+        unsigned = np.dtype(np.uint32)  # in which numbers below zero are beyond the last side
+        if (number, 0) not in self._predicates:
+            bits = ir.Node(
+                self._fresh(f"{where}/unsigned"), "Bitcast", (number,), (None,), (),
+                {"T": np.dtype(np.int32), "type": unsigned}, frozenset({"T"}), ("T",), (unsigned,),
+            )  # fmt: skip
+            made.append(bits)
+            self._predicates[number, 0] = ir.TensorRef(bits.name)
         # In the frame of the number, as TensorFlow's own constants in loops.
         control = (number.node,) if number.node in self._nodes else ()
-        integer = np.dtype(np.int32)
-        constant = ir.Node(
-            self._fresh(f"{where}/side_{side}"), "Const", (), (), control,
-            {"value": np.asarray(side, integer), "dtype": integer}, output_dtypes=(integer,),
+        limit = ir.Node(
+            self._fresh(f"{where}/limit_{middle}"), "Const", (), (), control,
+            {"value": np.asarray(middle, unsigned), "dtype": unsigned}, output_dtypes=(unsigned,),
         )  # fmt: skip
         test = ir.Node(
-            self._fresh(f"{where}/is_{side}"), "Equal", (number, ir.TensorRef(constant.name)), (None, None), (),
-            {"T": integer, "incompatible_shape_error": True}, frozenset({"T"}), ("T", "T"), (_BOOL,),
+            self._fresh(f"{where}/is_below_{middle}"), "Less",
+            (self._predicates[number, 0], ir.TensorRef(limit.name)), (None, None), (),
+            {"T": unsigned}, frozenset({"T"}), ("T", "T"), (np.dtype(np.bool_),),
         )  # fmt: skip
-        made.extend((constant, test))
-        self._predicates[number, side] = ir.TensorRef(test.name)
+        made.extend((limit, test))
+        self._predicates[number, middle] = ir.TensorRef(test.name)
         return ir.TensorRef(test.name)
 
     def _fresh(self, wanted: str) -> str:
