@@ -38,10 +38,6 @@ def _batched(matrix: Any, rhs: Any) -> tuple[Any, Any]:
     return jnp.broadcast_to(matrix, (*batch, *matrix.shape[-2:])), jnp.broadcast_to(rhs, (*batch, *rhs.shape[-2:]))
 
 
-def _lower(input: Any) -> Any:
-    return jnp.linalg.cholesky(input, symmetrize_input=False)
-
-
 def _cholesky_pull(factor: Any, grad: Any) -> Any:
     size = factor.shape[-1]
     middle = jnp.tril(adjoint_of(factor) @ jnp.tril(grad))
@@ -52,11 +48,20 @@ def _cholesky_pull(factor: Any, grad: Any) -> Any:
     return (out + adjoint_of(out)) / 2
 
 
-_symmetric_cholesky = jax.custom_vjp(_lower)
-# The kernel reads the lower triangle, and TensorFlow's gradient is symmetric all the same.
-_symmetric_cholesky.defvjp(
-    lambda input: (_lower(input),) * 2, lambda factor, grad: (jnp.conj(_cholesky_pull(factor, jnp.conj(grad))),)
-)
+@jax.custom_jvp
+def _symmetric_cholesky(input: Any) -> Any:
+    return jnp.linalg.cholesky(input, symmetrize_input=False)
+
+
+@_symmetric_cholesky.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    # The kernel reads the lower triangle, and TensorFlow's gradient is symmetric all the same.
+    factor = _symmetric_cholesky(*primals)
+    change = (tangents[0] + adjoint_of(tangents[0])) / 2
+    inner = lax.linalg.triangular_solve(factor, change, left_side=True, lower=True)
+    inner = lax.linalg.triangular_solve(factor, inner, lower=True, transpose_a=True, conjugate_a=True)
+    half = 1 - 0.5 * jnp.eye(factor.shape[-1], dtype=factor.dtype)
+    return factor, factor @ (jnp.tril(inner) * half)
 
 
 @op("Cholesky", "BatchCholesky", stored=True)

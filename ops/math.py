@@ -13,7 +13,7 @@ from . import spelling_angles
 from .csr import SparseMatrix
 from .extents import limits
 from .inlining import inlined
-from .no_nan import product_or_zero, with_slope
+from .no_nan import linear_product, with_slope
 from .operands import array, matched, pair
 from .ragged_variant import is_list_of_ragged, unset_like
 from .real_sizes import is_real_size
@@ -105,7 +105,7 @@ def _float_power_jvp(primals: Any, tangents: Any) -> Any:
     # TensorFlow takes log(x) as 0 where x is not positive (not zero, for complex numbers).
     inside = lax.ne(x, zero) if jnp.issubdtype(x.dtype, jnp.complexfloating) else lax.gt(x, zero)
     log = jnp.where(inside, lax.log(jnp.where(inside, x, one)), zero)
-    return out, t_x * (y * lax.pow(x, y - one)) + t_y * (out * log)
+    return out, t_x * (y * _float_power(x, y - one)) + t_y * (out * log)
 
 
 _power_of_floats = inlined(_float_power)
@@ -449,26 +449,11 @@ def div_no_nan(x: Any, y: Any) -> Any:
     return jnp.where(zero, jnp.zeros((), x.dtype), lax.div(x, safe))
 
 
-def _mul_no_nan(x: Any, y: Any) -> Any:
-    return jnp.where(lax.eq(y, jnp.zeros((), y.dtype)), jnp.zeros((), x.dtype), lax.mul(x, y))
-
-
-@jax.custom_vjp
-def _differentiable_mul_no_nan(x: Any, y: Any) -> Any:
-    return _mul_no_nan(x, y)
-
-
-_differentiable_mul_no_nan.defvjp(
-    lambda x, y: (_mul_no_nan(x, y), (x, y)),
-    # Not the derivative at 0, but TensorFlow's: each factor is masked by the other one of its product.
-    lambda residuals, g: (_mul_no_nan(g, residuals[1]), _mul_no_nan(residuals[0], g)),
-)
-
-
 @op("MulNoNan")
 def mul_no_nan(x: Any, y: Any) -> Any:
     """Multiplies; 0 where y is 0, whatever x is. See tf.raw_ops.MulNoNan."""
-    return _differentiable_mul_no_nan(*pair(x, y))
+    x, y = pair(x, y)
+    return linear_product(y, x)
 
 
 @jax.custom_jvp
@@ -504,10 +489,17 @@ _binary("NextAfter", _next_after)
 _unary("Invert", lax.bitwise_not)
 _binary("SigmoidGrad", lambda y, dy: dy * y * (1 - y))
 _binary("TanhGrad", lambda y, dy: dy * (1 - y * y))
-_binary("SqrtGrad", lambda y, dy: product_or_zero(dy, jnp.asarray(0.5, y.dtype) / y))
-_binary("RsqrtGrad", lambda y, dy: product_or_zero(dy, jnp.asarray(-0.5, y.dtype) * y * y * y))
-_binary("ReciprocalGrad", lambda y, dy: product_or_zero(dy, -y * y))
-_binary("InvGrad", lambda y, dy: product_or_zero(dy, -y * y))
+
+
+def _through_inverse(slope: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns a gradient op from the derivative as a function of the result; kernels conjugate the result."""
+    return lambda y, dy: linear_product(dy, slope(lax.conj(y) if jnp.iscomplexobj(y) else y))
+
+
+_binary("SqrtGrad", _through_inverse(lambda y: jnp.asarray(0.5, y.dtype) / y))
+_binary("RsqrtGrad", _through_inverse(lambda y: jnp.asarray(-0.5, y.dtype) * y * y * y))
+_binary("ReciprocalGrad", _through_inverse(lambda y: -y * y))
+_binary("InvGrad", _through_inverse(lambda y: -y * y))
 
 
 @op("Real")

@@ -17,10 +17,10 @@ from jax.interpreters import ad, batching, mlir
 
 from .inlining import inlined
 
-__all__ = ["product_or_zero", "with_slope"]
+__all__ = ["linear_product", "with_slope"]
 
 
-def product_or_zero(x: Any, y: Any) -> Any:
+def _product_or_zero(x: Any, y: Any) -> Any:
     """Returns ``x * y``, and 0 where x is 0, whatever y is; arrays of one shape and dtype. See tf.raw_ops.MulNoNan."""
     return lax.select(x == 0, lax.full_like(x, 0), lax.mul(x, y))
 
@@ -36,11 +36,38 @@ def _batched(args: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, int]:
 
 # A product that is linear in each of its arguments as JAX sees it: a comparison could not be transposed.
 _product = jex.Primitive("mul_no_nan")
-_product.def_impl(product_or_zero)
+_product.def_impl(_product_or_zero)
 _product.def_abstract_eval(lambda x, y: x)
-mlir.register_lowering(_product, mlir.lower_fun(product_or_zero, multiple_results=False))
+mlir.register_lowering(_product, mlir.lower_fun(_product_or_zero, multiple_results=False))
 batching.primitive_batchers[_product] = _batched
 ad.defbilinear(_product, lambda ct, x, y: _product.bind(ct, y), lambda ct, x, y: _product.bind(x, ct))
+
+
+@jax.custom_jvp
+def _with_derivatives(x: Any, y: Any) -> Any:
+    return _product_or_zero(x, y)
+
+
+@_with_derivatives.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    (x, y), (x_dot, y_dot) = primals, tangents
+    return _with_derivatives(x, y), _product.bind(x_dot, y) + _product.bind(x, y_dot)
+
+
+_inlined = inlined(_with_derivatives)
+
+
+def linear_product(x: Any, y: Any) -> Any:
+    """Returns ``x * y``, and 0 where x is 0, whatever y is. See tf.raw_ops.MulNoNan, whose first argument is y.
+
+    As in TensorFlow the derivative by x is y also where x is 0.
+
+    Args:
+      x: what decides whether there is a product at all.
+      y: of x's dtype; their shapes broadcast.
+    """
+    shape = jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))
+    return _inlined(jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape))
 
 
 def with_slope(fn: Callable[[Any], Any], slope: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:

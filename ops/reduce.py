@@ -478,8 +478,14 @@ def histogram_fixed_width(values: Any, value_range: Any, nbins: Static, *, dtype
     values, value_range = jnp.ravel(values), jnp.asarray(value_range)
     wide = canonical(np.float64)
     low = value_range[0]
-    step = lax.convert_element_type(value_range[1] - low, wide) / nbins
-    offset = lax.convert_element_type(jnp.maximum(values, low) - low, wide)
+    # The kernel's own form, which no range overflows; another one puts values at the bins' borders elsewhere.
+    first, last = lax.convert_element_type(value_range, wide) / nbins
+    step = last - first
+    above = jnp.maximum(values, low)
+    if wide == np.float64 or jnp.issubdtype(values.dtype, jnp.floating):
+        offset = lax.convert_element_type(above, wide) - lax.convert_element_type(low, wide)
+    else:
+        offset = lax.convert_element_type(above - low, wide)  # large integers are no float32
     place = lax.convert_element_type(jnp.minimum(offset / step, nbins - 1), np.int32)
     if jnp.issubdtype(values.dtype, jnp.floating):
         place = jnp.where(jnp.isnan(values), nbins, place)

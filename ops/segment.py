@@ -77,7 +77,7 @@ def _product_jvp(count: Any, primals: Any, tangents: Any) -> Any:
     zero = lax.eq(data, lax.full_like(data, 0))
     filled = lax.select(zero, lax.full_like(data, 1), data)
     zeros = take(_scatter("Sum", lax.convert_element_type(zero, np.int32), ids, count), ids, 0)
-    others = take(_scatter("Prod", filled, ids, count), ids, 0)
+    others = take(_product(filled, ids, count), ids, 0)
     partial = lax.select(zero, others, lax.div(take(out, ids, 0), filled))
     partial = lax.select(lax.gt(zeros, lax.full_like(zeros, 1)), lax.full_like(partial, 0), partial)
     return out, _scatter("Sum", lax.mul(tangents[0], partial), ids, count)

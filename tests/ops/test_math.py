@@ -211,6 +211,16 @@ CASES = [
         for name in ("SigmoidGrad", "TanhGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad")
         for d in [np.float32, np.float64]
     ),
+    *(
+        case(name, COMPLEX, COMPLEX[::-1] * 0.7).using(rtol=1e-5)
+        for name in ("SigmoidGrad", "TanhGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad")
+    ),
+    # The derivative by dy is there where dy is 0.
+    *(
+        case(name, np.array([0.5, 2.0, 3.0]), np.array([0.0, 0.0, 1.0])).using(name="of nothing")
+        for name in ("SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad", "MulNoNan")
+    ),
+    case("MulNoNan", np.array([0.5, 2.0, 3.0]), np.array([[0.0], [1.0]])).using(name="broadcast"),
     *(case(name, COMPLEX) for name in ("Conj",)),
     *(case(name, COMPLEX, Tout=tf.float64) for name in ("Real", "Imag", "Angle", "ComplexAbs")),
     case("Complex", np.array([1.0, 2.0]), np.array([3.0, -1.0]), Tout=tf.complex128),
