@@ -188,6 +188,22 @@ def test_inputs_without_gradient_get_none(tmp_path):
         np.testing.assert_allclose(jax.vjp(call, x)[1](np.ones_like(x))[0], expected, rtol=1e-6)
 
 
+def test_products_that_are_nothing(tmp_path):
+    def fn(x, y):
+        return tf.math.multiply_no_nan(x, y) + tf.raw_ops.SqrtGrad(y=x, dy=y)
+
+    converted, params = tf2jax.convert(tf.function(fn), tf.TensorSpec([3]), tf.TensorSpec([3]))
+    text, constants = written(converted, params)
+    model = imported(text, tmp_path / "model.py").model
+    x, y = np.float32([np.nan, np.inf, 2.0]), np.float32([0.0, 0.0, 3.0])
+    np.testing.assert_array_equal(model(constants, x, y)[0], fn(x, y))
+    x = np.float32([1.0, 4.0, 2.0])
+    for order in (jax.grad, lambda f: jax.grad(lambda y: jax.grad(f)(y).sum())):
+        expected = order(lambda y: (converted(params, x, y)[0] ** 3).sum() + y.sum() ** 2)(y)
+        actual = order(lambda y: (model(constants, x, y)[0] ** 3).sum() + y.sum() ** 2)(y)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
 def test_gradient_by_inputs_with_derivative_rules(tmp_path):
     fn, params, (x, indices) = custom_gradient()
     text, constants = written(fn, params)
