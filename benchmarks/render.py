@@ -85,6 +85,11 @@ kernel's outputs after its inputs), but not inside loops: there a gradient by th
 exchanged, takes ten times as long and more. Ours have that order everywhere, which is what lets training steps run in
 `lax.scan` (*gradients in a loop* below).
 
+Where a product sums over an operand's leading dimensions XLA lays that operand out anew if it stands on the left, and
+fuses everything that it is made of into this: a sum of thirty arrays, or a resized image, is then computed column by
+column. Gradients by the filter of 1x1 convolutions and of patches have the operand with fewer values on the left,
+marked to be computed once (`sum_of_products` in `ops/spelling_layout.py`; *convolution of a sum* below).
+
 What is written with tiles, with 36 taps and more or gathered stays a call of its own (`ops/kept.py`): else XLA fuses it
 into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions twice).
 

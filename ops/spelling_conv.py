@@ -137,7 +137,7 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
     elif is_patches(conv):
         found = patches(lhs, rhs, conv, wide)
     elif is_turned(conv, lhs.shape[conv.lhs[0]], outputs):
-        return turned(lhs, rhs, conv, params)
+        return turned(lhs, rhs, conv, params, _convolved)
     elif is_volume(conv):
         summed = {**params, "preferred_element_type": wide}
         if is_slabs(conv, lhs.shape[conv.lhs[0]], channels, outputs):

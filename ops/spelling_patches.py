@@ -7,7 +7,7 @@ from typing import Any
 
 from jax import lax
 
-from .spelling_layout import Conv, cut, pad, product, respec
+from .spelling_layout import Conv, cut, pad, product, respec, sum_of_products
 
 __all__ = ["is_patches", "is_patches_filter", "patches", "patches_filter"]
 
@@ -75,7 +75,7 @@ def patches_filter(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
     lhs = cut(lhs, inner, [0] * len(inner), conv.result, [1] * len(inner))
     # In the order in which the (larger) input has them.
     pairs = sorted(zip((where[conv.lhs[1]], *(where[d] for d in places)), (conv.rhs[1], *conv.rhs[2:]), strict=True))
-    out = product(lhs, rhs, (tuple(d for d, _ in pairs), tuple(d for _, d in pairs)), conv, wide)
+    out = sum_of_products(lhs, rhs, (tuple(d for d, _ in pairs), tuple(d for _, d in pairs)), conv, wide)
     left = sorted((where[conv.lhs[0]], *inner))
     have = [left.index(where[conv.lhs[0]]), out.ndim - 1, *(left.index(d) for d in inner)]
     return respec(out, have, conv.out)

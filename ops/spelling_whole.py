@@ -13,7 +13,7 @@ A gradient by the filter that gives few channels has its operands exchanged.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 
 from .once import once
-from .spelling_layout import Conv, cut, pad, place_of, plain, product, respec, taps, transposed
+from .spelling_layout import Conv, cut, pad, place_of, plain, product, respec, sum_of_products, taps, transposed
 
 __all__ = ["is_laid_out", "is_turned", "is_whole", "laid_out", "turned", "whole"]
 
@@ -73,7 +73,7 @@ def whole(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
 
     results = math.prod(conv.result)
     if results == 1:
-        out = product(part([np.int32(0)] * rank), rhs, (tuple(ours), tuple(theirs)), conv, wide)
+        out = sum_of_products(part([np.int32(0)] * rank), rhs, (tuple(ours), tuple(theirs)), conv, wide)
         return respec(lax.reshape(out, (*conv.result, *out.shape)), (rank, rank + 1, *range(rank)), conv.out)
     # A loop: written out, the parts would all be held at the same time. The filter's side is laid out once for all.
     columns = transposed(rhs, (conv.rhs[0], *theirs))
@@ -211,7 +211,7 @@ def is_turned(conv: Conv, batch: Any, outputs: Any) -> bool:
 
     XLA takes a window as large as the image for each of them, and is fast where many come out.
     """
-    if len(conv.window) > 2 or any(n != 1 for n in (*conv.strides, *conv.gaps, *conv.rates)):
+    if any(n != 1 for n in (*conv.strides, *conv.gaps, *conv.rates)):
         return False
     if not isinstance(batch, int) or not isinstance(outputs, int):
         return False
@@ -219,7 +219,7 @@ def is_turned(conv: Conv, batch: Any, outputs: Any) -> bool:
     return few and math.prod(conv.window) > math.prod(conv.result)
 
 
-def turned(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
+def turned(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
     """Moves the image over the window: the same sums, the last place first."""
     pads = [(n - 1 - lo, n - 1 - hi) for n, (lo, hi) in zip(conv.result, conv.pads, strict=True)]
     # XLA is slow where a window is larger than the image, and without any padding.
@@ -231,5 +231,7 @@ def turned(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
         "padding": left,
         "precision": conv.precision[::-1] if isinstance(conv.precision, tuple) else conv.precision,
     }
-    found = plain(pad(rhs, conv.rhs[2:], before), lhs, **turned)
+    # Images of one channel XLA is fast with, volumes never.
+    apart = rhs.shape[conv.rhs[0]] == 1 and len(conv.window) < 3
+    found = (plain if apart else convolve)(pad(rhs, conv.rhs[2:], before), lhs, **turned)
     return lax.rev(found, conv.out[2:])

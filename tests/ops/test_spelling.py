@@ -62,6 +62,14 @@ CONVOLUTIONS = {
     "filter gradient, few, wide padding": conv((6, 7, 8, 2), (7, 7, 2, 3), (1, 1), ((4, 1), (0, 5))),
     "filter gradient, few, cut": conv((4, 2, 9, 9), (5, 6, 2, 2), (1, 1), ((-1, 0), (1, -2)), FIRST),
     "filter gradient, few NCW": conv((6, 8, 9), (3, 8, 8), (1,), ((1, 1),), ("NCW", "OIW", "NCW")),
+    "filter gradient of a volume, few": conv(
+        (6, 5, 6, 7, 2), (4, 6, 5, 2, 1), (1, 1, 1), ((0, 1), (1, 0), (-1, 2)), VOLUMES
+    ),
+    "filter gradient of a volume, few NCDHW": conv(
+        (8, 3, 5, 6, 7), (5, 4, 5, 3, 2), (1, 1, 1), ((1, 2), (0, 0), (0, 1)), VOLUMES_FIRST
+    ),
+    "filter gradient of a point, fewer out": conv((9, 6, 5, 4), (6, 5, 4, 3), (1, 1), "VALID", LAST),
+    "filter gradient of a point, fewer in": conv((3, 6, 5, 4), (6, 5, 4, 9), (1, 1), "VALID", LAST),
     "filter gradient of a volume, many products": conv(
         (8, 11, 12, 13, 1), (10, 11, 12, 1, 16), (1, 1, 1), ((1, 0), (0, 1), (1, 1)), VOLUMES
     ),
