@@ -196,6 +196,8 @@ def sum_of_products(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, 
     turned = moved(b, contract[1], True) + moved(a, contract[0], False)
     if turned >= straight:
         return product(once(a) if moved(a, contract[0], True) else a, b, contract, conv, wide)
+    if isinstance(conv.precision, tuple):
+        conv = dataclasses.replace(conv, precision=conv.precision[::-1])
     found = product(once(b) if moved(b, contract[1], True) else b, a, (contract[1], contract[0]), conv, wide)
     return transposed(found, (*range(found.ndim - kept, found.ndim), *range(found.ndim - kept)))
 
