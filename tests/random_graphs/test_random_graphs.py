@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 
-from . import generate, oracle
+from . import generate, gradients, oracle
 from .programs import PARAM, Node, Program, Ref, Refused, show
 from .shrink import shrink
 
@@ -154,3 +154,28 @@ def test_half_precision_inside_of_a_branch_is_seen():
         assert oracle.check(program).finding is None
     with tf2jax.override_op("Expm1", lambda x: jnp.expm1(x) * jnp.float16(1.05)):
         assert oracle.check(program).finding is not None
+
+
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s < 2 else [pytest.mark.slow]) for s in range(20)])
+def test_gradients(seed):
+    compared = 0
+    for _, program in gradients.programs(8, 1000 + 8 * seed):
+        try:
+            count, found = gradients.differences(program)
+        except Refused:
+            continue
+        assert not found, f"{found[0]}\n{show(program)}"
+        compared += count
+    assert compared
+
+
+def test_a_wrong_gradient_is_found():
+    @jax.custom_jvp
+    def wrong(features):
+        return jax.nn.softplus(features)
+
+    wrong.defjvp(lambda primals, tangents: (wrong(*primals), tangents[0] * 0.9 * jax.nn.sigmoid(primals[0])))
+    assert gradients.differences(chain()) == (12, [])
+    with tf2jax.override_op("Softplus", wrong):
+        _, found = gradients.differences(chain())
+    assert [(difference.kind, difference.op) for difference in found] == [("grad", "Softplus")]
