@@ -201,28 +201,26 @@ def _project(images: Any, transforms: Any, size: tuple[Any, Any], interpolation:
     return jnp.where(finite[..., None], result, fill)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 4, 5))
+@partial(jax.custom_jvp, nondiff_argnums=(2, 4, 5))
 def _projective(images: Any, transforms: Any, size: Any, fill: Any, interpolation: str, mode: str) -> Any:
     return _project(images, transforms, size, interpolation, mode, fill)
 
 
-def _projective_forward(images: Any, transforms: Any, size: Any, fill: Any, interpolation: str, mode: str) -> Any:
-    result = _project(images, transforms, size, interpolation, mode, fill)
-    return result, (transforms, jnp.zeros((0, *images.shape[1:3])), fill)
-
-
-def _projective_backward(size: Any, interpolation: str, mode: str, saved: Any, grads: Any) -> Any:
-    # TensorFlow's gradient is the picture of the gradients under the inverse transform, not the adjoint.
-    del size
-    transforms, like, fill = saved
+@_projective.defjvp
+def _(size: Any, interpolation: str, mode: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    images, transforms, fill = primals
+    result = _projective(images, transforms, size, fill, interpolation, mode)
+    # TensorFlow's gradient is the picture of the gradients under the inverse transform, not the adjoint. What goes
+    # forwards is the adjoint of that, as in its ForwardAccumulator; transforms and fill_value have no derivative.
+    transforms = lax.stop_gradient(transforms)
     ones = jnp.ones((transforms.shape[0], 1), transforms.dtype)
     inverse = jnp.linalg.inv(jnp.concatenate([transforms, ones], 1).reshape(transforms.shape[0], 3, 3))
     flat = inverse.reshape(transforms.shape[0], 9)
-    back = _project(grads, flat[:, :8] / flat[:, 8:], like.shape[1:3], interpolation, mode, 0)
-    return back, jnp.zeros_like(transforms), jnp.zeros_like(fill)
 
+    def back(grads: Any) -> Any:
+        return _project(grads, flat[:, :8] / flat[:, 8:], images.shape[1:3], interpolation, mode, 0)
 
-_projective.defvjp(_projective_forward, _projective_backward)
+    return result, jax.linear_transpose(back, result)(tangents[0])[0]
 
 
 @op("ImageProjectiveTransformV3")
