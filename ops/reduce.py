@@ -17,6 +17,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .extents import Extents, UnboundedError
+from .once import once
 from .operands import number
 from .registry import Static, op
 from .spelling_reduce import place, reduced
@@ -478,9 +479,10 @@ def histogram_fixed_width(values: Any, value_range: Any, nbins: Static, *, dtype
     values, value_range = jnp.ravel(values), jnp.asarray(value_range)
     wide = canonical(np.float64)
     low = value_range[0]
-    # The kernel's own form, which no range overflows; another one puts values at the bins' borders elsewhere.
-    first, last = lax.convert_element_type(value_range, wide) / nbins
-    step = last - first
+    # The kernel's own form, which no range overflows; another one puts values at the bins' borders elsewhere. Marks
+    # keep XLA from multiplying with inverses, and from dividing the difference.
+    first, last = once(lax.convert_element_type(value_range, wide) / once(jnp.full((2,), nbins, wide)))
+    step = once(jnp.broadcast_to(last - first, values.shape))
     above = jnp.maximum(values, low)
     if wide == np.float64 or jnp.issubdtype(values.dtype, jnp.floating):
         offset = lax.convert_element_type(above, wide) - lax.convert_element_type(low, wide)

@@ -257,10 +257,10 @@ CASES = [
     case("HistogramFixedWidth", np.float32([3e38, 100]), np.float32([-1e38, 3e38]), np.int32(2)).using(name="overflow"),
     # At the borders of bins every rounding counts.
     *(
-        case(
-            "HistogramFixedWidth", np.linspace(low, high, bins + 1, dtype=np.float32), np.float32([low, high]), bins
-        ).using(name=f"borders of {bins}")
-        for low, high, bins in ((8.478164, 10.593681, 15), (-16.49063, -13.252226, 33), (-0.1, 0.7, 48), (-3, 17.3, 7))
+        case("HistogramFixedWidth", np.linspace(*ends, n + 1, dtype=np.float32), np.float32(ends), np.int32(n)).using(
+            name=f"borders of {n}"
+        )
+        for *ends, n in ((8.478164, 10.593681, 15), (-16.49063, -13.252226, 33), (-0.1, 0.7, 48), (-3, 17.3, 7))
     ),
     case("HistogramFixedWidth", np.float32([]), np.float32([0, 1]), np.int32(3)),
     case("HistogramFixedWidth", np.float32([1]), np.float32([1, 1]), np.int32(3)).using(error="increasing"),
