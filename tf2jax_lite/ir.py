@@ -29,6 +29,7 @@ __all__ = [
     "OpaqueType",
     "TensorRef",
     "Variable",
+    "free_name",
     "functions_in",
     "node_like",
 ]
@@ -182,6 +183,16 @@ def functions_in(attrs: Mapping[str, Any]) -> tuple[FunctionRef, ...]:
             elif kind is list:
                 found.extend(item for item in value if isinstance(item, FunctionRef))
     return tuple(found)
+
+
+def free_name(wanted: str, taken: set[str]) -> str:
+    """Returns ``wanted``, or that with a number if it is taken, and adds it to ``taken``."""
+    name, number = wanted, 0
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name)
+    return name
 
 
 def node_like(form: Shared, name: str, inputs: tuple[TensorRef, ...], control: tuple[str, ...] = ()) -> Node:

@@ -193,7 +193,7 @@ class _Rewriter:
             waits = list(node.control)
             if node.op not in ("Merge", "NextIteration", "Enter"):  # what a Merge does not wait for may be dead
                 waits += [other.node for other in node.inputs if other.node != ref.node]
-            name = self._fresh(f"{node.name}/read_{index}")
+            name = ir.free_name(f"{node.name}/read_{index}", self._names)
             read = self._read(name, ref, tuple(dict.fromkeys(waits)), _value_dtype(node, index))
             self._result.append(read)
             inputs[index] = ir.TensorRef(name)
@@ -205,7 +205,7 @@ class _Rewriter:
         ref = node.inputs[index]
         if ref not in self._references:
             return node
-        name = self._fresh(f"{node.name}/read_{index}")
+        name = ir.free_name(f"{node.name}/read_{index}", self._names)
         self._result.append(self._read(name, ref, node.control, _value_dtype(node, index)))
         inputs = (*node.inputs[:index], ir.TensorRef(name), *node.inputs[index + 1 :])
         return dataclasses.replace(node, inputs=inputs)
@@ -223,17 +223,9 @@ class _Rewriter:
         node = self._by_name.get(ref.node)
         if ref not in self._references or node is None or node.op in _ALIASES:
             return ref
-        name = self._fresh(f"{ref.node}/value")
+        name = ir.free_name(f"{ref.node}/value", self._names)
         self._result.append(self._read(name, ref, (ref.node,), node.output_dtypes[ref.index]))
         return ir.TensorRef(name)
-
-    def _fresh(self, wanted: str) -> str:
-        name, number = wanted, 0
-        while name in self._names:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._names.add(name)
-        return name
 
 
 def _value_dtype(node: ir.Node, index: int) -> ir.DType:

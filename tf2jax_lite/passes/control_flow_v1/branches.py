@@ -39,12 +39,7 @@ class Library:
 
     def name(self, wanted: str) -> str:
         """Returns ``wanted``, or that with a number if it is taken, and takes it."""
-        name, number = wanted, 0
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
+        return ir.free_name(wanted, self._taken)
 
     def add(self, function: ir.Function) -> ir.FunctionRef:
         """Adds a function."""
@@ -222,7 +217,7 @@ class _Builder:
             (position,) = alive
             inputs = (item.inputs[position],)
             index = ir.TensorRef(node.name, 1)
-            name = self._fresh(f"{node.name}/value_index")
+            name = ir.free_name(f"{node.name}/value_index", self._names)
             context.nodes.append(_constant(name, np.asarray(position, np.int32)))
             context.refs[index] = ir.TensorRef(name)
             node = dataclasses.replace(
@@ -252,7 +247,7 @@ class _Builder:
     ) -> None:
         predicate = self._live.predicates[variable]
         merges = [item.node.name for item in members if item.is_merge]
-        name = self._fresh(f"{(merges or [members[0].node.name])[0]}/If")
+        name = ir.free_name(f"{(merges or [members[0].node.name])[0]}/If", self._names)
         results = list(exported)
         bodies = []
         for value in (True, False):
@@ -329,21 +324,13 @@ class _Builder:
                 place = body.refs.get(ref, ref)
                 outputs.append(moved.get(place, place))
                 continue
-            name = self._fresh(f"{ref.node}/undefined_{ref.index}")
+            name = ir.free_name(f"{ref.node}/undefined_{ref.index}", self._names)
             dtype = self._dtypes[ref]
             nodes.append(ir.Node(name, "_Undefined", (), (), (), {"dtype": dtype}, output_dtypes=(dtype,)))
             outputs.append(ir.TensorRef(name))
         function = self._library.name(wanted)
         waited = sinks(nodes)
         return ir.Function(function, tuple(args), tuple(nodes), tuple(outputs), control_outputs=waited)
-
-    def _fresh(self, wanted: str) -> str:
-        name, number = wanted, 0
-        while name in self._names:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._names.add(name)
-        return name
 
 
 def _constant(name: str, value: np.ndarray) -> ir.Node:

@@ -65,6 +65,7 @@ class _Rewriting:
         self._taken = taken
         self._nodes = nodes
         self._switches: dict[str, list[_Halving]] = {}
+        self._unsigned: dict[ir.TensorRef, ir.TensorRef] = {}
         self._predicates: dict[tuple[ir.TensorRef, int], ir.TensorRef] = {}
 
     def named(self, function: str, node: ir.Node) -> dict[ir.TensorRef, ir.TensorRef]:
@@ -83,7 +84,7 @@ class _Rewriting:
             if high - low == 1:
                 moved[ir.TensorRef(node.name, low)] = source
                 continue
-            name = node.name if not switches else self._fresh(f"{node.name}/sides_{low}_to_{high - 1}")
+            name = node.name if not switches else ir.free_name(f"{node.name}/sides_{low}_to_{high - 1}", self._taken)
             middle = (low + high) // 2
             switches.append(_Halving(name, source, middle))
             parts += [(low, middle, ir.TensorRef(name, 1)), (middle, high, ir.TensorRef(name, 0))]
@@ -114,32 +115,24 @@ class _Rewriting:
             return found
         where = str(number).replace(":", "_")
         unsigned = np.dtype(np.uint32)  # in which numbers below zero are beyond the last side
-        if (number, 0) not in self._predicates:
+        if number not in self._unsigned:
             bits = ir.Node(
-                self._fresh(f"{where}/unsigned"), "Bitcast", (number,), (None,), (),
+                ir.free_name(f"{where}/unsigned", self._taken), "Bitcast", (number,), (None,), (),
                 {"T": np.dtype(np.int32), "type": unsigned}, frozenset({"T"}), ("T",), (unsigned,),
             )  # fmt: skip
             made.append(bits)
-            self._predicates[number, 0] = ir.TensorRef(bits.name)
+            self._unsigned[number] = ir.TensorRef(bits.name)
         # In the frame of the number, as TensorFlow's own constants in loops.
         control = (number.node,) if number.node in self._nodes else ()
         limit = ir.Node(
-            self._fresh(f"{where}/limit_{middle}"), "Const", (), (), control,
+            ir.free_name(f"{where}/limit_{middle}", self._taken), "Const", (), (), control,
             {"value": np.asarray(middle, unsigned), "dtype": unsigned}, output_dtypes=(unsigned,),
         )  # fmt: skip
         test = ir.Node(
-            self._fresh(f"{where}/is_below_{middle}"), "Less",
-            (self._predicates[number, 0], ir.TensorRef(limit.name)), (None, None), (),
+            ir.free_name(f"{where}/is_below_{middle}", self._taken), "Less",
+            (self._unsigned[number], ir.TensorRef(limit.name)), (None, None), (),
             {"T": unsigned}, frozenset({"T"}), ("T", "T"), (np.dtype(np.bool_),),
         )  # fmt: skip
         made.extend((limit, test))
         self._predicates[number, middle] = ir.TensorRef(test.name)
         return ir.TensorRef(test.name)
-
-    def _fresh(self, wanted: str) -> str:
-        name, count = wanted, 0
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        return name
