@@ -131,7 +131,7 @@ def _read(closed: Any, positions: Sequence[int]) -> list[frozenset[int]]:
 def _is_plain(closed: Any) -> bool:
     """Returns whether a jaxpr, and what is in it, has no function with a derivative of its own."""
     for eqn in getattr(closed, "jaxpr", closed).eqns:
-        if eqn.primitive.name.startswith(("custom_jvp", "custom_vjp")):
+        if eqn.primitive.name.startswith(("custom_jvp", "custom_vjp", "custom_gradient")):
             return False
         for value in eqn.params.values():
             for inner in value if isinstance(value, tuple | list) else (value,):

@@ -218,7 +218,7 @@ OTHERWISE = frozenset(
     random_wrap reverse_only split stack tile unstack add_any device_put igamma_grad_a random_clone rng_bit_generator
     rng_uniform select_and_gather_add select_and_scatter_add remat checkpoint custom_vjp_call one_minus_square
     polynomial log2 eq_to symmetric_product ragged_dot ragged_dot_general conv_general_dilated_patches scatter-sub name
-    sharding_constraint""".split()  # noqa: SIM905
+    sharding_constraint custom_gradient""".split()  # noqa: SIM905
 )
 
 

@@ -12,7 +12,8 @@ _HEAD = """# Gradients
 Written by `python -m tests.lowering.gradient_page`; `tests/lowering/test_gradient_cases.py` measures each row against
 `tf.GradientTape`, the last column through `tf.saved_model.save` and `load`.
 
-- **same**: TensorFlow's numbers. For forward mode: the derivative along ones, against the gradient's sum.
+- **same**: TensorFlow's numbers. For forward mode: the derivative along a vector, against the gradient's product with
+  it and, where TensorFlow has that, against `tf.autodiff.ForwardAccumulator`.
 - **refused**: an error says that there is a reverse rule only.
 - **-**: TensorFlow itself has none (it fails, or `tf.recompute_grad` refuses).
 
@@ -24,16 +25,20 @@ _TAIL = """
 ## How it works
 
 TensorFlow marks a node whose gradient is replaced. Its gradient function is traced once, at conversion, and one
-`jax.custom_vjp` stands on the node. The results of the forward code get no gradient, so that code is not even
-differentiated (where zeros could become NaN). A second derivative goes through the gradient function, through what it
-captures, and meets the node's own gradient again. What a gradient function draws has its own key, the same in every
-evaluation of one call.
+primitive (`lowering/own_gradient.py`) stands on the node, which does what `jax.custom_vjp` does, and more. The results
+of the forward code get no gradient, so that code is not even differentiated (where zeros could become NaN). A second
+derivative goes through the gradient function, through what it captures, and meets the node's own gradient again. What a
+gradient function draws has its own key, the same in every evaluation of one call.
 
 - `tf.recompute_grad` (and `keras.remat`) becomes `jax.checkpoint` around the nodes between arguments and results: the
   same random numbers in the forward and the backward pass, and every derivative that JAX can take. As in TensorFlow,
   tensors that the function closes over get no gradient.
-- Forward mode (`jax.jvp`, `jax.jacfwd`) raises `ForwardModeError` with the node's name; inside `jax.jit` it does so
-  when JAX compiles. `override_config("convert_custom_gradient", False)` differentiates the forward code instead.
+- Forward mode (`jax.jvp`, `jax.jacfwd`, Gauss-Newton products) takes the transpose of the gradient function, as
+  `tf.autodiff.ForwardAccumulator` does around a `tf.function`. A gradient function that is not linear in the gradients
+  it gets has none (TensorFlow gives a number all the same, which depends on where functions begin): `ForwardModeError`
+  says so with the node's name, inside `jax.jit` when JAX compiles. `override_config("convert_custom_gradient", False)`
+  differentiates the forward code instead. In an artefact's source custom gradients are `jax.custom_vjp`, without
+  forward mode.
 - What a gradient function captures is a constant of the first derivative: nothing flows back through the code that
   made it, not even zeros, which a loop over log(0) would turn into NaN (`tf.nn.ctc_loss`).
 - Custom gradients inside gradient functions are converted as far as a further derivative gets to them

@@ -545,6 +545,34 @@ def test_derivatives_of_their_own(function):
     np.testing.assert_allclose(batch, [expected, np.cos(np.abs(X)) * 10 / 6], rtol=1e-5)
 
 
+@tf.custom_gradient
+def _custom(x):
+    """The mean square, whose gradient sees the size that data decides and is not that of the mean."""
+    size = tf.cast(tf.size(x), tf.float32)
+    return tf.reduce_sum(x * x) / size, lambda dy: dy * 5.0 * tf.cumsum(x) / size
+
+
+def test_custom_gradients():
+    graph = tf.function(lambda x: tf.sin(_custom(tf.exp(kept(x) * 0.1))))
+    own = converted(lambda x: tf.sin(_custom(tf.exp(kept(x) * 0.1))))
+    x, along = tf.constant(X), np.linspace(-1, 2, 6, dtype=np.float32)
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            value = graph(x)
+        first = tf.convert_to_tensor(inner.gradient(value, x))
+        total = tf.reduce_sum(first * along)
+    second = tf.convert_to_tensor(outer.gradient(total, x))
+    np.testing.assert_allclose(jax.jit(own)(X), value, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.grad(own))(X), first, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(lambda x: jax.jvp(own, (x,), (along,)))(X)[1], total, rtol=1e-5)
+    forwards = jax.jit(jax.grad(lambda x: jax.jvp(own, (x,), (along,))[1]))
+    np.testing.assert_allclose(forwards(X), second, rtol=1e-4)
+    batch = jax.vmap(lambda x: jax.jvp(own, (x,), (along,))[1])(np.stack([X, np.abs(X)]))
+    np.testing.assert_allclose(batch[0], total, rtol=1e-5)
+
+
 def test_second_derivatives():
     own = converted(lambda x: tf.reduce_mean(tf.math.log(kept(x)) ** 2))
     graph = tf.function(lambda x: tf.reduce_mean(tf.math.log(kept(x)) ** 2))

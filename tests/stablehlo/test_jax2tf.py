@@ -86,6 +86,33 @@ def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
     same(jax.jit(jax.grad(lambda a: jnp.sum(first(a) ** 2)))(X), outer.gradient(squares, x).numpy(), 1e-4)
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_forward_mode_is_the_transpose_of_jax2tf_gradients(name):
+    fn, args = FUNCTIONS[name]
+    specs = [jax.tree.map(lambda a: tf.TensorSpec(np.shape(a), np.asarray(a).dtype), a) for a in args]
+    ours = through_tf(fn, *args, specs=specs)
+    moving = [i for i, a in enumerate(args) if all(np.asarray(v).dtype == np.float32 for v in jax.tree.leaves(a))]
+    tangents = [jax.tree.map(lambda v: np.cos(v, dtype=np.float32), args[i]) for i in moving]
+
+    def along(f):
+        def of(*some):
+            now = list(args)
+            for i, value in zip(moving, some, strict=True):
+                now[i] = value
+            return jax.tree.map(jnp.sin, f(*now))
+
+        return of
+
+    _, moved = jax.jit(lambda: jax.jvp(along(ours), [args[i] for i in moving], tangents))()
+    _, pull = jax.vjp(along(fn), *(args[i] for i in moving))
+    for k, tangent in enumerate(jax.tree.leaves(moved)):
+        bars = [jnp.zeros_like(v) for v in jax.tree.leaves(moved)]
+        bars[k] = jnp.cos(tangent)
+        gradients = pull(jax.tree.unflatten(jax.tree.structure(moved), bars))
+        expected = sum(jnp.vdot(g, t) for g, t in zip(*map(jax.tree.leaves, (gradients, tangents)), strict=True))
+        np.testing.assert_allclose(jnp.vdot(bars[k], tangent), expected, rtol=1e-4)
+
+
 def test_forward_mode_without_jax2tf_gradients():
     fn = FUNCTIONS["scan"][0]
     with tf2jax.override_config("raise_on_prevent_gradient", False):

@@ -1,4 +1,4 @@
-"""Custom gradients: one jax.custom_vjp on a node whose gradient TensorFlow replaces; and what is computed anew."""
+"""Custom gradients: a node whose gradient TensorFlow replaces; and what is computed anew."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tf2jax_lite.ops.registry import op
 
 from .forward_only import forward_only
 from .joins import as_traced, is_carried
-from .reverse_only import aside, reverse_only
-from .trace import NO_FORWARD_RULE, Context, Frame, Trace, described
+from .own_gradient import Refusal, own_gradient
+from .reverse_only import reverse_only
+from .trace import NOT_LINEAR, Context, Frame, Trace, described
 
 __all__: list[str] = []
 
@@ -83,7 +84,9 @@ def custom_gradient(
     state = _variables(trace, [v for v in captured if isinstance(v, values.VariableHandle)])
     key = _key_of_gradient(trace, function, frame)
 
-    def call(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any, upstream: Any) -> list[Any]:
+    def cotangents(args: list[Any], results: list[Any], known: Any, given: list[Any]) -> list[Any]:
+        saved, state, key = known
+        upstream = [jnp.conj(c) for c in given]  # TensorFlow's complex gradients are conjugates of JAX's cotangents
         every: list[Any] = []
         for i, value in enumerate(output):
             if i in moving:
@@ -93,43 +96,20 @@ def custom_gradient(
             elif is_carried(value) and not values.is_string(value):
                 value = jax.tree.map(jnp.zeros_like, as_traced(value))
             every.append(value)
-        known = []
+        further = []
         for symbol, value, position in zip(captured, saved, own, strict=True):
             if position in moving:
                 value = results[moving.index(position)]
-            known.append(symbol if value is None else value)
+            further.append(symbol if value is None else value)
         inner, place = _inside(trace, state, key, frame)
-        found = inner.call(function, [*every, *known], place)
+        found = inner.call(function, [*every, *further], place)
         return [_as_gradient(ctx, i, found[r], a) for (r, i), a in zip(slots, args, strict=True)]
 
-    message = f"{described(ctx.step, ctx.frame)}: {NO_FORWARD_RULE}"
-    place = {"message": message, "node": ctx.step.node.name, "op": ctx.step.node.op, "path": frame.path}
-
-    @jax.custom_vjp
-    def node(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any) -> list[Any]:
-        return results
-
-    def enter(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any) -> list[Any]:
-        # Nothing flows back into what was captured now, only when the gradient itself is differentiated: told zeros,
-        # JAX would go backwards through the forward code with them.
-        held, variables = aside((saved, state))
-        return node(reverse_only(args, **place), results, held, variables, key)
-
-    def forward(args: list[Any], results: list[Any], saved: list[Any], state: Any, key: Any) -> Any:
-        # The node itself, so that whoever differentiates this meets the same gradient again.
-        results = enter(args, results, saved, state, key)
-        return results, (args, results, saved, state, key)
-
-    def backward(residuals: Any, cotangents: list[Any]) -> Any:
-        # TensorFlow's complex gradients are the conjugates of JAX's cotangents.
-        upstream = [jnp.conj(c) for c in cotangents]
-        args, results, saved, state, key = residuals
-        grads = call(args, results, saved, state, key, upstream)
-        return grads, None, None, None, None
-
-    node.defvjp(forward, backward)
+    message = f"{described(ctx.step, ctx.frame)}: {NOT_LINEAR}"
+    refusal = Refusal(message, ctx.step.node.name, ctx.step.node.op, frame.path)
     out = list(output)
-    for i, value in zip(moving, enter(args, results, saved, state, key), strict=True):
+    known = (saved, state, key)
+    for i, value in zip(moving, own_gradient(cotangents, args, results, known, refusal), strict=True):
         out[i] = value
     return out
 

@@ -29,7 +29,7 @@ from .plan import Plan, Step
 from .program import Program
 from .undecided import decides
 
-__all__ = ["NO_FORWARD_RULE", "Context", "Frame", "HostBudget", "HostBudgetSpent", "Trace", "described"]
+__all__ = ["NOT_LINEAR", "NO_FORWARD_RULE", "Context", "Frame", "HostBudget", "HostBudgetSpent", "Trace", "described"]
 
 
 # Steps that numpy alone runs in one trace to count iterations: half a minute's work at most.
@@ -430,6 +430,11 @@ NO_FORWARD_RULE = (
     "a custom gradient here has a reverse rule only, so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse "
     "mode (jax.vjp, jax.grad, jax.jacrev), or convert with override_config('convert_custom_gradient', False) to "
     "differentiate the forward code instead"
+)
+NOT_LINEAR = (
+    "the custom gradient here is not linear in the gradients it gets (it clips them, say): it is a reverse rule only, "
+    "so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse mode (jax.vjp, jax.grad, jax.jacrev), or "
+    "convert with override_config('convert_custom_gradient', False) to differentiate the forward code instead"
 )
 
 

@@ -179,10 +179,13 @@ class _Reader:
                 step.blocks[f"branch{index}"] = self.block(branch, ())
         elif step.name in ("remat2", "checkpoint", "remat"):
             step.blocks["body"] = self.block(jex.ClosedJaxpr(params["jaxpr"], ()), ())
-        elif step.name in ("custom_jvp_call", "custom_vjp_call"):
+        elif step.name in ("custom_jvp_call", "custom_vjp_call", "custom_gradient"):
             # Functions that compute the same may have different rules: only what a function's own rule calls is it.
-            consts = [id(c) for c in getattr(params["call_jaxpr"], "consts", ())]
-            form = f"{step.name} {params['call_jaxpr']} {consts} {[str(v.aval) for v in step.inputs]}"
+            if step.name == "custom_gradient":
+                form = f"{step.name} {id(params['gradient'])}"
+            else:
+                consts = [id(c) for c in getattr(params["call_jaxpr"], "consts", ())]
+                form = f"{step.name} {params['call_jaxpr']} {consts} {[str(v.aval) for v in step.inputs]}"
             if form in self._open:
                 step.params = {"key": self._open[form]}
                 return
@@ -229,7 +232,11 @@ class _Reader:
         step.blocks["jvp"] = self.block(closed, ())
 
     def _custom_vjp(self, step: Equation, eqn: Any) -> None:
-        step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
+        if step.name == "custom_gradient":
+            args, first = [Value(v.aval) for v in step.inputs], eqn.params["args"]
+            step.blocks["primal"] = Block(args, [], [*args[first : first + eqn.params["results"]]])
+        else:
+            step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
         function = _alone(eqn)
         structs = [_struct(v.aval) for v in step.inputs]
         inexact = [i for i, s in enumerate(structs) if jnp.issubdtype(s.dtype, jnp.inexact)]

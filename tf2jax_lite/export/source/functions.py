@@ -410,7 +410,7 @@ def write_custom_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
     writer.add(f"{name}.defvjp({name}_fwd, {name}_bwd)")
 
 
-@structured("custom_jvp_call", "custom_vjp_call")
+@structured("custom_jvp_call", "custom_vjp_call", "custom_gradient")
 def _custom(writer: FunctionWriter, step: Equation) -> None:
     _call(writer, step, writer.module.custom(step))
 

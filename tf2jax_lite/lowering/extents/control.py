@@ -15,6 +15,7 @@ from tf2jax_lite.ops.data_ended import MARK, while_loop
 from tf2jax_lite.ops.equations import COMPOSITE, bind, expanded, scan_counts
 from tf2jax_lite.ops.extents import is_found
 
+from ..own_gradient import with_room
 from .evaluator import Evaluator, rule, unsupported
 
 
@@ -155,6 +156,11 @@ def _with_jvp(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         return results, zeros
 
     return function(ev.sizes.values, [jnp.asarray(v) for v in args])
+
+
+@rule("custom_gradient", "custom_gradient_tangent")
+def _with_gradient(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    return with_room(eqn, args, ev.sizes.values, ev.sizes.shape, functools.partial(_evaluate, ev))
 
 
 @rule("custom_vjp_call", "custom_vjp_call_jaxpr")

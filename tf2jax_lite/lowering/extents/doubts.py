@@ -10,7 +10,7 @@ from jax.extend import core as jex
 from tf2jax_lite.ops.dimension_values import names, parsed
 from tf2jax_lite.ops.extents import prefix_p
 
-from .jaxprs import equations
+from ..jaxprs import equations
 
 __all__ = ["doubtful"]
 

@@ -14,8 +14,8 @@ from tf2jax_lite.errors import OpError, Tf2JaxError
 from tf2jax_lite.ops.equations import bind
 from tf2jax_lite.ops.extents import is_found, prefix_p
 
+from ..jaxprs import inner, parts
 from .doubts import doubtful
-from .jaxprs import inner, parts
 from .sizes import Sizes, is_symbolic
 
 __all__ = ["Evaluator", "Rule", "rule", "rules"]
