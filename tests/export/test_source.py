@@ -208,7 +208,7 @@ def test_gradient_by_inputs_with_derivative_rules(tmp_path):
     fn, params, (x, indices) = custom_gradient()
     text, constants = written(fn, params)
     module = imported(text, tmp_path / "model.py")
-    assert "@jax.custom_vjp" in text
+    assert "@jax.custom_jvp" in text
     expected = jax.grad(lambda x: fn(params, x, indices)[0])(x)
     actual = jax.grad(lambda x: module.model({**params, **constants}, x, indices)[0])(x)
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
@@ -229,7 +229,51 @@ def test_functions_that_differ_in_their_gradients_alone(tmp_path):
     model = imported(text, tmp_path / "model.py").model
     x = np.float32([1.0, 2.0])
     np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(model({**params, **constants}, x)[0]))(x), [16.0, 16.0])
-    assert text.count("@jax.custom_vjp") == 2
+    assert text.count("@jax.custom_jvp") == 2
+
+
+@tf.custom_gradient
+def _doubled(x):
+    """A hyperbolic tangent with twice its gradient."""
+    y = tf.tanh(x)
+    return y, lambda dy: dy * 2.0 * (1.0 - y * y)
+
+
+@tf.custom_gradient
+def _clipped(x):
+    return x * x, lambda dy: tf.clip_by_value(dy, -0.5, 0.5)
+
+
+@tf.custom_gradient
+def _looped(x):
+    """Its gradient is multiplied with 1.5 until what stands beside it is large."""
+
+    def gradient(dy):
+        ends = lambda y, _: tf.reduce_sum(y * y) < 30.0  # noqa: E731
+        return tf.while_loop(ends, lambda y, dy: (y + 1.0, dy * 1.5), (x, dy))[1]
+
+    return x + 1.0, gradient
+
+
+@pytest.mark.parametrize(("fn", "rule"), [(_doubled, "jvp"), (tf.nn.silu, "jvp"), (_clipped, "vjp"), (_looped, "vjp")])
+def test_custom_gradients_in_both_directions(fn, rule, tmp_path):
+    """Forwards where they are linear, and JAX can transpose what that takes once more."""
+    own, params = tf2jax.convert(tf.function(lambda x: fn(tf.sin(x))), tf.TensorSpec([3]))
+    text, constants = written(own, params)
+    assert f"@jax.custom_{rule}" in text
+    model = imported(text, tmp_path / "model.py").model
+    x = np.float32([1.0, 4.0, 2.0])
+
+    def all_of(function):
+        loss = lambda x: jnp.sum(jnp.sin(function(x)))  # noqa: E731
+        found = [function(x), jax.grad(loss)(x), jax.vmap(jax.grad(loss))(np.stack([x, -x]))]
+        if rule == "jvp":
+            found += [jax.jvp(function, (x,), (x,))[1], jax.hessian(loss)(x), jax.jacrev(jax.grad(loss))(x)]
+        return found
+
+    actual = all_of(lambda x: model({**params, **constants}, x)[0])
+    for a, e in zip(actual, all_of(lambda x: own(params, x)[0]), strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
 
 
 def test_derivatives_that_are_refused(tmp_path):

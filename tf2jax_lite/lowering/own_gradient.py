@@ -10,6 +10,7 @@ results are 1).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from tf2jax_lite.ops.marked_loops import spread, zero
 
 from .jaxprs import equations
 
-__all__ = ["Refusal", "own_gradient", "with_room"]
+__all__ = ["TANGENT", "Refusal", "own_gradient", "transposed", "with_room"]
 
 Gradient = Callable[[list[Any], list[Any], list[Any], list[Any]], list[Any]]
 """Gives the cotangents of all arguments, of arguments, results, residuals and cotangents of results."""
@@ -42,8 +43,11 @@ class Refusal:
     path: tuple[str, ...]
 
 
+TANGENT = "custom_gradient_tangent"
+"""The primitive of tangents of results."""
+
 _node = jex.Primitive("custom_gradient")
-_tangent = jex.Primitive("custom_gradient_tangent")
+_tangent = jex.Primitive(TANGENT)
 
 
 def own_gradient(
@@ -201,6 +205,15 @@ def _run(*operands: Any, **params: Any) -> list[Any]:
         refusal = params["refusal"]
         raise ForwardModeError(refusal.message, node=refusal.node, op=refusal.op, path=refusal.path)
     return jex.jaxpr_as_fun(closed)(*ones, *tangents)
+
+
+def transposed(eqn: Any) -> jex.ClosedJaxpr:
+    """Returns what a `TANGENT` equation computes.
+
+    Raises:
+      ForwardModeError: the gradient function is not linear in the gradients it gets.
+    """
+    return jax.make_jaxpr(functools.partial(_run, **eqn.params))(*(v.aval for v in eqn.invars))
 
 
 def _without_nodes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:

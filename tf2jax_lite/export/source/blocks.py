@@ -6,6 +6,7 @@ differentiating the one equation that holds them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -17,7 +18,8 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import ExportError, LoweringError, OpError
+from tf2jax_lite.errors import ExportError, ForwardModeError, LoweringError, OpError
+from tf2jax_lite.lowering.own_gradient import TANGENT, transposed
 from tf2jax_lite.ops.equations import COMPOSITE, bind, expanded
 
 from .literals import is_uniform, ramp
@@ -86,6 +88,10 @@ class Block:
         """Returns all that its steps and those of inner functions use."""
         return [v for step in self.steps for v in (*step.inputs, *step.captured())] + list(self.results)
 
+    def has(self, name: str) -> bool:
+        """Returns whether an equation of this name is in it, or in its inner functions."""
+        return any(s.name == name or any(b.has(name) for b in s.blocks.values()) for s in self.steps)
+
     def prune(self) -> None:
         """Drops steps whose results nobody uses."""
         needed = {id(r) for r in self.results}
@@ -153,8 +159,13 @@ class _Reader:
             inputs = [read(atom) for atom in eqn.invars]
             here = (*path, *_path(eqn))
             name = eqn.primitive.name
-            if name in _CALLS or name == COMPOSITE:
-                inner = expanded(eqn) if name == COMPOSITE else eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
+            if name in _CALLS or name in (COMPOSITE, TANGENT):
+                if name == TANGENT:
+                    inner = transposed(eqn)
+                elif name == COMPOSITE:
+                    inner = expanded(eqn)
+                else:
+                    inner = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
                 closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, ())
                 consts_in = [self._constant(c) for c in closed.consts]
                 env.update(zip(eqn.outvars, self._inline(closed.jaxpr, consts_in, inputs, here, steps), strict=True))
@@ -192,7 +203,10 @@ class _Reader:
             key = self._open[form] = object()
             step.params = {"key": key}
             try:
-                (self._custom_jvp if step.name == "custom_jvp_call" else self._custom_vjp)(step, eqn)
+                if step.name == "custom_gradient":
+                    self._custom_gradient(step, eqn)
+                else:
+                    (self._custom_jvp if step.name == "custom_jvp_call" else self._custom_vjp)(step, eqn)
             except (LoweringError, OpError) as error:  # the values are to be had all the same
                 step.params = {"key": key, "refused": str(error)}
                 step.blocks = {"primal": step.blocks["primal"]}
@@ -211,8 +225,26 @@ class _Reader:
         elif "callback" in step.name:
             raise ExportError("the function calls back to Python, which an artefact cannot hold")
 
+    def _custom_gradient(self, step: Equation, eqn: Any) -> None:
+        args, first = [Value(v.aval) for v in step.inputs], eqn.params["args"]
+        step.blocks["primal"] = Block(args, [], [*args[first : first + eqn.params["results"]]])
+        # Backwards, JAX transposes forward rules: if there are any, and no loop is in them that data ends.
+        with contextlib.suppress(ForwardModeError):
+            self._forward_rule(step, eqn)
+            if not step.blocks["jvp"].has("while"):
+                return
+            del step.blocks["jvp"]
+        self._reverse_rule(step, eqn)
+
     def _custom_jvp(self, step: Equation, eqn: Any) -> None:
         step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
+        self._forward_rule(step, eqn)
+
+    def _custom_vjp(self, step: Equation, eqn: Any) -> None:
+        step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
+        self._reverse_rule(step, eqn)
+
+    def _forward_rule(self, step: Equation, eqn: Any) -> None:
         function = _alone(eqn)
         avals = [v.aval for v in step.inputs]
         inexact = [i for i, a in enumerate(avals) if jnp.issubdtype(a.dtype, jnp.inexact)]
@@ -231,12 +263,7 @@ class _Reader:
         closed = jax.make_jaxpr(rule)(structs, [structs[i] for i in inexact])
         step.blocks["jvp"] = self.block(closed, ())
 
-    def _custom_vjp(self, step: Equation, eqn: Any) -> None:
-        if step.name == "custom_gradient":
-            args, first = [Value(v.aval) for v in step.inputs], eqn.params["args"]
-            step.blocks["primal"] = Block(args, [], [*args[first : first + eqn.params["results"]]])
-        else:
-            step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
+    def _reverse_rule(self, step: Equation, eqn: Any) -> None:
         function = _alone(eqn)
         structs = [_struct(v.aval) for v in step.inputs]
         inexact = [i for i, s in enumerate(structs) if jnp.issubdtype(s.dtype, jnp.inexact)]
