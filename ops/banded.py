@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+
+from .mesh_loops import scan
 
 __all__ = ["solved_by_rows"]
 
@@ -53,7 +54,7 @@ def _solve(factors: Any, rhs: Any, forward: bool) -> Any:
 
     rows = (jnp.moveaxis(factors, -1, 0), jnp.moveaxis(rhs, -2, 0))
     start = jnp.zeros((*rhs.shape[:-2], count - 1, rhs.shape[-1]), rhs.dtype)
-    return jnp.moveaxis(lax.scan(step, start, rows, reverse=not forward)[1], 0, -2)
+    return jnp.moveaxis(scan(step, start, rows, reverse=not forward)[1], 0, -2)
 
 
 @_solve.defjvp

@@ -13,6 +13,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .mesh_loops import scan
 from .philox import bits
 from .random_samplers import float_units, wide
 from .registry import Static, op
@@ -50,7 +51,7 @@ def _far_apart(points: Any, key: Any, *, count: int, tries: int) -> Any:
         return best(nearest, jnp.minimum(found, number - 1))
 
     nearest, start = best(jnp.full((number,), np.inf, points.dtype), first)
-    _, others = lax.scan(step, nearest, units)
+    _, others = scan(step, nearest, units)
     return points[jnp.concatenate([start[None], others])]
 
 
@@ -87,7 +88,7 @@ def _walked(distances: Any, key: Any) -> Any:
         return (jnp.where(moves, candidate, index), jnp.where(moves, there, here)), None
 
     ahead = (jnp.arange(1, number, dtype=np.int32), distances[1:], units)
-    (index, _), _ = lax.scan(step, (jnp.zeros((), np.int32), distances[0]), ahead)
+    (index, _), _ = scan(step, (jnp.zeros((), np.int32), distances[0]), ahead)
     return index
 
 

@@ -13,6 +13,7 @@ from jax import core, lax
 from tf2jax_lite.errors import OpError
 
 from .dimension_forms import array_in_one_form, in_one_form
+from .manual_axes import linear_transpose
 from .operands import array
 from .registry import Static, op
 from .spelling_conv import call
@@ -134,8 +135,8 @@ def _by_input(filter: Any, out_backprop: Any, shape: tuple[Any, ...], **kwargs: 
         return convolve(x, filter, **kwargs)
 
     # Linear in the input: the transpose needs no forward pass.
-    aval = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
-    return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+    form = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
+    return linear_transpose(forward, form, jnp.asarray(out_backprop), filter)
 
 
 def _of_integers(
@@ -185,8 +186,8 @@ def _by_filter(input: Any, out_backprop: Any, shape: tuple[Any, ...], **kwargs: 
     def forward(w: Any) -> Any:
         return convolve(input, w, **kwargs)
 
-    aval = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
-    return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+    form = jax.ShapeDtypeStruct(shape, out_backprop.dtype)
+    return linear_transpose(forward, form, jnp.asarray(out_backprop), input)
 
 
 @op("Conv2D", heavy=True)
@@ -444,8 +445,8 @@ def depthwise_conv2d_backprop_input(
             dilations=dilations,
         )
 
-    aval = jax.ShapeDtypeStruct(dims(input_sizes), out_backprop.dtype)
-    return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+    form = jax.ShapeDtypeStruct(dims(input_sizes), out_backprop.dtype)
+    return linear_transpose(forward, form, jnp.asarray(out_backprop), filter)
 
 
 @op("DepthwiseConv2dNativeBackpropFilter", heavy=True)
@@ -473,8 +474,8 @@ def depthwise_conv2d_backprop_filter(
             dilations=dilations,
         )
 
-    aval = jax.ShapeDtypeStruct(dims(filter_sizes), out_backprop.dtype)
-    return jax.linear_transpose(forward, aval)(jnp.asarray(out_backprop))[0]
+    form = jax.ShapeDtypeStruct(dims(filter_sizes), out_backprop.dtype)
+    return linear_transpose(forward, form, jnp.asarray(out_backprop), input)
 
 
 @op("Conv", heavy=True)

@@ -20,6 +20,8 @@ import jax.extend.core as jex
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
+from .manual_axes import alike, lower_fun
+
 __all__ = ["crossed", "is_crossed"]
 
 Numbers = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
@@ -59,6 +61,7 @@ def crossed(x: Any, y: Any, numbers: Numbers, dtype: Any) -> Any:
     """
     (x_summed, y_summed), (x_batch, y_batch) = numbers
     turned = ((y_summed, x_summed), (y_batch, x_batch))
+    y, x = alike(y, x)
     return _crossed.bind(
         y, x, dimension_numbers=turned, precision=None, preferred_element_type=dtype, out_sharding=None
     )
@@ -105,5 +108,5 @@ _crossed.def_impl(lambda y, x, **params: lax.dot_general_p.bind(y, x, **params))
 ad.primitive_jvps[_crossed] = _jvp
 ad.primitive_transposes[_crossed] = _transposed
 batching.primitive_batchers[_crossed] = _batched
-mlir.register_lowering(_crossed, mlir.lower_fun(lax.dot_general_p.bind, multiple_results=False))
-mlir.register_lowering(_crossed, mlir.lower_fun(_given, multiple_results=False), platform="cpu")
+mlir.register_lowering(_crossed, lower_fun(lax.dot_general_p.bind, multiple_results=False))
+mlir.register_lowering(_crossed, lower_fun(_given, multiple_results=False), platform="cpu")

@@ -15,6 +15,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .mesh_loops import scan
 from .registry import op
 from .sparse import need_bound
 from .values import canonical, known
@@ -124,7 +125,7 @@ def _path_loss(inputs: Any, targets: Any, count: Any, sequence_length: Any, merg
 
     # As if there were a blank before the first step.
     start = jnp.broadcast_to(jnp.where(at == 0, jnp.zeros_like(never), never), (batch, width))
-    alpha = lax.scan(body, start, (lax.iota(np.int32, steps), emitted))[0]
+    alpha = scan(body, start, (lax.iota(np.int32, steps), emitted))[0]
     last = jnp.where((at == end) | (at == end - 1), alpha, never)
     return -jax.nn.logsumexp(last, axis=1)
 

@@ -13,6 +13,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .extents import Extents, cut, room
+from .mesh_loops import fori_loop
 from .registry import Static, op
 from .suppression import intersection_over_union, suppress, suppress_by_class
 from .values import canonical, known
@@ -259,7 +260,7 @@ def _pooled(rows: Any) -> Any:
 
     zeros, ones = jnp.zeros((count,), np.int32), jnp.ones((count,), np.int32)
     start = (jnp.zeros_like(rows), jnp.ones_like(rows), zeros, ones, rows[:, 0], ones.astype(rows.dtype))
-    _, lengths, top, *_ = lax.fori_loop(0, 2 * size - 1, step, start)
+    _, lengths, top, *_ = fori_loop(0, 2 * size - 1, step, start)
     lengths = jnp.where(lax.iota(np.int32, size) <= top[:, None], lengths, 0).astype(np.int32)
     ends = jnp.cumsum(lengths, 1, dtype=np.int32)
     after = jnp.zeros(rows.shape, np.int32).at[row[:, None], ends].add(1, mode="drop")

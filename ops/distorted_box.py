@@ -16,6 +16,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .mesh_loops import while_loop
 from .once import once
 from .philox import block, scramble, skip
 from .random_samplers import float_units
@@ -206,7 +207,7 @@ def _sampled(
     found, crop = jnp.zeros((), bool), whole
     if attributes.areas[0] <= attributes.areas[1]:
         start = (zero, jnp.zeros((), np.uint32), found, crop)
-        *_, found, crop = lax.while_loop(lambda s: ~s[2] & (s[0] < attributes.attempts), attempt, start)
+        *_, found, crop = while_loop(lambda s: ~s[2] & (s[0] < attributes.attempts), attempt, start)
     left, top, right, bottom = (jnp.where(found, ours, all_of_it) for ours, all_of_it in zip(crop, whole, strict=True))
     dtype = jnp.asarray(image_size).dtype
     begin = jnp.stack([top, left, zero]).astype(dtype)

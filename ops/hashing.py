@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .mesh_loops import fori_loop
 from .u64 import U64, choose, from_small, number
 
 __all__ = ["Rows", "farm", "joined", "murmur", "sip"]
@@ -91,7 +92,7 @@ class Rows:
             after = body(i, [U64(*pair) for pair in jax.tree.unflatten(tree, words)])
             return jax.tree.leaves([(s.low, s.high) for s in after])
 
-        words = lax.fori_loop(0, count, step, words)
+        words = fori_loop(0, count, step, words)
         return [U64(*pair) for pair in jax.tree.unflatten(tree, words)]
 
     def any_of(self, low: int, high: int) -> bool:

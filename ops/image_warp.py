@@ -13,6 +13,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .manual_axes import linear_transpose
 from .real_sizes import as_float
 from .registry import Static, op
 from .values import dims
@@ -220,7 +221,7 @@ def _(size: Any, interpolation: str, mode: str, primals: Any, tangents: Any) -> 
     def back(grads: Any) -> Any:
         return _project(grads, flat[:, :8] / flat[:, 8:], images.shape[1:3], interpolation, mode, 0)
 
-    return result, jax.linear_transpose(back, result)(tangents[0])[0]
+    return result, linear_transpose(back, result, tangents[0], flat)
 
 
 @op("ImageProjectiveTransformV3")

@@ -11,6 +11,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .mesh_loops import while_loop
 from .registry import op
 from .values import known
 
@@ -77,5 +78,5 @@ def random_index_shuffle(index: Any, seed: Any, max_index: Any, *, rounds: int =
     def step(value: Any) -> Any:
         return jnp.where(value > largest, encrypt(value), value)
 
-    found = lax.while_loop(lambda value: jnp.any(value > largest), step, encrypt(value))
+    found = while_loop(lambda value: jnp.any(value > largest), step, encrypt(value))
     return jnp.where(largest == 0, jnp.zeros_like(found), found).astype(index.dtype)

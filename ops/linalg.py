@@ -19,6 +19,7 @@ from tf2jax_lite.errors import OpError
 from .banded import solved_by_rows
 from .crossed import crossed, is_crossed
 from .factors import eig as decomposed
+from .mesh_loops import fori_loop, while_loop
 from .registry import op
 from .values import canonical
 
@@ -276,7 +277,7 @@ def _root_of_triangular(x: Any) -> Any:
         return jnp.where(distance == step, (x - full_product(root, root)) / sums, root)
 
     start = jnp.where(distance == 0, diagonal[..., None], 0)
-    return lax.fori_loop(1, size, fill, start) if size > 1 else start
+    return fori_loop(1, size, fill, start) if size > 1 else start
 
 
 def _complex(dtype: Any) -> np.dtype:
@@ -332,7 +333,7 @@ def matrix_logarithm(input: Any) -> Any:
         root, count = state
         return _root_of_triangular(root), count + 1
 
-    root, count = lax.while_loop(far, halve, (triangle, jnp.zeros((), np.int32)))
+    root, count = while_loop(far, halve, (triangle, jnp.zeros((), np.int32)))
     # log(I + X) is the integral of X (I + t X)^-1 over t in [0, 1]: Gauss-Legendre, which is a Pade approximant.
     nodes, weights = np.polynomial.legendre.leggauss(8)
     rest = root - eye

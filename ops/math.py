@@ -13,6 +13,7 @@ from . import spelling_angles
 from .csr import SparseMatrix
 from .extents import limits
 from .inlining import inlined
+from .mesh_loops import while_loop
 from .no_nan import linear_product, with_slope
 from .operands import array, matched, pair
 from .ragged_variant import is_list_of_ragged, unset_like
@@ -142,7 +143,7 @@ def _integer_power(x: Any, y: Any) -> Any:
         return jnp.where(left & 1, out * base, out), base * base, left >> 1
 
     # TensorFlow refuses negative exponents; here they end the loop at once.
-    return lax.while_loop(lambda state: jnp.any(state[2] > 0), step, (jnp.ones_like(x), x, y))[0]
+    return while_loop(lambda state: jnp.any(state[2] > 0), step, (jnp.ones_like(x), x, y))[0]
 
 
 def _floor_div(x: Any, y: Any) -> Any:

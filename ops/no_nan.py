@@ -16,6 +16,7 @@ from jax import lax
 from jax.interpreters import ad, batching, mlir
 
 from .inlining import inlined
+from .manual_axes import alike, lower_fun
 
 __all__ = ["linear_product", "with_slope"]
 
@@ -38,7 +39,7 @@ def _batched(args: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, int]:
 _product = jex.Primitive("mul_no_nan")
 _product.def_impl(_product_or_zero)
 _product.def_abstract_eval(lambda x, y: x)
-mlir.register_lowering(_product, mlir.lower_fun(_product_or_zero, multiple_results=False))
+mlir.register_lowering(_product, lower_fun(_product_or_zero, multiple_results=False))
 batching.primitive_batchers[_product] = _batched
 ad.defbilinear(_product, lambda ct, x, y: _product.bind(ct, y), lambda ct, x, y: _product.bind(x, ct))
 
@@ -67,7 +68,7 @@ def linear_product(x: Any, y: Any) -> Any:
       y: of x's dtype; their shapes broadcast.
     """
     shape = jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))
-    return _inlined(jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape))
+    return _inlined(*alike(jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)))
 
 
 def with_slope(fn: Callable[[Any], Any], slope: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:

@@ -17,6 +17,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import optimizer as dense
+from .mesh_loops import scan
 from .registry import op
 from .values import known
 
@@ -52,7 +53,7 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
             updated = (v.at[index].set(r.astype(v.dtype), mode="drop") for v, r in zip(variables, rows, strict=True))
             return tuple(updated), None
 
-        return lax.scan(body, variables, (indices, grad))[0]
+        return scan(body, variables, (indices, grad))[0]
 
     if found is not None:
         return (at_once if np.unique(found).size == found.size else one_by_one)(variables)

@@ -20,6 +20,7 @@ from tf2jax_lite.errors import OpError
 
 from .conv import layout, resolve_padding, spatial
 from .dimension_forms import array_in_one_form, in_one_form
+from .manual_axes import linear_transpose
 from .registry import Static, op
 from .spelling_window import call
 from .values import canonical, dims
@@ -411,16 +412,16 @@ def max_pool3d_grad(
     """See tf.raw_ops.MaxPool3DGrad. Every element that equals the maximum gets the whole gradient, as there."""
     x, top, grad = jnp.asarray(orig_input), jnp.asarray(orig_output), jnp.asarray(grad)
     where = _window(x, ksize, strides, padding, (), data_format)
-    aval = jax.ShapeDtypeStruct(x.shape, grad.dtype)
-    return jax.linear_transpose(lambda t: _gather_ties(x, top, t, where), aval)(grad)[0]
+    form = jax.ShapeDtypeStruct(x.shape, grad.dtype)
+    return linear_transpose(lambda t: _gather_ties(x, top, t, where), form, grad, x, top)
 
 
 def _avg_grad(shape: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, data_format: str) -> Any:
     def forward(x: Any) -> Any:
         return avg_pool_general(x, ksize, strides, padding, data_format)
 
-    aval = jax.ShapeDtypeStruct(dims(shape), grad.dtype)
-    return jax.linear_transpose(forward, aval)(jnp.asarray(grad))[0]
+    form = jax.ShapeDtypeStruct(dims(shape), grad.dtype)
+    return linear_transpose(forward, form, jnp.asarray(grad))
 
 
 @op("AvgPoolGrad", stored=True)

@@ -16,6 +16,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .mesh_loops import fori_loop
 from .once import once
 from .philox import bits, block, side_by_side, skip
 from .random_samplers import box_muller, double_units, float_units
@@ -152,4 +153,4 @@ def _remainder(high: Any, low: Any, span: Any) -> Any:
         left = (left << np.uint32(1)) | bit
         return jnp.where(over | (left >= span), left - span, left)
 
-    return lax.fori_loop(0, 32, step, lax.rem(high, span))
+    return fori_loop(0, 32, step, lax.rem(high, span))

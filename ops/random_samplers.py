@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .mesh_loops import while_loop
 from .once import once
 from .philox import at, bits, block, side_by_side, skip
 from .ranked import ranked
@@ -130,11 +131,11 @@ def truncated_normal(key: Any, counter: Any, count: int, dtype: Any) -> Any:
             return step + np.uint32(1), drawn(index, 1, state, step)
 
         start = (jnp.zeros((), np.uint32), nothing(index))
-        state = lax.while_loop(lambda carry: jnp.any(carry[1][0] < size), more, start)[1]
+        state = while_loop(lambda carry: jnp.any(carry[1][0] < size), more, start)[1]
         places = jnp.where(jnp.any(flags, 1), index, np.uint32(groups))
         return found.at[places].set(jnp.stack(state[1:], 1), mode="drop")
 
-    return lax.while_loop(lambda found: jnp.any(missing(found)), fill, found).reshape(-1)[:count]
+    return while_loop(lambda found: jnp.any(missing(found)), fill, found).reshape(-1)[:count]
 
 
 def _until_done(rounds: Callable[[Any], Callable[[Any, Any], Any]], items: Any, state: Any) -> Any:
@@ -165,7 +166,7 @@ def _until_done(rounds: Callable[[Any], Callable[[Any, Any], Any]], items: Any, 
             number, state = carry
             return number + np.uint32(1), body(number, state)
 
-        return lax.while_loop(goes_on, step, (first, state))
+        return while_loop(goes_on, step, (first, state))
 
     first, state = run(items, jnp.zeros((), np.uint32), state, few)
     if not together:
@@ -181,7 +182,7 @@ def _until_done(rounds: Callable[[Any], Callable[[Any, Any], Any]], items: Any, 
         places = jnp.where(idle, np.int32(groups * together), index)
         return tuple(v.at[places].set(f, mode="drop") for v, f in zip(known, (True, found), strict=True))
 
-    return lax.while_loop(lambda known: ~jnp.all(known[0]), finish, state[:2])[1]
+    return while_loop(lambda known: ~jnp.all(known[0]), finish, state[:2])[1]
 
 
 @jax.jit
@@ -480,7 +481,7 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
         further = state[0][state[0]]
         return further, jnp.any(further != state[0])
 
-    content = lax.while_loop(lambda state: state[1], follow, (chain, jnp.asarray(True)))[0]
+    content = while_loop(lambda state: state[1], follow, (chain, jnp.asarray(True)))[0]
     return order.at[step].set(jnp.where(before < 0, place, content[before]))
 
 

@@ -21,6 +21,8 @@ from jax import lax
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.mlir import ir
 
+from .manual_axes import lower_fun
+
 __all__ = ["ranked"]
 
 _FEWEST = 8  # the axis' size over k: XLA finds fewer than that without sorting all
@@ -130,5 +132,5 @@ _ranked.def_impl(lambda x, **params: jax.jit(lambda x: _ranked.bind(x, **params)
 _ranked.def_effectful_abstract_eval(lax.top_k_p.abstract_eval)
 ad.primitive_jvps[_ranked] = _jvp
 batching.primitive_batchers[_ranked] = _batched
-mlir.register_lowering(_ranked, mlir.lower_fun(_plain, multiple_results=True))
-mlir.register_lowering(_ranked, mlir.lower_fun(_packed, multiple_results=True), platform="cpu")
+mlir.register_lowering(_ranked, lower_fun(_plain, multiple_results=True))
+mlir.register_lowering(_ranked, lower_fun(_packed, multiple_results=True), platform="cpu")

@@ -13,6 +13,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .mesh_loops import scan
 from .registry import op
 
 _REST = np.int32(0x7FFFFFFF)  # all bits but the sign
@@ -78,7 +79,7 @@ def _descending(x: Any, k: int) -> Any:
         return best, best
 
     # Nothing is as large as NaN, so that the first round leaves nothing out.
-    return lax.scan(following, jnp.full(x.shape[:1], np.nan, x.dtype), length=k)[1].T
+    return scan(following, jnp.full(x.shape[:1], np.nan, x.dtype), length=k)[1].T
 
 
 @op("TopKUnique")

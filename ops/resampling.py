@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
-from .manual_axes import axes_of, varying_along
+from .manual_axes import axes_of, linear_transpose, lower_fun, varying_along
 from .once import once
 
 __all__ = ["MOST_DENSE", "Taps", "mixed", "weights_of"]
@@ -73,7 +73,7 @@ class Taps(NamedTuple):
     def turned(self, x: Any, axis: int) -> Any:
         """Returns what results along an axis give to each value: the transposed product."""
         form = jax.ShapeDtypeStruct((*x.shape[:axis], self.size, *x.shape[axis + 1 :]), x.dtype)
-        return jax.linear_transpose(lambda y: self.of(y, axis), form)(x)[0]
+        return linear_transpose(lambda y: self.of(y, axis), form, x)
 
 
 def weights_of(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray | Taps:
@@ -214,5 +214,5 @@ _mixed.def_effectful_abstract_eval(_abstract)
 ad.primitive_jvps[_mixed] = _jvp
 ad.primitive_transposes[_mixed] = _transposed
 batching.primitive_batchers[_mixed] = _batched
-mlir.register_lowering(_mixed, mlir.lower_fun(_plain, multiple_results=False))
-mlir.register_lowering(_mixed, mlir.lower_fun(_gathered, multiple_results=False), platform="cpu")
+mlir.register_lowering(_mixed, lower_fun(_plain, multiple_results=False))
+mlir.register_lowering(_mixed, lower_fun(_gathered, multiple_results=False), platform="cpu")

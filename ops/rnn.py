@@ -14,6 +14,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .mesh_loops import scan
 from .registry import op
 
 # Where the four gates are in a product with the weights: input, cell, forget, output.
@@ -125,7 +126,7 @@ def _block_lstm(
         # TensorFlow leaves the others of the results past the end unset.
         return (results[1], results[6]), tuple(jnp.where(valid, r, jnp.zeros_like(r)) for r in results)
 
-    return _for_gradient(lax.scan(body, (cs_prev, h_prev), (steps, x))[1])
+    return _for_gradient(scan(body, (cs_prev, h_prev), (steps, x))[1])
 
 
 @op("BlockLSTM", stored=True)
@@ -258,7 +259,7 @@ def _block_lstm_grad(
 
     zeros = jnp.zeros_like(cs_prev)
     items = (lax.iota(jnp.int32, x.shape[0]), x, before_cs, before_h, i, cs, f, o, ci, co, cs_grad, h_grad)
-    (d_cs_prev, d_h_prev), (d_x, parts) = lax.scan(body, (zeros, zeros), items, reverse=True)
+    (d_cs_prev, d_h_prev), (d_x, parts) = scan(body, (zeros, zeros), items, reverse=True)
     d_w, d_b, *d_peep = (jnp.sum(p, axis=0, dtype=p.dtype) for p in parts)
     return d_x, d_cs_prev, d_h_prev, d_w, *d_peep, d_b
 

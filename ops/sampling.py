@@ -13,6 +13,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
+from .mesh_loops import while_loop
 from .philox import block, scramble, skip
 from .random_samplers import double_units, wide
 from .registry import Static, op
@@ -120,7 +121,7 @@ def _distinct(draw: Callable[[Any, tuple[int, ...]], Any], count: int, key: Any)
         return found, filled + new.astype(np.int32), tries + np.int32(1)
 
     zero = jnp.zeros((), np.int32)
-    found, _, tries = lax.while_loop(goes_on, step, (jnp.full((count,), -1, canonical(np.int64)), zero, zero))
+    found, _, tries = while_loop(goes_on, step, (jnp.full((count,), -1, canonical(np.int64)), zero, zero))
     return found, tries
 
 

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .mesh_loops import fori_loop
+
 __all__ = ["selected"]
 
 
@@ -54,5 +56,5 @@ def selected(x: Any, n: Any) -> Any:
         below = jnp.sum(ordered < larger[..., None], axis=-1, dtype=np.int32)
         return jnp.where(below <= n, larger, found)
 
-    found = lax.fori_loop(0, 8 * word.itemsize, with_next_bit, jnp.zeros(x.shape[:-1], word))
+    found = fori_loop(0, 8 * word.itemsize, with_next_bit, jnp.zeros(x.shape[:-1], word))
     return _value(found, x.dtype)

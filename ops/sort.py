@@ -14,6 +14,7 @@ from tf2jax_lite.errors import OpError
 
 from .extents import Extents, UnboundedError, at_least, cut, room
 from .gather import take
+from .mesh_loops import fori_loop
 from .once import once
 from .places import places
 from .provenance import name_of
@@ -178,7 +179,7 @@ def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
     sorted_inputs = at_least(sorted_inputs, 1, 1)
     steps = int(size).bit_length() if isinstance(size, int) else 32
     start = jnp.zeros(values.shape, np.int32)
-    first, _ = lax.fori_loop(0, steps, halve, (start, jnp.full(values.shape, size, np.int32)))
+    first, _ = fori_loop(0, steps, halve, (start, jnp.full(values.shape, size, np.int32)))
     return lax.convert_element_type(first, canonical(out_type))
 
 

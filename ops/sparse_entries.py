@@ -12,6 +12,7 @@ from tf2jax_lite.errors import OpError
 
 from .extents import Extents, cut, room
 from .gather import take
+from .mesh_loops import scan
 from .registry import Static, op
 from .runs import MOST_COMPARED, numbered, starts
 from .segment import fold
@@ -511,7 +512,7 @@ def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
         new = jnp.where((i < length_a)[:, None], new, row)
         return new, None
 
-    last, _ = lax.scan(step, first, (jnp.arange(a.shape[1]), a.T))
+    last, _ = scan(step, first, (jnp.arange(a.shape[1]), a.T))
     return jnp.take_along_axis(last, length_b[:, None], axis=1)[:, 0]
 
 

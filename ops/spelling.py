@@ -21,7 +21,7 @@ import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir
 
 from .equations import bind
-from .manual_axes import axes_of
+from .manual_axes import axes_of, lower_fun
 
 __all__ = ["CpuRule", "call", "emit", "twin", "twin_of"]
 
@@ -47,14 +47,14 @@ def twin(primitive: Any, rule: CpuRule | None = None) -> Any:
     ad.primitive_jvps[made] = functools.partial(_jvp, primitive)
     ad.primitive_transposes[made] = functools.partial(_transpose, primitive)
     batching.primitive_batchers[made] = functools.partial(_batch, primitive)
-    mlir.register_lowering(made, mlir.lower_fun(primitive.bind, multiple_results=False))
+    mlir.register_lowering(made, lower_fun(primitive.bind, multiple_results=False))
     if rule is not None:
 
         def spelled(*args: Any, **params: Any) -> Any:
             found = rule(*args, **params)
             return primitive.bind(*args, **params) if found is None else found
 
-        mlir.register_lowering(made, mlir.lower_fun(spelled, multiple_results=False), platform="cpu")
+        mlir.register_lowering(made, lower_fun(spelled, multiple_results=False), platform="cpu")
     _TWINS[primitive] = made
     return made
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from .extents import at_least
-from .manual_axes import axes_of, varying_along
+from .mesh_loops import fori_loop, while_loop
 from .once import once
 from .spelling_reduce import place
 
@@ -113,7 +112,7 @@ def suppress(
         indices, chosen = indices.at[step].set(best), chosen.at[step].set(jnp.where(found, value, 0))
         return left, jnp.where(found, indices, carry[1]), chosen, valid + found.astype(np.int32)
 
-    return lax.fori_loop(0, count, lower, (left, indices, jnp.zeros((count,), dtype), valid))[1:]
+    return fori_loop(0, count, lower, (left, indices, jnp.zeros((count,), dtype), valid))[1:]
 
 
 def suppress_by_class(
@@ -178,8 +177,5 @@ def _while(going: Callable[..., Any], step: Callable[..., tuple[Any, ...]], coun
         return number + 1, *step(number, *carry)
 
     state = (jnp.zeros((), np.int32), *start)
-    # What a step gives varies along the axes of all that it reads; boxes may vary where scores do not.
-    axes = frozenset[str]().union(*map(axes_of, jax.make_jaxpr(body)(state).out_avals))
-    state = tuple(varying_along(v, axes) for v in state)
-    number, *last = lax.while_loop(lambda s: (s[0] < count) & going(*s[1:]), body, state)
+    number, *last = while_loop(lambda s: (s[0] < count) & going(*s[1:]), body, state)
     return *last, number

@@ -18,6 +18,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .mesh_loops import fori_loop
 from .registry import Static, op
 from .values import dims, known
 from .xla_protos import scatter_fields
@@ -254,7 +255,7 @@ def xla_select_and_scatter(
     def step(i: Any, out: Any) -> Any:
         return out.at[to[i]].set(scatter(out[to[i]], updates.reshape(-1)[i])[0], mode="drop")
 
-    return lax.fori_loop(0, len(places), step, start).reshape(x.shape)
+    return fori_loop(0, len(places), step, start).reshape(x.shape)
 
 
 # ---- scatter ----
@@ -300,7 +301,7 @@ def _scatter_one_by_one(
         new = jnp.where(fits, apply(old, updates[i].reshape(shape)), old)
         return lax.dynamic_update_slice(out, new, start, allow_negative_indices=False)
 
-    return lax.fori_loop(0, count, step, operand) if count and operand.ndim else operand
+    return fori_loop(0, count, step, operand) if count and operand.ndim else operand
 
 
 @op("XlaScatter", stored=True)

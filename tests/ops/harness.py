@@ -102,14 +102,14 @@ def check(case: Case) -> None:
 def _check(case: Case) -> None:
     if case.error:
         try:
-            subject = _Subject(case)
+            subject = Subject(case)
             subject.converted(*subject.traced_arrays)
         except Exception as error:  # the type is ours, the text is the case's (or TensorFlow does not even trace it)
             assert type(error).__module__.startswith("tf2jax_lite"), repr(error)
             assert case.error in str(error) or "could not trace" in str(error), str(error)
             return
         raise AssertionError(f"no error, though one with {case.error!r} is expected")
-    subject = _Subject(case)
+    subject = Subject(case)
     traced = subject.traced_arrays
     expected = subject.tensorflow(*traced)
     compare(case, expected, subject.converted(*traced), "eager")
@@ -119,7 +119,7 @@ def _check(case: Case) -> None:
         _check_export(case, subject, expected)
 
 
-def _check_compiled(case: Case, subject: _Subject, expected: list[Any]) -> None:
+def _check_compiled(case: Case, subject: Subject, expected: list[Any]) -> None:
     """Compares the op under ``jit``, its gradient, the op under ``vmap``: one program, as compiling costs most."""
     traced = subject.traced_arrays
     gradient = _Gradient.of(case, subject) if case.grad else None
@@ -173,7 +173,7 @@ def _close(case: Case, expected: np.ndarray, actual: np.ndarray, what: str, scal
     )
 
 
-class _Subject:
+class Subject:
     """A case as a TensorFlow function and as a converted one, both of the inputs that are traced."""
 
     def __init__(self, case: Case):
@@ -270,7 +270,7 @@ class _Gradient:
     backward: Callable[[Any, Any], Any]
 
     @classmethod
-    def of(cls, case: Case, subject: _Subject) -> _Gradient | None:
+    def of(cls, case: Case, subject: Subject) -> _Gradient | None:
         """Returns TensorFlow's gradient, or None if there is nothing to compare with."""
         traced = subject.traced_arrays
         wanted = [i for i, v in enumerate(traced) if _is_inexact(v) and v.dtype.name in TOLERANCE]
@@ -335,7 +335,7 @@ def _batched(traced: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarra
     return [np.stack([a, b]) for a, b in zip(traced, other, strict=True)], other
 
 
-def _check_export(case: Case, subject: _Subject, expected: list[np.ndarray]) -> None:
+def _check_export(case: Case, subject: Subject, expected: list[np.ndarray]) -> None:
     scope = jax.export.SymbolicScope()
     specs = [
         jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape, scope=scope), value.dtype)

@@ -54,7 +54,7 @@ START = {"add": 0, "mul": 1, "max": -100, "min": 100, "odd": 0}
 LOGIC = {"and": tf.logical_and, "or": tf.logical_or}
 
 
-class Compiled(harness._Subject):
+class Compiled(harness.Subject):
     """A subject whose TensorFlow side is compiled by XLA."""
 
     def __init__(self, case):
@@ -68,5 +68,5 @@ class Compiled(harness._Subject):
 
 def check_compiled(case, monkeypatch):
     """Checks a case, TensorFlow's side of it compiled."""
-    monkeypatch.setattr(harness, "_Subject", Compiled)
+    monkeypatch.setattr(harness, "Subject", Compiled)
     check(case.using(grad=False))

@@ -17,6 +17,7 @@ from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.dimension_forms import result_in_one_form
 from tf2jax_lite.ops.extents import Extents
+from tf2jax_lite.ops.manual_axes import axes_of, in_mesh, varying_along
 from tf2jax_lite.ops.once import once_if_traced
 from tf2jax_lite.ops.real_sizes import is_real_size
 from tf2jax_lite.ops.tensor_list import TensorList
@@ -140,6 +141,7 @@ class Trace:
         self.silent = silent
         self.extents = extents
         self.pads = pads
+        self._in_mesh = in_mesh()
         self.undecided = undecided
         self.host_budget: HostBudget | None = None
         self.host_steps = _MAX_HOST_STEPS
@@ -325,6 +327,8 @@ class Trace:
         if op.needs_context:
             return flatten_results(op.fn(Context(self, frame, step), *_grouped(step, inputs), **step.kwargs))
         args, moves_words = self._arguments(step, inputs, frame)
+        if self._in_mesh and not op.writes:
+            args = _alike(args)
         sized = op.dynamic_shape == "prefix" and not self.pads
         open_ = op.sized and self.extents is not None
         if op.plain and not step.functions and not moves_words and not sized and not open_:
@@ -459,6 +463,15 @@ _ALIKE = (
 def _is_open(value: Any) -> bool:
     """Whether an array has a symbolic dimension."""
     return isinstance(value, jax.Array) and not all(isinstance(size, int) for size in value.shape)
+
+
+def _alike(args: list[Any]) -> list[Any]:
+    """Returns arrays as ones that vary along the same axes of a mesh, which derivative rules rely on."""
+    axes = [axes_of(v) for v in args if isinstance(v, jax.Array)]
+    if len(set(axes)) < 2:
+        return args
+    every = frozenset[str]().union(*axes)
+    return [varying_along(v, every) if isinstance(v, jax.Array) else v for v in args]
 
 
 def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") -> LoweringError:
