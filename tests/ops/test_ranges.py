@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from jax import export, lax
 
+from tf2jax_lite.lowering.own_gradient import Refusal, own_gradient
 from tf2jax_lite.ops.ranges import Range, range_of
 
 MASK, INTS, FLOATS = np.zeros((3, 5), bool), np.zeros((3, 5), np.int32), np.zeros((3, 5), np.float32)
 BYTES = np.zeros(4, np.uint8)
+
+
+def straight_through(x):
+    """A clipped number whose gradient is that of the number."""
+    return own_gradient(lambda a, r, s, c: c, [x], [jnp.clip(x, 0, 6)], (), Refusal("", "", "", ()))[0]
+
 
 KNOWN = {
     "booleans": (lambda m: m, MASK, Range(0, 1)),
@@ -35,6 +42,7 @@ KNOWN = {
     "casts that wrap": (lambda m: (jnp.sum(m) * 100).astype(np.int8), MASK, Range()),
     "of what is not known": (lambda x: jnp.sum(x), INTS, Range()),
     "called": (lambda m: jax.jit(lambda v: jnp.sum(v) + 1)(m), MASK, Range(1, 16)),
+    "with a gradient of its own": (lambda x: straight_through(x)[0, 0].astype(np.int32), FLOATS, Range(0, 6)),
     "after a loop": (lambda m: lax.fori_loop(0, jnp.sum(m), lambda i, n: n + i, 0), MASK, Range()),
 }
 
