@@ -245,6 +245,17 @@ def _clipped(x):
 
 
 @tf.custom_gradient
+def _offset(x):
+    """Its gradient is not 0 where what it gets is."""
+    return x * x, lambda dy: dy * 2.0 + x
+
+
+@tf.custom_gradient
+def _constant(x):
+    return x * x, lambda dy: tf.ones_like(x) * 7.0
+
+
+@tf.custom_gradient
 def _looped(x):
     """Its gradient is multiplied with 1.5 until what stands beside it is large."""
 
@@ -255,7 +266,10 @@ def _looped(x):
     return x + 1.0, gradient
 
 
-@pytest.mark.parametrize(("fn", "rule"), [(_doubled, "jvp"), (tf.nn.silu, "jvp"), (_clipped, "vjp"), (_looped, "vjp")])
+@pytest.mark.parametrize(
+    ("fn", "rule"),
+    [(_doubled, "jvp"), (tf.nn.silu, "jvp"), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],
+)
 def test_custom_gradients_in_both_directions(fn, rule, tmp_path):
     """Forwards where they are linear, and JAX can transpose what that takes once more."""
     own, params = tf2jax.convert(tf.function(lambda x: fn(tf.sin(x))), tf.TensorSpec([3]))

@@ -37,8 +37,9 @@ gradient function draws has its own key, the same in every evaluation of one cal
   `tf.autodiff.ForwardAccumulator` does around a `tf.function`. A gradient function that is not linear in the gradients
   it gets has none (TensorFlow gives a number all the same, which depends on where functions begin): `ForwardModeError`
   says so with the node's name, inside `jax.jit` when JAX compiles. `override_config("convert_custom_gradient", False)`
-  differentiates the forward code instead. In an artefact's source custom gradients are `jax.custom_jvp`, but
-  `jax.custom_vjp`, without forward mode, where they are not linear or hold a loop that data ends.
+  differentiates the forward code instead. What a gradient function adds whatever it gets is not seen forwards. In an
+  artefact's source custom gradients are `jax.custom_jvp`, but `jax.custom_vjp`, without forward mode, where that would
+  lose something backwards: they are not linear, add something whatever they get, or hold a loop that data ends.
 - What a gradient function captures is a constant of the first derivative: nothing flows back through the code that
   made it, not even zeros, which a loop over log(0) would turn into NaN (`tf.nn.ctc_loss`).
 - Custom gradients inside gradient functions are converted as far as a further derivative gets to them

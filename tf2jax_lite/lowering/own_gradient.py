@@ -26,8 +26,9 @@ from tf2jax_lite.ops.manual_axes import axes_of, varying_along
 from tf2jax_lite.ops.marked_loops import spread, zero
 
 from .jaxprs import equations
+from .zeros import is_zero_at_zero
 
-__all__ = ["TANGENT", "Refusal", "own_gradient", "transposed", "with_room"]
+__all__ = ["NODE", "TANGENT", "Refusal", "has_offset", "own_gradient", "transposed", "with_room"]
 
 Gradient = Callable[[list[Any], list[Any], list[Any], list[Any]], list[Any]]
 """Gives the cotangents of all arguments, of arguments, results, residuals and cotangents of results."""
@@ -43,10 +44,12 @@ class Refusal:
     path: tuple[str, ...]
 
 
+NODE = "custom_gradient"
+"""The primitive of results."""
 TANGENT = "custom_gradient_tangent"
 """The primitive of tangents of results."""
 
-_node = jex.Primitive("custom_gradient")
+_node = jex.Primitive(NODE)
 _tangent = jex.Primitive(TANGENT)
 
 
@@ -105,8 +108,8 @@ def with_room(
     params["gradient"] = gradient
     if "avals" in params:
         params["avals"] = tuple(a.update(shape=shape(a.shape), sharding=None) for a in params["avals"])
-    *front, rest = _split(operands, sum(counts))
-    return eqn.primitive.bind(*front[0], *known, *rest, **params)
+    front, rest = _split(operands, sum(counts))
+    return eqn.primitive.bind(*front, *known, *rest, **params)
 
 
 # ---- results ----
@@ -214,6 +217,19 @@ def transposed(eqn: Any) -> jex.ClosedJaxpr:
       ForwardModeError: the gradient function is not linear in the gradients it gets.
     """
     return jax.make_jaxpr(functools.partial(_run, **eqn.params))(*(v.aval for v in eqn.invars))
+
+
+def has_offset(eqn: Any) -> bool:
+    """Returns whether the gradient function of a `NODE` equation may give something where it gets zeros.
+
+    The transpose of its transpose does not. As far as its code shows: what is not understood counts as an offset.
+    """
+    forms = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)]
+    *given, upstream = _split(
+        forms, eqn.params["args"], eqn.params["results"], len(eqn.invars) - eqn.params["args"] - eqn.params["results"]
+    )
+    closed = jax.make_jaxpr(eqn.params["gradient"])(*given, upstream)
+    return not is_zero_at_zero(closed, range(len(eqn.invars), len(forms)))
 
 
 def _without_nodes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.errors import ExportError, ForwardModeError, LoweringError, OpError
-from tf2jax_lite.lowering.own_gradient import TANGENT, transposed
+from tf2jax_lite.lowering.own_gradient import NODE, TANGENT, has_offset, transposed
 from tf2jax_lite.ops.equations import COMPOSITE, bind, expanded
 
 from .literals import is_uniform, ramp
@@ -190,9 +190,9 @@ class _Reader:
                 step.blocks[f"branch{index}"] = self.block(branch, ())
         elif step.name in ("remat2", "checkpoint", "remat"):
             step.blocks["body"] = self.block(jex.ClosedJaxpr(params["jaxpr"], ()), ())
-        elif step.name in ("custom_jvp_call", "custom_vjp_call", "custom_gradient"):
+        elif step.name in ("custom_jvp_call", "custom_vjp_call", NODE):
             # Functions that compute the same may have different rules: only what a function's own rule calls is it.
-            if step.name == "custom_gradient":
+            if step.name == NODE:
                 form = f"{step.name} {id(params['gradient'])}"
             else:
                 consts = [id(c) for c in getattr(params["call_jaxpr"], "consts", ())]
@@ -203,7 +203,7 @@ class _Reader:
             key = self._open[form] = object()
             step.params = {"key": key}
             try:
-                if step.name == "custom_gradient":
+                if step.name == NODE:
                     self._custom_gradient(step, eqn)
                 else:
                     (self._custom_jvp if step.name == "custom_jvp_call" else self._custom_vjp)(step, eqn)
@@ -228,6 +228,9 @@ class _Reader:
     def _custom_gradient(self, step: Equation, eqn: Any) -> None:
         args, first = [Value(v.aval) for v in step.inputs], eqn.params["args"]
         step.blocks["primal"] = Block(args, [], [*args[first : first + eqn.params["results"]]])
+        if has_offset(eqn):
+            self._reverse_rule(step, eqn)
+            return
         # Backwards, JAX transposes forward rules: if there are any, and no loop is in them that data ends.
         with contextlib.suppress(ForwardModeError):
             self._forward_rule(step, eqn)
