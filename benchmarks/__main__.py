@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -46,6 +48,18 @@ def _machine() -> str:
         flags = []
     vectors = next((name for flag, name in (("avx512f", ", AVX-512"), ("avx2", ", AVX2")) if flag in flags), "")
     return platform.machine() + vectors
+
+
+def _circumstances() -> dict[str, Any]:
+    """Returns what a record says of when, on what and with which versions it was measured."""
+    versions = {}
+    for name in ("jax", "tensorflow"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"machine": _machine(), "day": day, "versions": versions, "load": os.getloadavg()[0]}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -156,7 +170,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     found = []
     for suite in options.suite.split(","):
         for record in _records(suite, options):
-            record = {"suite": suite, "machine": _machine(), "load": os.getloadavg()[0], **record}
+            record = {"suite": suite, **_circumstances(), **record}
             found.append(record)
             print(json.dumps(record), flush=True)
             if options.json:

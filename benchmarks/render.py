@@ -33,7 +33,7 @@ run,train,compile,convert,artefact,memory,spelling,channels,operations,long,prod
 Measured on two shared cores ({machine}), JAX on CPU, float32. Everything that is compared ran in turns in one
 session, medians are taken, and **ratios** are what counts: our time divided by the other's, so below 1 we are faster.
 While calls and steps of models and products were timed nothing else ran, or other work was held (`--around`). Seconds
-of conversion and compiling say little by themselves, as the machine's speed changes.{load}
+of conversion and compiling say little by themselves, as the machine's speed changes.{load}{versions}
 """
 
 SPELLING = """## Convolutions and pooling on CPU
@@ -377,7 +377,8 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
     load = f"\nThe load average was between {min(loads):.0f} and {max(loads):.0f}." if loads else ""
     # What another machine measured says so itself.
     machine = "; ".join(sorted({r["machine"] for r in latest if "machine" in r and r["suite"] != "long"}))
-    parts = [INTRODUCTION.format(load=load, machine=machine), render_targets.section(suites)]
+    introduction = INTRODUCTION.format(load=load, machine=machine, versions=_versions(latest))
+    parts = [introduction, render_targets.section(suites)]
     if "run" in suites:
         parts.append(_models("One call", suites["run"]))
     if "train" in suites:
@@ -402,6 +403,18 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
     parts.append(render_elsewhere.section(_suites(elsewhere)))
     parts.append(render_gpu.section(suites.get("described", []), suites.get("device", [])))
     return "\n".join(filter(None, parts))
+
+
+def _versions(records: Sequence[Record]) -> str:
+    """Says with which versions records were measured, and when; elder ones do not tell."""
+    known = [r for r in records if "versions" in r]
+    if not known:
+        return ""
+    names = {"jax": "JAX", "tensorflow": "TensorFlow"}
+    used = sorted({" and ".join(f"{names[n]} {v}" for n, v in r["versions"].items()) for r in known})
+    days = sorted({r["day"] for r in known})
+    share = f"{len(known)} of {len(records)} records" if len(known) < len(records) else "All"
+    return f"\n{share} were measured with {'; '.join(used)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}."
 
 
 def _read(paths: Sequence[str]) -> list[Record]:

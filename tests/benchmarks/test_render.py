@@ -68,3 +68,15 @@ def test_the_command_writes_whole_pages(tmp_path: Path, monkeypatch) -> None:
     render.main([str(DOCS / "performance.jsonl"), "--elsewhere", str(DOCS / "performance-avx2.jsonl")])
     text = render.PAGE.read_text()
     assert text.endswith("|\n") and "On another processor" in text
+
+
+def test_versions_are_stated_where_records_know_them() -> None:
+    versions = {"jax": "0.10.2", "tensorflow": "2.21.0"}
+    new = {**_run("gru", 1, 0.7), "versions": versions, "day": "2026-11-24"}
+    newer = {**_run("gru", 8, 0.7), "versions": versions, "day": "2026-11-25"}
+    assert "were measured with" not in render.page([_run("gru", 1, 0.7)])
+    text = render.page([new, newer])
+    assert "\nAll were measured with JAX 0.10.2 and TensorFlow 2.21.0, 2026-11-24 to 2026-11-25.\n" in text
+    assert "\n1 of 2 records were measured with JAX 0.10.2 and TensorFlow 2.21.0, 2026-11-24.\n" in render.page(
+        [new, _run("lstm", 1, 0.7)]
+    )
