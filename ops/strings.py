@@ -287,7 +287,9 @@ def _decimals(value: U64, most: int) -> tuple[Any, Any]:
 
 def _string_join(inputs: list[Any], *, separator: str = "") -> Any:
     shape = _shape_of_join(inputs)
-    out = np.empty(shape, object)
+    out = np.full(shape, b"", object)
+    if not inputs:
+        return out
     parts = [np.broadcast_to(v, shape).reshape(-1) for v in inputs]
     out.reshape(-1)[:] = [encoded(separator).join(row) for row in zip(*parts, strict=True)]
     return out

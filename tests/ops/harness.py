@@ -146,7 +146,8 @@ def _check_compiled(case: Case, subject: Subject, expected: list[Any]) -> None:
 def compare(case: Case, expected: list[Any], actual: list[Any], how: str, scale: float = 1.0) -> None:
     """Fails unless two lists of results have equal dtypes and shapes, and values equal within tolerance."""
     assert len(expected) == len(actual), f"{how}: {len(actual)} results, TensorFlow has {len(expected)}"
-    expected = [np.asarray(e) for e in expected]
+    # TensorFlow gives a scalar string as bytes, which numpy would take for an array of a dtype of its own.
+    expected = [np.asarray(e, object) if isinstance(e, bytes) else np.asarray(e) for e in expected]
     actual = [np.asarray(a) for a in actual]
     for index, (e, a) in enumerate(zip(expected, actual, strict=True)):
         if e.dtype == object:

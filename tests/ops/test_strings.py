@@ -59,6 +59,7 @@ CASES = [
     case("AsString", np.int32([1]), precision=2).using(error="precision is not supported", jit=False),
     case("AsString", np.float32([1]), scientific=True, shortest=True).using(error="exclude each other"),
     case("AsString", np.float32([1]), fill="x").using(error="fill"),
+    case("StringJoin", [], separator="-").using(jit=False, grad=False),
     case("StringJoin", [np.array([b"a", b"b"]), np.array([b"c", b"\xff"])]).using(jit=False),
     case("StringJoin", [np.array([[b"a"], [b"b"]]), np.array(b"x"), np.array([[b"c"], [b"d"]])], separator=", ").using(
         jit=False

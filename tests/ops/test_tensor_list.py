@@ -222,3 +222,12 @@ def test_index_out_of_range():
 
     with pytest.raises(ValueError, match="out of range"):
         tf2jax.convert_functional(fn, tf.TensorSpec([4, 3]))(X)
+
+
+def test_an_op_for_arrays_is_told_that_it_gets_a_list():
+    @tf.function(input_signature=[tf.TensorSpec([4, 3])])
+    def fn(x):
+        return raw.TensorListLength(input_handle=tf.reshape(filled(x), []))
+
+    with pytest.raises(tf2jax.errors.LoweringError, match=r"'Reshape'.*\. Input 0 is a variant \(TensorList\)"):
+        tf2jax.convert_functional(fn, tf.TensorSpec([4, 3]))(X)

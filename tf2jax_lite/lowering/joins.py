@@ -17,6 +17,7 @@ from tf2jax_lite.ops import forms, values
 from tf2jax_lite.ops.extents import Extents
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.tensor_list_ops import EmptyListError
+from tf2jax_lite.ops.words import Planes
 
 from .uneven import Uneven, UnevenError
 
@@ -27,6 +28,7 @@ __all__ = [
     "as_carried",
     "as_traced",
     "is_carried",
+    "is_variant",
     "merge_branches",
     "same_static",
 ]
@@ -55,6 +57,11 @@ IMPOSSIBLE = (EmptyListError, UndefinedValueError)
 def is_carried(value: Any) -> bool:
     """Whether a value is data (arrays, tensor lists), rather than a symbol such as a variable's handle."""
     return isinstance(value, (jax.Array, np.ndarray, np.generic, values.Mixed)) or _is_pytree_handle(value)
+
+
+def is_variant(value: Any) -> bool:
+    """Whether a value is data that TensorFlow has in a scalar or vector of variants: a list, a map, a ragged row."""
+    return _is_pytree_handle(value) and not isinstance(value, Planes)
 
 
 def _is_pytree_handle(value: Any) -> bool:

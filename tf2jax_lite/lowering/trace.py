@@ -25,7 +25,7 @@ from tf2jax_lite.ops.words import Planes, Words, each_word, is_wide, narrow, to_
 
 from .assigned import as_variable
 from .growth import check_forms, check_growth, check_results
-from .joins import UNDEFINED, UndefinedValueError
+from .joins import UNDEFINED, UndefinedValueError, is_variant
 from .plan import Plan, Step
 from .program import Program
 from .undecided import decides
@@ -249,7 +249,7 @@ class Trace:
             if any(v is UNDEFINED for v in inputs) and not op.needs_context:
                 error = UndefinedValueError("it reads a value that only branches which cannot run would give")
             misfit = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
-            hint = _ALIKE if misfit and any(map(_is_open, inputs)) else ""
+            hint = _ALIKE if misfit and any(map(_is_open, inputs)) else _variant(inputs)
             raise located(error, step, frame, hint) from error
         if len(results) != len(step.outputs):
             raise located(f"{len(results)} results where {len(step.outputs)} are declared", step, frame)
@@ -465,6 +465,17 @@ def _is_open(value: Any) -> bool:
     return isinstance(value, jax.Array) and not all(isinstance(size, int) for size in value.shape)
 
 
+def _variant(inputs: list[Any]) -> str:
+    """Says which of a node's inputs is a variant, for ops that fail as they take arrays; empty if none is."""
+    for position, value in enumerate(inputs):
+        if is_variant(value):
+            return (
+                f" Input {position} is a variant ({type(value).__name__}), not an array: only ops made for such "
+                "variants take it. What those take out of it are arrays."
+            )
+    return ""
+
+
 def _alike(args: list[Any]) -> list[Any]:
     """Returns arrays as ones that vary along the same axes of a mesh, which derivative rules rely on."""
     axes = [axes_of(v) for v in args if isinstance(v, jax.Array)]
@@ -483,6 +494,8 @@ def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") 
         text = NO_FORWARD_RULE
     if isinstance(problem, jax.errors.InconclusiveDimensionOperation):
         text = f"a size must be known here: {str(problem).splitlines()[0]}"
+    if hint:
+        text = text.removesuffix(".") + "."
     return LoweringError(f"{where}: {text}{hint}", node=node.name, op=node.op, path=frame.path)
 
 
