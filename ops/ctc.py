@@ -15,9 +15,9 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .extents import Extents, cut, room
 from .mesh_loops import scan
 from .registry import op
-from .sparse import need_bound
 from .values import canonical, known
 
 # Stands for the logarithm of zero: the difference of two infinities would be NaN in derivatives.
@@ -235,9 +235,14 @@ def ctc_loss_v2(
 # ---- decoding ----
 
 
-@op("CTCGreedyDecoder", dynamic_shape=True)
+@op("CTCGreedyDecoder", dynamic_shape="prefix")
 def ctc_greedy_decoder(
-    inputs: Any, sequence_length: Any, *, merge_repeated: bool = False, blank_index: int = -1, bound: int | None
+    inputs: Any,
+    sequence_length: Any,
+    *,
+    merge_repeated: bool = False,
+    blank_index: int = -1,
+    bound: int | Extents | None,
 ) -> tuple[Any, ...]:
     """Takes the likeliest class of each step. See tf.raw_ops.CTCGreedyDecoder.
 
@@ -267,8 +272,8 @@ def ctc_greedy_decoder(
         rows, at = np.nonzero(keep)
         indices = np.stack([rows, column[rows, at]], axis=1).astype(int64)
         return indices, best[rows, at].astype(int64), shape, score
-    size = need_bound(bound, "how many labels are decoded depends on traced values")
-    rows, at = jnp.nonzero(keep, size=size, fill_value=-1)
+    size = room(bound, keep.shape[0] * keep.shape[1], "how many labels are decoded depends on traced values")
+    rows, at = cut(bound, lambda: jnp.count_nonzero(keep), *jnp.nonzero(keep, size=size, fill_value=-1), of=(keep,))
     there = rows >= 0
     indices = jnp.where(there[:, None], jnp.stack([rows, column[rows, at]], axis=1), -1).astype(int64)
     return indices, jnp.where(there, best[rows, at], 0).astype(int64), shape, score

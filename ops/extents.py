@@ -26,7 +26,7 @@ from jax.interpreters import ad, batching
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import largest, names, parsed, value
-from .provenance import Entry, entries, equation_of, name_of, value_of
+from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
 from .values import Mixed
 
@@ -219,6 +219,7 @@ class Extents:
         self._next: str | None = None
         self._wholes: dict[frozenset[Any], Any] = {}
         self._products: dict[str, Any] = {}
+        self._covered: dict[Any, tuple[Any, Any]] = {}
         self.choices: dict[str, tuple[Any, tuple[Any, ...]]] = {}
 
     def room(self, greatest: Any) -> Any:
@@ -270,6 +271,17 @@ class Extents:
         self._agreed.rooms.update({name: self.likely[name] for name in self.open})
         return True
 
+    def cover(self, ids: Any, rows: Any) -> None:
+        """Keeps in mind that ids name all of so many rows, the last one last."""
+        self._covered[name_of(ids)] = rows, ids
+
+    def covered(self, ids: Any) -> Any:
+        """Returns how many rows ids name if `cover` was told of them, or of what they are a column of; else None."""
+        for source in column_sources(ids):
+            if (found := self._covered.get(name_of(source))) is not None:
+                return found[0]
+        return None
+
     def part(self, places: Any, count: Any, key: Any, kept: Any) -> Any:
         """Returns the first ``count`` of a vector, a size that ``key`` tells from others."""
         return self._prefix((places,), jnp.clip(count, 0, jnp.asarray(places.shape[0])), key, kept)[0]
@@ -281,6 +293,7 @@ class Extents:
         if all(known) and real == tuple(shape) and math.prod(x.shape) == math.prod(shape):
             return lax.reshape(x, shape)
         if math.prod(self.real(x.shape)) != math.prod(real):
+            self._agree_on_count(self.real(x.shape), real)
             raise OpError(f"nothing tells that {list(x.shape)} has as many elements as {list(shape)}")
         dims, names = list(shape), [""] * len(shape)
         for i, dim in enumerate(real):
@@ -384,6 +397,23 @@ class Extents:
                 if self._agree(one, other) or self._agree(other, one):
                     return True
         return False
+
+    def _agree_on_count(self, shape: Sequence[Any], other: Sequence[Any]) -> bool:
+        """Takes a size to be what makes two shapes have as many elements, if it is the only one that may not fit."""
+        one, two = list(shape), list(other)
+        for dim in shape:
+            if dim in two:
+                one.remove(dim)
+                two.remove(dim)
+        a, b = ([math.prod(d for d in dims if isinstance(d, int))] for dims in (one, two))
+        a += [dim for dim in one if not isinstance(dim, int)]
+        b += [dim for dim in two if not isinstance(dim, int)]
+        if len(a) > len(b):
+            a, b = b, a
+        if len(b) != 2 or a[0] % b[0] or (len(a) == 2 and a[0] != b[0]):
+            return False
+        size = a[1] if len(a) == 2 else a[0] // b[0]
+        return self._agree(b[1], size) or self._agree(size, b[1])
 
     def _agree(self, dim: Any, other: Any) -> bool:
         """Takes a size to be what another is, if it was found after that, or one of which there is no other way."""

@@ -18,7 +18,7 @@ from tf2jax_lite.errors import OpError
 from .extents import Extents, cut, natural, room
 from .gather import take
 from .registry import op
-from .sparse import need_bound, pick, scatter_entries
+from .sparse import pick, scatter_entries
 from .values import canonical, dims, known
 
 _INT64 = np.dtype(np.int64)
@@ -319,7 +319,7 @@ def _rows_and_places(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
     return tensor, jnp.arange(made) - _search(tensor, tensor, "left")
 
 
-@op("RaggedTensorToTensor", dynamic_shape=True)
+@op("RaggedTensorToTensor", dynamic_shape="prefix")
 def ragged_tensor_to_tensor(
     shape: Any,
     values: Any,
@@ -327,11 +327,12 @@ def ragged_tensor_to_tensor(
     row_partition_tensors: list[Any],
     *,
     row_partition_types: list[str],
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> Any:
     """Makes a dense tensor. See tf.raw_ops.RaggedTensorToTensor.
 
-    With traced row partitions, dimensions that ``shape`` leaves open get the bound as their size.
+    With traced row partitions, dimensions that ``shape`` leaves open get the bound as their size; of an `Extents` they
+    have room for a row of all that there is.
     """
     rows, levels = _partitions(row_partition_tensors, row_partition_types, values.shape[0])
     inner = values.shape[1:]
@@ -358,7 +359,7 @@ def ragged_tensor_to_tensor(
             if isinstance(child, np.ndarray):
                 want = int(child[parent < rows].max(initial=-1)) + 1
             else:
-                want = need_bound(bound, "the length of the longest row depends on traced row partitions")
+                want = _longest(parent, child, rows, made, bound)
         inside = (parent >= 0) & (parent < rows)
         if place is None:
             inside = inside & (parent < size)
@@ -366,10 +367,20 @@ def ragged_tensor_to_tensor(
         else:
             above = _pick_or_none(place, parent, inside)
         xp = _xp(above, child)
-        place = _limited(xp.where(above < 0, -1, above * want + child), child, want)
+        wide = want if isinstance(want, int) else jnp.asarray(want, np.int32)
+        place = _limited(xp.where(above < 0, -1, above * wide + child), child, want)
         sizes.append(want)
         rows = made
     return _dense(values, default_value, place, tuple(sizes), inner)
+
+
+def _longest(parent: Any, child: Any, rows: Any, made: Any, bound: int | Extents | None) -> Any:
+    """Returns the length of the longest row, where data decides it."""
+    if not isinstance(bound, Extents):
+        return room(bound, made, "the length of the longest row depends on traced row partitions")
+    inside = jnp.where((parent >= 0) & (parent < rows), child, -1)
+    longest = jnp.max(inside, initial=-1).astype(np.int32) + 1
+    return bound.number(jnp.minimum(longest, jnp.asarray(made, np.int32)))
 
 
 def _is_open(size: Any) -> bool:

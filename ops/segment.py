@@ -175,6 +175,8 @@ def _number(segment_ids: Any, bound: int | Extents | None) -> Any:
         return int(found[-1]) + 1 if found.size else 0
     if isinstance(bound, Extents):
         (length,) = segment_ids.shape
+        if (rows := bound.covered(segment_ids)) is not None:
+            return rows
         largest = lax.reduce_max(segment_ids, axes=(0,))
         return bound.number(lax.add(largest, lax.full_like(largest, 1)), length) if length != 0 else 0
     if bound is None:

@@ -8,7 +8,7 @@ in all indices and 0 in the values of what is past the last entry; ops that scat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -20,17 +20,11 @@ from tf2jax_lite.errors import OpError
 
 from . import growth
 from .gather import take
+from .provenance import entries
 from .registry import Static, op
 from .values import as_array, canonical, dims, dims_array, known, normalize_axis
 
 _INT64 = np.dtype(np.int64)
-
-
-def need_bound(bound: int | None, what: str) -> int:
-    """Returns the bound, or refuses to go on without one."""
-    if bound is None:
-        raise OpError(f"{what}; outside jit it may be anything, inside set dynamic_shape_bound")
-    return bound
 
 
 def pick(values: Any, places: Any) -> Any:
@@ -298,16 +292,27 @@ def _product(shape: Iterable[Any]) -> Any:
     return total
 
 
-def _sizes(shape: Any) -> tuple[Any, ...]:
-    """Returns a shape's dimensions: numbers where they are known, traced scalars otherwise."""
+def sizes_of(shape: Any) -> tuple[Any, ...]:
+    """Returns the entries of a shape: numbers where they are known, traced scalars otherwise."""
     found = known(shape)
-    return dims(found) if found is not None else tuple(shape[i] for i in range(shape.shape[0]))
+    if found is not None:
+        return dims(found)
+    parts = enumerate(entries(shape, shape.shape[0]))
+    return tuple(part.offset if part.is_known else shape[i] for i, part in parts)
+
+
+def shape_of(sizes: Sequence[Any]) -> Any:
+    """Returns a shape as a vector: static if all of its entries are known."""
+    dtype = canonical(_INT64)
+    if any(isinstance(size, jax.Array) for size in sizes):
+        return jnp.stack([_number(size, dtype) for size in sizes])
+    return dims_array(sizes, dtype)
 
 
 def _reshaped(input_shape: Any, new_shape: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     if input_shape.ndim != 1 or new_shape.ndim != 1:
         raise OpError("shapes must be vectors")
-    old, new = _sizes(input_shape), list(_sizes(new_shape))
+    old, new = sizes_of(input_shape), list(sizes_of(new_shape))
     unknown = [i for i, d in enumerate(new) if isinstance(d, int) and d == -1]
     if len(unknown) > 1:
         raise OpError(f"only one dimension of the new shape may be -1, got {new}")
@@ -325,7 +330,7 @@ def _reshaped(input_shape: Any, new_shape: Any) -> tuple[tuple[Any, ...], tuple[
         sizes = jnp.asarray(new_shape)
         others = jnp.prod(jnp.where(sizes == -1, 1, sizes), dtype=sizes.dtype)
         sizes = jnp.where(sizes == -1, _number(total, sizes.dtype) // jnp.maximum(others, 1), sizes)
-        new = [sizes[i] for i in range(sizes.shape[0])]
+        new = [d if isinstance(d, int) else sizes[i] for i, d in enumerate(new)]
     return old, tuple(new)
 
 
@@ -366,16 +371,14 @@ def sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> tupl
         columns.append(lax.rem(lax.div(flat, jnp.broadcast_to(stride, flat.shape)), jnp.broadcast_to(size, flat.shape)))
     out = jnp.stack(columns, 1) if columns else jnp.zeros((indices.shape[0], 0), dtype)
     out = jnp.where(_inside(indices)[:, None], out, -1)
-    if all(d is not None and not isinstance(d, jax.Array) for d in new):
-        return out, dims_array(new, canonical(_INT64))
-    return out, jnp.stack([_number(d, canonical(_INT64)) for d in new])
+    return out, shape_of(new)
 
 
 def _concat_parts(indices: list[Any], values: list[Any], shapes: list[Any], axis: int) -> tuple[int, list[Any], Any]:
     """Checks; returns the axis, where each part starts along it, and the resulting dimensions."""
     for i, v, s in zip(indices, values, shapes, strict=True):
         check_indices(i, v, s)
-    sizes = [_sizes(s) for s in shapes]
+    sizes = [sizes_of(s) for s in shapes]
     axis = normalize_axis(axis, len(sizes[0]))
     for other in sizes[1:]:
         if len(other) != len(sizes[0]):

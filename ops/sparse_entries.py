@@ -13,10 +13,11 @@ from tf2jax_lite.errors import OpError
 from .extents import Extents, cut, room
 from .gather import take
 from .mesh_loops import scan
+from .provenance import entries
 from .registry import Static, op
 from .runs import MOST_COMPARED, numbered, starts
 from .segment import fold
-from .sparse import check_indices, need_bound, order_of, pick
+from .sparse import check_indices, order_of, pick, shape_of, sizes_of
 from .values import canonical, dims, known, normalize_axes, normalize_axis
 
 _INT64 = np.dtype(np.int64)
@@ -206,12 +207,12 @@ def sparse_fill_empty_rows(
     Padded results have as many entries as the bound says; those past it are lost.
     """
     check_indices(indices, values, dense_shape)
-    shape = _whole_shape(dense_shape, "the dense shape")
     if default_value.ndim:
         raise OpError("default_value must be a scalar")
-    if not len(shape):
+    rank = dense_shape.shape[0]
+    if not rank:
         raise OpError("dense_shape must not be empty")
-    rows, rank = int(shape[0]), len(shape)
+    rows = _first_of(dense_shape, bound)
     row_ids, values_out, empty, reverse, places = _fill_rows(indices[:, 0], values, rows, default_value, bound)
     rest = pick(indices[:, 1:], places)  # zeros in the new entries
     if known(row_ids) is not None and known(rest) is not None:
@@ -220,7 +221,21 @@ def sparse_fill_empty_rows(
     return jnp.concatenate([row_ids[:, None], rest], 1), values_out, empty, reverse
 
 
-def _fill_rows(row_ids: Any, values: Any, rows: int, default: Any, bound: int | Extents | None) -> tuple[Any, ...]:
+def _first_of(shape: Any, bound: int | Extents | None) -> Any:
+    """Returns the first size of a shape of which the others may be data: a number, or a dimension that data decides.
+
+    Raises:
+      OpError: it is data, too, and sizes that data decides have no names here.
+    """
+    first = entries(shape, shape.shape[0])[0]
+    if first.is_known and isinstance(first.offset, int):
+        return first.offset
+    if isinstance(bound, Extents):
+        return bound.sizes(shape[:1])[0]
+    raise OpError("how many rows the dense shape says must be known while tracing")
+
+
+def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | Extents | None) -> tuple[Any, ...]:
     """Returns row ids, values, empty rows, where entries went, and where entries came from (-1: new)."""
     found, dtype = known(row_ids), canonical(_INT64)
     if found is not None:
@@ -251,7 +266,10 @@ def _fill_rows(row_ids: Any, values: Any, rows: int, default: Any, bound: int | 
     places = jnp.where(valid & (order < count), order, -1)
     new = _filled(values, places, default, count)
     zero = jnp.zeros((), new.dtype)
-    return jnp.where(valid, ids, -1).astype(dtype), jnp.where(valid, new, zero), empty, reverse, places
+    ids = jnp.where(valid, ids, -1).astype(dtype)
+    if isinstance(bound, Extents):
+        bound.cover(ids, rows)
+    return ids, jnp.where(valid, new, zero), empty, reverse, places
 
 
 def _filled(values: Any, places: Any, default: Any, count: int) -> Any:
@@ -285,9 +303,9 @@ def ragged_fill_empty_rows(
     return _fill_rows(value_rowids, values, rows, default_value, bound)[:4]
 
 
-@op("SparseSlice", dynamic_shape=True)
+@op("SparseSlice", dynamic_shape="prefix")
 def sparse_slice(
-    indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: int | None
+    indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
     """Returns the entries inside a box. See tf.raw_ops.SparseSlice."""
     check_indices(indices, values, shape)
@@ -298,17 +316,22 @@ def sparse_slice(
         raise OpError(f"a size must not be negative, got {sizes.tolist()}")
     xp: Any = np if all(known(v) is not None for v in (indices, start, size)) else jnp
     inside = xp.all((indices >= start) & (indices < start + size), axis=1)
-    limits: Any = np if all(known(v) is not None for v in (shape, start, size)) else jnp
-    out_shape = limits.maximum(limits.minimum(size, shape - start), 0).astype(canonical(_INT64))
-    return (*_select(inside, indices, values, start, bound), out_shape)
+    sizes_out = [
+        max(min(most, whole - first), 0)
+        if all(isinstance(v, int) for v in (whole, first, most))
+        else jnp.maximum(jnp.minimum(most, whole - first), 0)
+        for whole, first, most in zip(*map(sizes_of, (shape, start, size)), strict=True)
+    ]
+    return (*_select(inside, indices, values, start, bound), shape_of(sizes_out))
 
 
-def _select(keep: Any, indices: Any, values: Any, start: Any, bound: int | None) -> tuple[Any, Any]:
+def _select(keep: Any, indices: Any, values: Any, start: Any, bound: int | Extents | None) -> tuple[Any, Any]:
     """Keeps some entries and moves them by ``-start``."""
     if isinstance(keep, np.ndarray):
         places: Any = np.nonzero(keep)[0]
         return np.asarray(indices)[places] - start, pick(values, places)
-    places = _places(keep, need_bound(bound, "which entries are chosen depends on traced indices"))
+    size = room(bound, keep.shape[0], "which entries are chosen depends on traced indices")
+    (places,) = cut(bound, lambda: jnp.count_nonzero(keep), _places(keep, size), of=(keep,))
     rows = pick(indices, places)
     return jnp.where((places >= 0)[:, None], rows - start, -1).astype(rows.dtype), pick(values, places)
 
@@ -322,9 +345,9 @@ def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: A
     return pick(backprop_val_grad, same_rows(input_indices, moved))
 
 
-@op("SparseSplit", dynamic_shape=True)
+@op("SparseSplit", dynamic_shape="prefix")
 def sparse_split(
-    split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: int | None
+    split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
     """Splits along a dimension; first parts are larger if it does not divide. See tf.raw_ops.SparseSplit."""
     check_indices(indices, values, shape)
@@ -366,7 +389,7 @@ def sparse_softmax(sp_indices: Any, sp_values: Any, sp_shape: Any) -> Any:
 
 def _reduction(input_shape: Any, reduction_axes: Any, keep_dims: bool) -> tuple[list[int], tuple[Any, ...]]:
     """Returns the dimensions that remain, and the result's shape."""
-    shape = dims(input_shape)
+    shape = sizes_of(input_shape)
     axes = set(normalize_axes(reduction_axes, len(shape)))
     kept = [i for i in range(len(shape)) if i not in axes]
     if keep_dims:
@@ -414,10 +437,10 @@ def sparse_reduce_max(
 
 
 def _reduce_sparse(
-    kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_dims: bool, bound: int | None
+    kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_dims: bool, bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
     check_indices(indices, values, shape)
-    kept, out_shape = _reduction(_whole_shape(shape, "the shape"), _whole_shape(axes, "the axes"), keep_dims)
+    kept, out_shape = _reduction(shape, _whole_shape(axes, "the axes"), keep_dims)
     found = known(indices)
     positions = np.array(kept, int)
     if found is not None:
@@ -429,7 +452,7 @@ def _reduce_sparse(
         out = fold(kind, values, ids.reshape(-1), count)
         full = np.zeros((count, len(found.T)), found.dtype)
     else:
-        count = need_bound(bound, "the entries of a reduction depend on traced indices")
+        count = room(bound, indices.shape[0], "the entries of a reduction depend on traced indices")
         own = jnp.asarray(indices)[:, positions]
         own = jnp.where(jnp.asarray(indices)[:, :1] < 0, -1, own)
         order = order_of(own) if kept else jnp.argsort(indices[:, 0] < 0, stable=True)
@@ -442,12 +465,13 @@ def _reduce_sparse(
         used = jnp.zeros(count, bool).at[ids].set(True, mode="drop")
         out = jnp.where(used, out, jnp.zeros((), out.dtype))
         full = jnp.where(used[:, None], 0, jnp.full((count, indices.shape[1]), -1, own.dtype))
+        rows, out, full = cut(bound, lambda: jnp.count_nonzero(used), rows, out, full, of=(used,))
     if keep_dims:
         rows = jnp.asarray(full).at[:, positions].set(rows) if kept else full
-    return rows, out, _shape_result(np.array(out_shape, np.int64))
+    return rows, out, shape_of(out_shape)
 
 
-@op("SparseReduceSumSparse", dynamic_shape=True)
+@op("SparseReduceSumSparse", dynamic_shape="prefix")
 def sparse_reduce_sum_sparse(
     input_indices: Any,
     input_values: Any,
@@ -455,13 +479,13 @@ def sparse_reduce_sum_sparse(
     reduction_axes: Any,
     *,
     keep_dims: bool = False,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
     """Sums entries into a sparse tensor. See tf.raw_ops.SparseReduceSumSparse."""
     return _reduce_sparse("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
 
 
-@op("SparseReduceMaxSparse", dynamic_shape=True)
+@op("SparseReduceMaxSparse", dynamic_shape="prefix")
 def sparse_reduce_max_sparse(
     input_indices: Any,
     input_values: Any,
@@ -469,7 +493,7 @@ def sparse_reduce_max_sparse(
     reduction_axes: Any,
     *,
     keep_dims: bool = False,
-    bound: int | None,
+    bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
     """Largest entries as a sparse tensor. See tf.raw_ops.SparseReduceMaxSparse."""
     return _reduce_sparse("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)

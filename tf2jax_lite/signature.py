@@ -97,8 +97,8 @@ class TensorArgument:
       name: the name that TensorFlow gave it.
       dtype: numpy dtype, or None for strings and other things that JAX cannot hold.
       shape: with None for unknown dimensions; None for unknown rank.
-      value: what it holds if the function was converted for nothing else, a vector: the dense shape of a sparse tensor,
-        the row splits of rows of one length.
+      value: what it holds if the function was converted for nothing else, a vector: the dense shape of a sparse tensor
+        (-1 where it may be any), the row splits of rows of one length.
       composite: the ``tf.TypeSpec`` of the composite tensor whose first component it is, if it is one.
     """
 
@@ -465,9 +465,11 @@ class _Binder:
         if spec.value is None or isinstance(array, jax.core.Tracer) or not self._config.strict_shape_check:
             return
         found = tuple(np.asarray(array).tolist())
-        if found != spec.value:
+        wanted = tuple(None if size == -1 else size for size in spec.value)
+        fits = len(found) == len(wanted) and all(w in (None, f) for w, f in zip(wanted, found, strict=True))
+        if not fits:
             raise ShapeMismatchError(
-                f"{self._interface.name}: argument {path} is {found}, but the function was converted for {spec.value}. "
+                f"{self._interface.name}: argument {path} is {found}, but the function was converted for {wanted}. "
                 "Convert with None for dimensions that vary, or switch the check off with "
                 "override_config('strict_shape_check', False) at conversion."
             )

@@ -130,12 +130,36 @@ def test_sizes_that_are_not_equal_give_nan(name):
     assert np.isnan(batch).tolist() == [True, False]
 
 
-def test_whole_numbers_that_could_not_say_so_are_refused():
+@pytest.mark.parametrize(("dtype", "sign"), [("int32", -(2**31)), ("uint8", 255), ("int16", -(2**15))])
+def test_whole_numbers_say_so_as_jnp_take_does(dtype, sign):
     def function(x):
-        return tf.reduce_sum(tf.cast(kept(x) * others(x), tf.int32))
+        return tf.cast(kept(x) * tf.boolean_mask(x, x < 1), dtype)[:1] + tf.constant([1], dtype)
 
-    with pytest.raises(Tf2JaxError, match=r"taken to be equal.*int32"):
-        jax.jit(converted(function))(X)
+    def total(x):
+        return tf.reduce_max(function(x))
+
+    own = jax.jit(converted(total))
+    fits = np.array([2, -1, 3, 4, -2, -5], np.float32)  # as many above 0 as below 1
+    np.testing.assert_array_equal(own(fits), total(tf.constant(fits)))
+    assert own(np.array([2, -1, 3, 4, -2, 0.5], np.float32)) == sign
+    assert own(fits).dtype == dtype
+
+
+def test_truth_values_that_could_not_say_so_are_refused():
+    with pytest.raises(Tf2JaxError, match=r"taken to be equal.*bool"):
+        jax.jit(converted(lambda x: tf.reduce_any(kept(x) * others(x) > 1)))(X)
+
+
+def test_a_shape_that_only_one_size_fits():
+    """What is reshaped has as many elements as before, which tells a size of which nothing else does."""
+
+    def function(x, size):
+        return tf.reshape(x, [size, 3]) @ tf.ones([3, 1]), tf.reduce_sum(tf.reshape(x, [3, size, 1]), 1)
+
+    own = jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([6]), tf.TensorSpec([], tf.int32)))
+    for found, wanted in zip(own(X, np.int32(2)), function(tf.constant(X), 2), strict=False):
+        np.testing.assert_allclose(found, wanted)
+    assert np.isnan(own(X, np.int32(3))[0]).all()
 
 
 def test_a_size_that_meets_none_is_refused():

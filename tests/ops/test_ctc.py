@@ -164,3 +164,26 @@ def test_beam_search_needs_known_inputs():
     jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec(LOGITS.shape, tf.float64))
     with pytest.raises(tf2jax.errors.LoweringError, match="outside jit"):
         jax.jit(jax_fn)(LOGITS)
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_greedy_decoder_under_jit_into_a_dense_tensor(merge):
+    """As Keras decodes: how many labels there are is data, but not how many there can be."""
+
+    @tf.function(autograph=False)
+    def function(x, lengths):
+        (decoded,), scores = tf.nn.ctc_greedy_decoder(x, lengths, merge_repeated=merge)
+        dense = tf.SparseTensor(decoded.indices, decoded.values, [x.shape[1], x.shape[0]])
+        rows = tf.sparse.to_dense(decoded, default_value=-1)
+        counts = tf.reduce_sum(tf.cast(rows >= 0, tf.int32), 1)
+        return tf.sparse.to_dense(dense, default_value=-1), scores, decoded.dense_shape, counts
+
+    with jax.enable_x64(True):
+        own = jax.jit(
+            tf2jax.convert_functional(function, tf.TensorSpec(LOGITS.shape), tf.TensorSpec([BATCH], tf.int32))
+        )
+        for lengths in (LENGTHS, LENGTHS * 0):
+            found = own(np.float32(LOGITS), np.int32(lengths))
+            for e, a in zip(function(np.float32(LOGITS), np.int32(lengths)), found, strict=True):
+                np.testing.assert_allclose(a, e, rtol=1e-6)
+                assert a.dtype == e.dtype.as_numpy_dtype

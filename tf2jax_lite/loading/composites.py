@@ -68,13 +68,14 @@ def component_specs(spec: tf.TypeSpec) -> list[tf.TensorSpec]:
 
 
 def known_components(spec: tf.TypeSpec) -> dict[int, np.ndarray]:
-    """Returns what components must be if a composite tensor's spec says so, by position.
+    """Returns what components must be if a composite tensor's spec says so, by position; -1 stands for any number.
 
-    That is the dense shape of a sparse tensor whose shape is known, and the row splits of rows that are of one known
-    length and of a known number.
+    That is the dense shape of a sparse tensor whose shape is known in part, and the row splits of rows that are of one
+    known length and of a known number.
     """
-    if isinstance(spec, tf.SparseTensorSpec) and spec.shape.is_fully_defined():
-        return {2: np.asarray(spec.shape.as_list(), np.int64)}
+    if isinstance(spec, tf.SparseTensorSpec) and spec.shape.rank is not None:
+        sizes = np.asarray([-1 if size is None else size for size in spec.shape.as_list()], np.int64)
+        return {2: sizes} if (sizes >= 0).any() or not sizes.size else {}
     found: dict[int, np.ndarray] = {}
     if isinstance(spec, tf.RaggedTensorSpec) and spec.shape.rank is not None:
         rows, *lengths = spec.shape.as_list()
@@ -94,13 +95,16 @@ def with_constants(function: ir.Function, known: Mapping[str, np.ndarray]) -> ir
 
     Args:
       function: the function; its arguments stay.
-      known: values by the names of arguments.
+      known: values by the names of arguments; -1 stands for a number that the argument says.
     """
     taken = {argument.name for argument in function.args} | {node.name for node in function.nodes}
     replaced: dict[ir.TensorRef, ir.TensorRef] = {}
     nodes: list[ir.Node] = []
     for name, value in known.items():
-        nodes.append(_constant(_unused(f"{name}/known", taken), value))
+        if (value >= 0).all():
+            nodes.append(_constant(_unused(f"{name}/known", taken), value))
+        else:
+            nodes += _known_in_part(name, value, taken)
         replaced[ir.TensorRef(name)] = ir.TensorRef(nodes[-1].name)
     for node in function.nodes:
         if any(ref in replaced for ref in node.inputs):
@@ -133,6 +137,24 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
         nodes += [shape, stack]
         outputs[position] = ir.TensorRef(name)
     return dataclasses.replace(function, nodes=tuple(nodes), outputs=tuple(outputs))
+
+
+def _known_in_part(name: str, value: np.ndarray, taken: set[str]) -> list[ir.Node]:
+    """Returns nodes that put an argument together anew, of constants where it is known; the last one gives it."""
+    count, dtype = len(value), value.dtype
+    attrs = {"num": count, "axis": 0, "T": dtype}
+    given = _unused(f"{name}/given", taken)
+    nodes = [ir.Node(given, "Unpack", (ir.TensorRef(name),), (None,), (), attrs, output_dtypes=(dtype,) * count)]
+    items: list[ir.TensorRef] = []
+    for position, size in enumerate(value):
+        if size < 0:
+            items.append(ir.TensorRef(given, position))
+        else:
+            nodes.append(_constant(_unused(f"{name}/known", taken), np.asarray(size)))
+            items.append(ir.TensorRef(nodes[-1].name))
+    attrs = {"N": count, "axis": 0, "T": dtype}
+    packed = _unused(f"{name}/packed", taken)
+    return [*nodes, ir.Node(packed, "Pack", tuple(items), (count,), (), attrs, output_dtypes=(dtype,))]
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["equations", "inner", "parts"]
+from jax.extend import core as jex
+
+__all__ = ["equations", "inner", "parts", "without_unread"]
 
 
 def parts(closed: Any) -> tuple[Any, Sequence[Any]]:
@@ -28,3 +30,19 @@ def equations(eqn: Any) -> Iterator[Any]:
     for closed in inner(eqn.params):
         for other in parts(closed)[0].eqns:
             yield from equations(other)
+
+
+def without_unread(closed: Any, is_kept: Callable[[Any], bool]) -> Any:
+    """Returns a closed jaxpr without the equations whose results nothing reads; it takes and gives the same.
+
+    Args:
+      closed: the jaxpr. Those inside of it stay as they are.
+      is_kept: whether an equation stays in any case; one with effects does.
+    """
+    needed = {v for v in closed.jaxpr.outvars if isinstance(v, jex.Var)}
+    kept: list[Any] = []
+    for eqn in reversed(closed.jaxpr.eqns):
+        if eqn.effects or not needed.isdisjoint(eqn.outvars) or is_kept(eqn):
+            kept.append(eqn)
+            needed.update(v for v in eqn.invars if isinstance(v, jex.Var))
+    return jex.ClosedJaxpr(closed.jaxpr.replace(eqns=kept[::-1]), closed.consts)

@@ -6,9 +6,9 @@ primitives stand in the modules beside it, by kind.
 
 from __future__ import annotations
 
-from . import control, elementwise, indexing, reductions, shapes
+from . import control, elementwise, indexing, reductions, shapes, windows
 from .traced import traced
 
 __all__ = ["traced"]
 
-del control, elementwise, indexing, reductions, shapes
+del control, elementwise, indexing, reductions, shapes, windows

@@ -10,26 +10,54 @@ from jax.extend import core as jex
 from tf2jax_lite.ops.dimension_values import names, parsed
 from tf2jax_lite.ops.extents import prefix_p
 
-from ..jaxprs import equations
+from ..jaxprs import equations, without_unread
 
-__all__ = ["doubtful"]
+__all__ = ["doubtful", "read_only", "sizes_in"]
 
 
 def doubtful(jaxpr: Any) -> set[Any]:
     """Returns the variables that depend on a size that was taken to be another, on that other, or on one's room."""
-    prefixes = [eqn for outer in jaxpr.eqns for eqn in equations(outer) if eqn.primitive is prefix_p]
-    taken = [eqn for eqn in prefixes if not (eqn.params["name"] and eqn.params["is_sure"])]
+    taken = [eqn for outer in jaxpr.eqns for eqn in assumptions(outer)]
     if any(isinstance(eqn.params["dim"], int) for eqn in taken):  # which numbers in the program are this size?
         return {v for eqn in jaxpr.eqns for v in eqn.outvars}
     doubted = {name for eqn in taken for name in _variables(eqn.params["dim"])}
     found: set[Any] = set()
     for eqn in jaxpr.eqns:
-        dims = [d for v in (*eqn.invars, *eqn.outvars) for d in getattr(v.aval, "shape", ())]
-        dims += [eqn.params.get("dim", 0)]
-        inside = any(e in taken for e in equations(eqn))
-        if inside or any(doubted & _variables(d) for d in dims) or not found.isdisjoint(_vars(eqn.invars)):
+        if any(assumptions(eqn)) or doubted & sizes_of(eqn) or not found.isdisjoint(_vars(eqn.invars)):
             found.update(eqn.outvars)
     return found
+
+
+def assumptions(eqn: Any) -> Iterator[Any]:
+    """Returns what of an equation, or inside of it, takes a size to be another, or to have room."""
+    for other in equations(eqn):
+        if other.primitive is prefix_p and not (other.params["name"] and other.params["is_sure"]):
+            yield other
+
+
+def read_only(closed: Any, open_sizes: set[str]) -> Any:
+    """Returns a program without what is read nowhere, so that it may do without sizes of which no room is known.
+
+    What is assumed of other sizes stays, as it is seen there whether it holds.
+    """
+    return without_unread(closed, lambda eqn: any(open_sizes.isdisjoint(sizes_of(e)) for e in assumptions(eqn)))
+
+
+def sizes_of(eqn: Any) -> set[str]:
+    """Returns the names of the variables in the dimensions that an equation is about."""
+    return {name for dim in _dims(eqn) for name in _variables(dim)}
+
+
+def sizes_in(jaxpr: Any) -> set[str]:
+    """Returns the names of the variables in dimensions, of what is in a jaxpr and in those inside of it."""
+    return {name for outer in jaxpr.eqns for eqn in equations(outer) for name in sizes_of(eqn)}
+
+
+def _dims(eqn: Any) -> Iterator[Any]:
+    """Returns the dimensions that an equation is about."""
+    for v in (*eqn.invars, *eqn.outvars):
+        yield from getattr(v.aval, "shape", ())
+    yield eqn.params.get("dim", 0)
 
 
 def _vars(atoms: Any) -> Iterator[Any]:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core as jex
 
 from tf2jax_lite.errors import OpError, Tf2JaxError
 from tf2jax_lite.ops.equations import bind
 from tf2jax_lite.ops.extents import is_found, prefix_p
+from tf2jax_lite.ops.values import as_array
 
 from ..jaxprs import inner, parts
 from .doubts import doubtful
@@ -75,7 +77,10 @@ class Evaluator:
         env.update(zip(jaxpr.invars, args, strict=True))
 
         def read(atom: Any) -> Any:
-            return atom.val if isinstance(atom, jex.Literal) else env[atom]
+            if not isinstance(atom, jex.Literal):
+                return env[atom]
+            # JAX may leave a number as wide as numpy gave it, where what takes it is as wide as JAX's.
+            return as_array(atom.val) if isinstance(atom.val, np.ndarray | np.generic) else atom.val
 
         for eqn in jaxpr.eqns:
             env.update(zip(eqn.outvars, self._equation(eqn, [read(v) for v in eqn.invars]), strict=True))
@@ -88,8 +93,10 @@ class Evaluator:
     def checked(self, closed: Any, args: Sequence[Any]) -> list[Any]:
         """Evaluates a jaxpr; where sizes turn out not to be what they were taken to be, its results are NaN.
 
+        Whole numbers are the least that there are then, without a sign the greatest.
+
         Raises:
-          OpError: a result depends on such a size that cannot be NaN.
+          OpError: a truth value depends on such a size, or another result that cannot say so.
         """
         results = self.run(closed, args)
         if not self.sizes.checks:
@@ -102,10 +109,14 @@ class Evaluator:
         ]
 
     def _marked(self, var: Any, value: Any, fits: Any) -> Any:
-        if not jnp.issubdtype(var.aval.dtype, jnp.inexact):
+        dtype = var.aval.dtype
+        if jnp.issubdtype(dtype, jnp.integer):  # what jnp.take fills with where an index is out of range
+            info = jnp.iinfo(dtype)
+            return jnp.where(fits, value, info.min if jnp.issubdtype(dtype, jnp.signedinteger) else info.max)
+        if not jnp.issubdtype(dtype, jnp.inexact):
             raise OpError(
-                f"two sizes that data decides are taken to be equal, and a result of dtype {var.aval.dtype} could not "
-                "be made NaN if they are not"
+                f"two sizes that data decides are taken to be equal, and a result of dtype {dtype} could not say so if "
+                "they are not"
             )
         return value * jnp.where(fits, 1, jnp.nan).astype(value.dtype)  # a product: its gradient is NaN, too
 
@@ -117,7 +128,10 @@ class Evaluator:
             raise unsupported(eqn)
         try:
             return found(self, eqn, args)
-        except Tf2JaxError:
+        except Tf2JaxError as error:
+            where = str(eqn.source_info.name_stack)
+            if where and "(node " not in str(error):  # what is inside of a call does not know its node
+                raise OpError(f"{error} (node {where!r})") from error
             raise
         except Exception as error:  # of JAX, about shapes that a rule made: what it is about is this equation
             raise OpError(f"JAX's {shown(eqn)}: {type(error).__name__}: {str(error).split(chr(10))[0]}") from error

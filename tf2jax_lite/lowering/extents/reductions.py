@@ -110,28 +110,6 @@ def _product(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return bind(eqn, *both)
 
 
-@rule("conv_general_dilated", bounded=True)
-def _convolution(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    images, kernel = (list(v.aval.shape) for v in eqn.invars)
-    del images[eqn.params["dimension_numbers"].lhs_spec[0]]
-    if is_symbolic(images) or is_symbolic(kernel) or eqn.params["batch_group_count"] != 1:
-        raise unsupported(eqn)
-    return bind(eqn, *args)
-
-
-@rule(
-    *("reduce_window_max", "reduce_window_min", "reduce_window_sum", "reduce_window", "select_and_gather_add"),
-    *("select_and_scatter_add",),
-)
-def _windows(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    params = eqn.params
-    for axis, dim in enumerate(eqn.invars[0].aval.shape):
-        alone = params["window_dimensions"][axis] == 1 and params["window_strides"][axis] == 1
-        if is_found(dim) and not (alone and tuple(params["padding"][axis]) == (0, 0)):
-            raise unsupported(eqn)
-    return bind(eqn, *args)
-
-
 @rule(
     *("cholesky", "eig", "eigh", "lu", "lu_pivots_to_permutation", "qr", "geqrf", "householder_product", "svd"),
     *("triangular_solve", "tridiagonal_solve", "schur", "hessenberg"),

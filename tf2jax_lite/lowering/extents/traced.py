@@ -14,6 +14,7 @@ from jax import core, export
 from tf2jax_lite.errors import LoweringError, StaticInputError, Tf2JaxError
 from tf2jax_lite.ops.extents import Agreed, Extents, UnboundedError
 
+from .doubts import read_only, sizes_in
 from .evaluator import Evaluator
 from .sizes import Sizes, is_symbolic
 
@@ -111,6 +112,9 @@ def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | 
             continue
         if not extents.open:
             return closed
+        read = read_only(closed, extents.open)
+        if extents.open.isdisjoint(sizes_in(read.jaxpr)):
+            return read
         if len(agreed) == before and not extents.settle():
             raise _OpenResultError
 

@@ -1,0 +1,157 @@
+"""Sparse and ragged arguments under ``jit`` whose number of rows is known, and how long rows are is data."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite import errors
+
+RANDOM = np.random.default_rng(0)
+TABLE = tf.Variable(RANDOM.normal(size=(11, 4)), dtype=tf.float32)
+WEIGHTS = tf.constant(RANDOM.normal(size=(4, 3)), tf.float32)
+SPARSE = {
+    "some": tf.SparseTensor([[0, 0], [0, 1], [2, 0], [3, 4]], [3.0, -4.0, 9.0, 1.0], [4, 5]),
+    "all": tf.SparseTensor([[0, 2], [1, 0], [2, 1], [3, 0]], [3.0, 4.0, 10.0, 1.0], [4, 3]),
+    "one row": tf.SparseTensor([[1, 0], [1, 1], [1, 2], [1, 3]], [0.0, -1.0, 2.0, 2.0], [4, 4]),
+}
+RAGGED = {
+    "some": tf.ragged.constant([[3, 4], [], [9], [1, 2, 5]], dtype=tf.int32),
+    "one row": tf.ragged.constant([[], [], [1, 2, 3, 4, 5, 6], []], dtype=tf.int32),
+    "alike": tf.ragged.constant([[3], [1], [9], [10]], dtype=tf.int32),
+    "none": tf.RaggedTensor.from_row_splits(np.zeros(0, np.int32), np.zeros(5, np.int64)),
+}
+
+
+def ids(x):
+    return tf.sparse.map_values(lambda values: tf.cast(tf.abs(values), tf.int64), x)
+
+
+def looked_up(x, **options):
+    return tf.nn.safe_embedding_lookup_sparse(TABLE, ids(x), **options)
+
+
+OF_SPARSE = {
+    "embedding": lambda x: looked_up(x, combiner="mean") @ WEIGHTS,
+    "embedding, by roots": lambda x: looked_up(x, combiner="sqrtn"),
+    "embedding, weighted": lambda x: looked_up(x, sparse_weights=tf.sparse.map_values(lambda v: tf.abs(v) + 0.1, x)),
+    "embedding, default": lambda x: looked_up(x, default_id=2),
+    "classes": lambda x: tf.argmax(looked_up(x) @ WEIGHTS, 1),
+    "signs": lambda x: looked_up(x) > 0,
+    "product": lambda x: tf.sparse.sparse_dense_matmul(tf.sparse.reset_shape(x, [4, 6]), tf.ones([6, 2])),
+    "sums": lambda x: tf.sparse.reduce_sum(x, 1),
+    "maxima": lambda x: tf.sparse.reduce_max(x, 1),
+    "softmax": lambda x: tf.sparse.softmax(x).values,
+    "filled": lambda x: tf.sparse.fill_empty_rows(x, 7.0)[1],
+    "counts": lambda x: tf.math.bincount(tf.cast(ids(x), tf.int32), minlength=11, maxlength=11, axis=-1),
+    "number of rows": lambda x: tf.zeros([tf.shape(x)[0], 3]),
+    "turned": lambda x: tf.sparse.reduce_sum(tf.sparse.transpose(x), 0),
+    "side by side": lambda x: tf.sparse.reduce_sum(tf.sparse.concat(1, [x, x * 2.0]), 1),
+    "expanded": lambda x: tf.sparse.reduce_sum(tf.sparse.expand_dims(x, 0), 2),
+    "retained": lambda x: tf.sparse.reduce_sum(tf.sparse.retain(x, x.values > 2), 1),
+    "slice": lambda x: tf.sparse.reduce_sum(tf.sparse.slice(x, [0, 1], [4, 9]), 1),
+    "reduced": lambda x: tf.sparse.reduce_sum(tf.sparse.reduce_sum(x, 1, keepdims=True, output_is_sparse=True), 1),
+    "times dense": lambda x: tf.sparse.reduce_sum(x * tf.range(1.0, 5.0)[:, None], 1),
+}
+
+
+def lengths(x):
+    return tf.cast(tf.sequence_mask(x.row_lengths(), tf.shape(x.to_tensor())[1]), tf.float32)[..., None]
+
+
+def embedded(x):
+    return tf.nn.embedding_lookup(TABLE, x.to_tensor())
+
+
+def attended(x):
+    rows = embedded(x)
+    return tf.reduce_sum(tf.nn.softmax(tf.einsum("btd,bsd->bts", rows, rows)) @ rows, 1)
+
+
+def recurrent(x):
+    rows, state = embedded(x), tf.zeros([4, 3])
+    return tf.while_loop(
+        lambda i, _: i < tf.shape(rows)[1], lambda i, s: (i + 1, tf.tanh(s + rows[:, i] @ WEIGHTS)), (0, state)
+    )[1]
+
+
+OF_RAGGED = {
+    "masked mean": lambda x: tf.math.divide_no_nan(
+        tf.reduce_sum(embedded(x) * lengths(x), 1), tf.reduce_sum(lengths(x))
+    ),
+    "maximum": lambda x: tf.reduce_max(tf.concat([tf.zeros([4, 1, 4]), embedded(x)], 1), 1) @ WEIGHTS,
+    "attention": attended,
+    "recurrent": recurrent,
+    "convolution": lambda x: tf.reduce_sum(tf.nn.conv1d(embedded(x), tf.ones([3, 4, 2]), 1, "SAME"), 1),
+    "lengths": lambda x: tf.reduce_sum(tf.cast(x.to_tensor(-1) >= 0, tf.int32), 1),
+    "longest": lambda x: tf.shape(x.to_tensor())[1],
+    "of floats": lambda x: tf.reduce_sum(tf.sin(tf.nn.embedding_lookup(TABLE, x).to_tensor(1.0)), 1),
+    "in the shape": lambda x: tf.reduce_sum(x.to_tensor(shape=[4, None]), 1),
+}
+CASES = [("sparse", name) for name in OF_SPARSE] + [("ragged", name) for name in OF_RAGGED]
+ALWAYS = {"embedding", "classes", "signs", "sums", "turned", "slice", "masked mean", "recurrent", "longest"}
+NAMES = [case if case[1] in ALWAYS else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
+
+
+def components(x):
+    return tuple(part.numpy() for part in tf.nest.flatten(x, expand_composites=True))
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_values_and_gradients(kind, name):
+    if kind == "sparse":
+        function, inputs, spec = OF_SPARSE[name], SPARSE, tf.SparseTensorSpec([4, None], tf.float32)
+    else:
+        function, inputs, spec = OF_RAGGED[name], RAGGED, tf.RaggedTensorSpec([4, None], tf.int32)
+    graph = tf.function(function, input_signature=[spec], autograph=False)
+    with jax.enable_x64(True):
+        own, params = tf2jax.convert(graph, spec)
+        run = jax.jit(lambda params, x: own(params, x)[0])
+        slope = jax.jit(jax.grad(lambda params, x: jnp.sum(jnp.sin(own(params, x)[0]))))
+        for case, x in inputs.items():
+            with tf.GradientTape() as tape:
+                expected = graph(x)
+                loss = tf.reduce_sum(tf.sin(tf.cast(expected, tf.float32)))
+            found = run(params, components(x))
+            assert found.dtype == expected.dtype.as_numpy_dtype
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5, err_msg=case)
+            gradient = tape.gradient(loss, TABLE) if expected.dtype.is_floating else None
+            if gradient is not None:
+                (actual,) = jax.tree.leaves(slope(params, components(x)))
+                np.testing.assert_allclose(actual, tf.convert_to_tensor(gradient), rtol=2e-5, atol=1e-5, err_msg=case)
+
+
+def test_a_number_of_rows_that_meets_labels():
+    """Nothing tells how many rows there are but what stands beside them; where they are others, the loss is NaN."""
+
+    @tf.function(input_signature=[tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
+    def loss(x, labels):
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, looked_up(x) @ WEIGHTS))
+
+    own, params = tf2jax.convert(loss, tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32))
+    labels, x = np.int32([0, 2, 1, 1]), SPARSE["some"]
+    run = jax.jit(lambda *args: own(params, *args)[0])
+    np.testing.assert_allclose(run(components(x), labels), loss(x, labels), rtol=1e-6)
+    assert np.isnan(run((*components(x)[:2], np.int64([6, 5])), labels))
+
+
+def test_a_product_has_as_many_rows_as_what_it_is_added_to():
+    """The other size of the sparse matrix is open, and read nowhere: it does not keep the check from being made."""
+    specs = tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None, 2])
+    own = jax.jit(tf2jax.convert_functional(lambda x, y: tf.sparse.sparse_dense_matmul(x, tf.ones([5, 2])) + y, *specs))
+    indices, values, shape = components(SPARSE["some"])
+    np.testing.assert_allclose(own((indices, values, shape), np.ones([4, 2], np.float32))[:, 0], [0, 1, 10, 2])
+    assert np.isnan(own((indices, values, np.int64([6, 5])), np.ones([4, 2], np.float32))).all()
+
+
+def test_a_shape_known_in_part_is_checked():
+    own = tf2jax.convert_functional(OF_SPARSE["sums"], tf.SparseTensorSpec([4, None], tf.float32))
+    indices, values, shape = components(SPARSE["some"])
+    np.testing.assert_array_equal(own((indices, values, shape)), [-1, 0, 9, 1])
+    with pytest.raises(errors.ShapeMismatchError, match=r"\[2\] is \(6, 5\).*converted for \(4, None\)"):
+        own((indices, values, np.int64([6, 5])))
+    with tf2jax.override_config("strict_shape_check", False):
+        loose = tf2jax.convert_functional(OF_SPARSE["sums"], tf.SparseTensorSpec([4, None], tf.float32))
+    assert loose((indices, values, np.int64([6, 5]))).shape == (6,)

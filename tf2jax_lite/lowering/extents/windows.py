@@ -1,0 +1,80 @@
+"""Convolutions and poolings along axes whose size data decides: what is not there is as what pads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.ops.equations import bind
+from tf2jax_lite.ops.extents import is_found
+
+from .evaluator import Evaluator, rule, unsupported
+from .shapes import is_sure, longer, taken
+from .sizes import is_symbolic
+
+_NEUTRAL = {"reduce_window_max": -np.inf, "reduce_window_min": np.inf, "reduce_window_sum": 0}
+
+
+@rule("conv_general_dilated", bounded=True)
+def _convolution(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    images, kernel = (v.aval.shape for v in eqn.invars)
+    params = eqn.params
+    _, channels, *axes = params["dimension_numbers"].lhs_spec
+    if is_symbolic(kernel) or is_found(images[channels]) or params["batch_group_count"] != 1:
+        raise unsupported(eqn)
+    if is_symbolic([size for pair in params["padding"] for size in pair]):
+        raise unsupported(eqn)
+    found = [axis for axis in axes if is_found(images[axis])]
+    x = ev.sizes.filled(jnp.asarray(args[0]), images, 0, found)
+    return [_fitted(ev, eqn, result) for result in bind(eqn, x, *args[1:])]
+
+
+@rule(*_NEUTRAL, "reduce_window", "select_and_gather_add", "select_and_scatter_add", bounded=True)
+def _windows(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    shape, params = eqn.invars[0].aval.shape, eqn.params
+    moving = [axis for axis, dim in enumerate(shape) if is_found(dim) and not _stands(params, axis)]
+    if not moving:
+        return bind(eqn, *args)
+    neutral = _NEUTRAL.get(eqn.primitive.name)
+    if neutral is None:
+        raise unsupported(eqn)
+    dtype = eqn.invars[0].aval.dtype
+    if neutral and not jnp.issubdtype(dtype, jnp.inexact):
+        neutral = jnp.iinfo(dtype).min if neutral < 0 else jnp.iinfo(dtype).max
+    x, padding = ev.sizes.filled(jnp.asarray(args[0]), shape, neutral, moving), list(params["padding"])
+    for axis in moving:
+        if is_symbolic(padding[axis]):
+            x = _padded(ev, x, shape[axis], padding[axis], axis, neutral)
+            padding[axis] = (0, 0)
+    result = eqn.primitive.bind(x, *args[1:], **{**params, "padding": tuple(padding)})
+    return [_fitted(ev, eqn, result)]
+
+
+def _padded(ev: Evaluator, x: Any, size: Any, padding: Any, axis: int, value: Any) -> Any:
+    """Returns an array padded along an axis by as much as data decides."""
+    low, high = padding
+    places = lax.iota(np.int32, ev.sizes.most(low + size + high)) - ev.sizes.actual(low)
+    there = (places >= 0) & (places < ev.sizes.actual(size))
+    there = there.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+    return jnp.where(there, taken(x, places, axis), jnp.asarray(value, x.dtype))
+
+
+def _stands(params: Any, axis: int) -> bool:
+    """Whether windows are of one element along an axis."""
+    alone = params["window_dimensions"][axis] == 1 and params["window_strides"][axis] == 1
+    return alone and tuple(params["padding"][axis]) == (0, 0)
+
+
+def _fitted(ev: Evaluator, eqn: Any, x: Any) -> Any:
+    """Returns a result with as much room as its sizes need: windows may end beyond the last one that counts."""
+    for axis, dim in enumerate(eqn.outvars[0].aval.shape):
+        if not is_found(dim):
+            continue
+        room = ev.sizes.most(dim)
+        x = longer(x, axis, room)
+        if not is_sure(lambda x=x, axis=axis, room=room: x.shape[axis] <= room):
+            x = lax.slice_in_dim(x, 0, room, axis=axis)
+    return x
