@@ -418,7 +418,7 @@ class Extents:
     def _agree(self, dim: Any, other: Any) -> bool:
         """Takes a size to be what another is, if it was found after that, or one of which there is no other way."""
         found = re.fullmatch(rf"({_PREFIX}(\d+)) - 1", str(dim))
-        if found is None or (isinstance(other, int) and (other == 1 or found[1] not in self.open)):
+        if found is None or (isinstance(other, int) and not self._may_be(found[1], dim, other)):
             return False
         numbers = [int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(other))]
         number, name, size = int(found[2]), found[1], most(other)
@@ -433,6 +433,10 @@ class Extents:
         else:
             self._agreed.same[name] = str(other)
         return True
+
+    def _may_be(self, name: str, dim: Any, number: int) -> bool:
+        """Whether a size is likely to be a number that it meets: that is the most it can be, or nothing tells of it."""
+        return number != 1 and (name in self.open or most(dim) == number)
 
     def split(self, sizes: list[Any], whole: Any) -> None:
         """Keeps in mind that so many rows were parted into parts of these sizes."""

@@ -18,7 +18,7 @@ from jax.extend import core as jex
 
 from .values import dims, known
 
-__all__ = ["Entry", "column_sources", "constant_of", "entries", "equation_of", "name_of", "value_of"]
+__all__ = ["Entry", "column_sources", "constant_behind", "constant_of", "entries", "equation_of", "name_of", "value_of"]
 
 _FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
 _PURE = ("add", "sub", "mul", "neg", "div", "rem", "min", "max", "convert_element_type", "dim_as_value")
@@ -162,7 +162,7 @@ def _vector(tracer: Any, length: int, depth: int) -> list[Entry] | None:
         places = slice(params["start_indices"][0], params["limit_indices"][0], steps)
         return None if inner is None else _own(tracer, inner[places])
     if name == "gather" and operands[0].ndim == 1 and params["mode"] == lax.GatherScatterMode.PROMISE_IN_BOUNDS:
-        inner, places = _known_of(operands[0], depth + 1), _constant_behind(operands[1])
+        inner, places = _known_of(operands[0], depth + 1), constant_behind(operands[1])
         if inner is None or places is None or places.size != length:
             return None
         return _own(tracer, [inner[int(place)] for place in places.reshape(-1)])
@@ -180,7 +180,7 @@ def _own(vector: Any, known_ones: list[Entry | None]) -> list[Entry]:
     return [Entry((vector, i), 0) if entry is None else entry for i, entry in enumerate(known_ones)]
 
 
-def _constant_behind(tracer: Any) -> Any:
+def constant_behind(tracer: Any) -> Any:
     """Returns the elements of a constant that was given another shape, else None."""
     for _ in range(_MAX_DEPTH):
         value = constant_of(tracer)

@@ -18,6 +18,7 @@ from tf2jax_lite.errors import OpError
 from .extents import Extents, cut, natural, room
 from .gather import take
 from .registry import op
+from .row_ranges import most_between, most_together
 from .sparse import pick, scatter_entries
 from .values import canonical, dims, known
 
@@ -94,15 +95,22 @@ def ragged_range(
         counts = _host_counts(starts, limits, deltas)
         splits = np.concatenate([[0], np.cumsum(counts)]).astype(Tsplits)
         return splits, _host_values(starts, deltas, counts)
-    size = room(bound, None, "the number of values depends on traced starts, limits or deltas")
     of = (starts, limits, deltas)
-    starts, limits, deltas = (jnp.broadcast_to(v, (rows,)) for v in (starts, limits, deltas))
+    most, steps, begin = None, known(deltas), known(starts)
+    starts, limits, deltas = (jnp.broadcast_to(v, (rows,)) for v in of)
     if jnp.issubdtype(starts.dtype, jnp.integer):
+        if begin is not None and not begin.any() and steps is not None and (steps > 0).all():
+            most = most_together(limits)
+        elif steps is not None and (steps > 0).all():
+            most = most_between(starts, limits)
+        elif steps is not None and (steps < 0).all():
+            most = most_between(limits, starts)
         counts = -((starts - limits) // deltas)
     else:
         counts = jnp.ceil((limits - starts) / deltas)
+    size = room(bound, most, "the number of values depends on traced starts, limits or deltas")
     counts = jnp.maximum(counts, 0).astype(canonical(Tsplits))
-    splits = jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)])
+    splits = _no_further(jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)]), size, bound)
     row = row_of(splits, size)
     step = jnp.arange(size, dtype=splits.dtype) - take(splits, row, 0)
     values = take(starts, row, 0) + step.astype(starts.dtype) * take(deltas, row, 0)
@@ -147,8 +155,24 @@ def repeat(
 
 def _at_most(counts: Any) -> Any:
     """Returns the most that counts can be together, None if nothing tells."""
+    if counts.ndim == 1:
+        return most_together(counts)
     greatest = natural(counts)
     return None if greatest is None else greatest * math.prod(counts.shape)
+
+
+def _no_further(splits: Any, size: Any, bound: int | Extents | None) -> Any:
+    """Returns row splits, which end where the values do: what comes after them sees that."""
+    return jnp.minimum(splits, jnp.asarray(size, splits.dtype)) if isinstance(bound, Extents) else splits
+
+
+def _most_gathered(splits: Any, places: Any) -> Any:
+    """Returns how many elements rows at some places can have together, None if nothing tells."""
+    whole, found = natural(splits), known(places)
+    if whole is None:
+        return None
+    times = places.shape[0] if found is None else int(np.unique(found, return_counts=True)[1].max(initial=0))
+    return whole * times
 
 
 def _pairs(flat: list[Any]) -> Any:
@@ -166,11 +190,13 @@ def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any,
         out = np.concatenate([[0], np.cumsum(lengths)]).astype(splits.dtype)
         inner = np.arange(int(out[-1])) + np.repeat(begin - out[:-1], lengths)
         return out, inner.astype(splits.dtype)
-    size = room(bound, None, "how much is gathered depends on traced indices or splits")
-    of = (splits, places)
     splits = jnp.asarray(splits)
+    most = _most_gathered(splits, places)
+    size = room(bound, most, "how much is gathered depends on traced indices or splits")
+    of = (splits, places)
     lengths = pick(splits[1:] - splits[:-1], places)
     out = jnp.concatenate([jnp.zeros(1, splits.dtype), jnp.cumsum(lengths, dtype=splits.dtype)])
+    out = _no_further(out, size, bound)
     row = row_of(out, size)
     begin = take(pick(splits[:-1], places), row, 0)
     inner = begin + jnp.arange(size, dtype=splits.dtype) - take(out, row, 0)
@@ -351,7 +377,7 @@ def ragged_tensor_to_tensor(
         if isinstance(want, int) and isinstance(have, int) and want not in (-1, have):
             raise OpError(f"the inner dimension is {have}, not {want}")
     size: Any = rows if _is_open(wanted[0]) else wanted[0]
-    place: Any = None  # rows of the first dimension stand where they are
+    places: list[Any] = []  # of each dimension, of what the last one parts; -1 where there is none
     sizes = [size]
     for (kind, tensor, made), want in zip(levels, wanted[1:], strict=False):
         parent, child = _rows_and_places(kind, tensor, made)
@@ -361,17 +387,15 @@ def ragged_tensor_to_tensor(
             else:
                 want = _longest(parent, child, rows, made, bound)
         inside = (parent >= 0) & (parent < rows)
-        if place is None:
+        if not places:  # rows of the first dimension stand where they are
             inside = inside & (parent < size)
-            above = (np if _xp(parent) is np and isinstance(size, int) else jnp).where(inside, parent, -1)
+            places = [(np if _xp(parent) is np and isinstance(size, int) else jnp).where(inside, parent, -1)]
         else:
-            above = _pick_or_none(place, parent, inside)
-        xp = _xp(above, child)
-        wide = want if isinstance(want, int) else jnp.asarray(want, np.int32)
-        place = _limited(xp.where(above < 0, -1, above * wide + child), child, want)
+            places = [_pick_or_none(place, parent, inside) for place in places]
+        places.append(_limited(child, want))
         sizes.append(want)
         rows = made
-    return _dense(values, default_value, place, tuple(sizes), inner)
+    return _dense(values, default_value, places, tuple(sizes), inner)
 
 
 def _longest(parent: Any, child: Any, rows: Any, made: Any, bound: int | Extents | None) -> Any:
@@ -387,9 +411,9 @@ def _is_open(size: Any) -> bool:
     return isinstance(size, int) and size == -1
 
 
-def _limited(place: Any, child: Any, size: Any) -> Any:
+def _limited(place: Any, size: Any) -> Any:
     """Marks what is past the end of its dimension with -1."""
-    return (np if isinstance(place, np.ndarray) and isinstance(size, int) else jnp).where(child < size, place, -1)
+    return (np if isinstance(place, np.ndarray) and isinstance(size, int) else jnp).where(place < size, place, -1)
 
 
 def _pick_or_none(place: Any, parent: Any, inside: Any) -> Any:
@@ -399,12 +423,13 @@ def _pick_or_none(place: Any, parent: Any, inside: Any) -> Any:
     return jnp.where(inside, pick(place, jnp.where(inside, parent, -1)), -1)
 
 
-def _dense(values: Any, default: Any, place: Any, sizes: tuple[Any, ...], inner: tuple[Any, ...]) -> Any:
-    total = math.prod(sizes)
-    if isinstance(values, np.ndarray) and isinstance(default, np.ndarray) and isinstance(place, np.ndarray):
-        out = np.empty((total, *inner), values.dtype)
+def _dense(values: Any, default: Any, places: list[Any], sizes: tuple[Any, ...], inner: tuple[Any, ...]) -> Any:
+    if all(isinstance(v, np.ndarray) for v in (values, default, *places)):
+        out = np.empty((*sizes, *inner), values.dtype)
         out[...] = default
-        out[place[place >= 0]] = values[place >= 0]
-        return out.reshape((*sizes, *inner))
-    start = jnp.broadcast_to(default, (total, *inner))
-    return scatter_entries(start, jnp.asarray(place)[:, None], values, "set").reshape((*sizes, *inner))
+        there = np.logical_and.reduce([place >= 0 for place in places])
+        out[tuple(place[there] for place in places)] = values[there]
+        return out
+    start = jnp.broadcast_to(default, (*sizes, *inner))
+    dtype = np.result_type(*(place.dtype for place in places))
+    return scatter_entries(start, jnp.stack([jnp.asarray(p, canonical(dtype)) for p in places], 1), values, "set")

@@ -10,7 +10,7 @@ from jax import core, lax
 
 from tf2jax_lite.errors import OpError
 
-from .extents import Extents, cut, room
+from .extents import Extents, UnboundedError, cut, room
 from .gather import take
 from .mesh_loops import scan
 from .provenance import entries
@@ -225,14 +225,14 @@ def _first_of(shape: Any, bound: int | Extents | None) -> Any:
     """Returns the first size of a shape of which the others may be data: a number, or a dimension that data decides.
 
     Raises:
-      OpError: it is data, too, and sizes that data decides have no names here.
+      UnboundedError: it is data, too, and sizes that data decides have no names here.
     """
     first = entries(shape, shape.shape[0])[0]
     if first.is_known and isinstance(first.offset, int):
         return first.offset
     if isinstance(bound, Extents):
         return bound.sizes(shape[:1])[0]
-    raise OpError("how many rows the dense shape says must be known while tracing")
+    raise UnboundedError("how many rows there are depends on a traced dense shape")
 
 
 def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | Extents | None) -> tuple[Any, ...]:

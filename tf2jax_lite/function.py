@@ -176,6 +176,8 @@ class ConvertedFunction:
         silent = wanted == "state"
         trace = Trace(self.program, state, key, loose=self.loose or loose, initial=initial, silent=silent, **sized)
         captured = [_captured(capture.value) for capture in self.program.graph.captures]
+        if sized.get("extents") is not None:
+            inputs = _with_limits(inputs, self.interface.ragged)
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
         wide_state.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(values.LOCAL)}
@@ -231,6 +233,17 @@ class ConvertedFunction:
             f"{self.interface.name}: param {name!r} has dtype {given}, but the variable has {variable.dtype}. Cast it, "
             "or switch the check off with override_config('strict_dtype_check', False)."
         )
+
+
+def _with_limits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]]) -> list[Any]:
+    """Returns inputs with row splits of which what they are computed of tells that they end where the values do."""
+    out = list(inputs)
+    for first, rank in ragged:
+        for place in range(first + 1, first + 1 + rank):
+            whole = out[place + 1].shape[0] - 1 if place < first + rank else out[first].shape[0]
+            if isinstance(out[place], jax.Array):
+                out[place] = jnp.clip(out[place], 0, jnp.asarray(whole, out[place].dtype))
+    return out
 
 
 def _captured(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -100,6 +101,7 @@ class TensorArgument:
       value: what it holds if the function was converted for nothing else, a vector: the dense shape of a sparse tensor
         (-1 where it may be any), the row splits of rows of one length.
       composite: the ``tf.TypeSpec`` of the composite tensor whose first component it is, if it is one.
+      ragged_rank: how many vectors of row splits, outermost first, stand behind it that part it.
     """
 
     index: int
@@ -108,6 +110,7 @@ class TensorArgument:
     shape: tuple[int | None, ...] | None
     value: tuple[int, ...] | None = None
     composite: Any = dataclasses.field(default=None, compare=False, repr=False)
+    ragged_rank: int = dataclasses.field(default=0, compare=False, repr=False)
 
     def __str__(self) -> str:
         shape = "?" if self.shape is None else ",".join("None" if d is None else str(d) for d in self.shape)
@@ -148,6 +151,18 @@ class Interface:
     kwargs: Mapping[str, Any]
     count: int
     outputs: Any
+
+    @functools.cached_property
+    def ragged(self) -> tuple[tuple[int, int], ...]:
+        """Of each ragged argument the position of its flat values among the flat inputs, and its ragged rank."""
+        found: list[tuple[int, int]] = []
+
+        def look(leaf: Any) -> None:
+            if isinstance(leaf, TensorArgument) and leaf.ragged_rank:
+                found.append((leaf.index, leaf.ragged_rank))
+
+        map_structure(look, (self.args, self.kwargs))
+        return tuple(found)
 
     def call_signature(self, *, params: bool = True) -> inspect.Signature:
         """Returns the signature with ``params`` in front (unless there are none) and ``rng`` behind."""

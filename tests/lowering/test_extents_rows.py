@@ -90,8 +90,64 @@ OF_RAGGED = {
     "of floats": lambda x: tf.reduce_sum(tf.sin(tf.nn.embedding_lookup(TABLE, x).to_tensor(1.0)), 1),
     "in the shape": lambda x: tf.reduce_sum(x.to_tensor(shape=[4, None]), 1),
 }
+
+
+def weights(x):
+    """Ragged numbers, one for each id."""
+    return x.with_flat_values(tf.gather(TABLE[:, 0] * 2, x.flat_values))
+
+
+def dense(x, *inner):
+    return x.to_tensor(0.5, shape=[4, 8, *inner])
+
+
+OF_RAGGED |= {
+    "added": lambda x: dense(weights(x) + weights(x) * 2),
+    "added to rows": lambda x: dense(weights(x) * tf.range(1.0, 5.0)[:, None]),
+    "ragged softmax": lambda x: dense(tf.nn.softmax(weights(x))),
+    "with a row before": lambda x: tf.reduce_mean(tf.concat([tf.ones([4, 1]), weights(x)], 1), 1),
+    "twice": lambda x: tf.reduce_sum(tf.cumsum(tf.concat([weights(x), tf.reverse(weights(x), [1])], 1).values) / 20),
+    "stacked": lambda x: tf.reduce_sum(tf.stack([weights(x), weights(x) ** 2], 1), 2).to_tensor(shape=[4, 2]),
+    "rows gathered": lambda x: dense(tf.gather(weights(x), [2, 0, 3, 3])),
+    "rows gathered by data": lambda x: dense(tf.gather(weights(x), tf.cast(x.row_lengths() % 4, tf.int32))),
+    "rows left out": lambda x: tf.reduce_sum(tf.ragged.boolean_mask(weights(x), [True, False, True, True])),
+    "elements left out": lambda x: tf.reduce_sum(tf.ragged.boolean_mask(weights(x), weights(x) > 0), 1),
+    "first two": lambda x: tf.reduce_sum(weights(x)[:, :2], 1),
+    "all but the last": lambda x: tf.reduce_sum(weights(x)[:, :-1] ** 2, 1),
+    "the last": lambda x: tf.reduce_sum(weights(x)[:, -1:], 1),
+    "every second": lambda x: dense(weights(x)[:, ::2]),
+    "backwards": lambda x: dense(tf.reverse(weights(x), [1])),
+    "sum of rows": lambda x: tf.reduce_sum(tf.square(tf.reduce_sum(weights(x), 0))),
+    "numbered": lambda x: tf.reduce_sum(tf.ragged.range(tf.cast(x.row_lengths(), tf.int32)), 1),
+    "tiled": lambda x: tf.reduce_sum(tf.tile(weights(x), [1, 2]), 1),
+    "spread": lambda x: tf.reduce_sum(tf.gather(tf.reduce_sum(weights(x), 1), x.value_rowids()) * weights(x).values),
+    "attention in rows": lambda x: tf.reduce_sum(tf.nn.softmax(weights(x))[..., None] * embedded_rows(x), 1),
+    "in groups": lambda x: tf.reduce_sum(tf.RaggedTensor.from_row_lengths(weights(x), [1, 3]), [1, 2]),
+    "as a sparse tensor": lambda x: tf.sparse.reduce_sum(weights(x).to_sparse(), 1),
+}
+
+
+def embedded_rows(x):
+    return tf.nn.embedding_lookup(TABLE, x)
+
+
 CASES = [("sparse", name) for name in OF_SPARSE] + [("ragged", name) for name in OF_RAGGED]
-ALWAYS = {"embedding", "classes", "signs", "sums", "turned", "slice", "masked mean", "recurrent", "longest"}
+ALWAYS = {
+    "embedding",
+    "classes",
+    "signs",
+    "sums",
+    "turned",
+    "slice",
+    "masked mean",
+    "recurrent",
+    "longest",
+    "ragged softmax",
+    "twice",
+    "first two",
+    "rows gathered",
+    "attention in rows",
+}
 NAMES = [case if case[1] in ALWAYS else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
 
 
@@ -155,3 +211,24 @@ def test_a_shape_known_in_part_is_checked():
     with tf2jax.override_config("strict_shape_check", False):
         loose = tf2jax.convert_functional(OF_SPARSE["sums"], tf.SparseTensorSpec([4, None], tf.float32))
     assert loose((indices, values, np.int64([6, 5]))).shape == (6,)
+
+
+BATCHES = {
+    "sparse": [components(x) for x in SPARSE.values()],
+    "ragged": [
+        (np.int32([3, 4, 9, 1, 2, 5]), np.int64(splits))
+        for splits in ([0, 2, 2, 3, 6], [0, 0, 0, 6, 6], [0, 1, 2, 3, 6])
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_batches(kind, name):
+    """Clients of federated learning have sizes of their own."""
+    function = (OF_SPARSE if kind == "sparse" else OF_RAGGED)[name]
+    spec = tf.SparseTensorSpec([4, None], tf.float32) if kind == "sparse" else tf.RaggedTensorSpec([4, None], tf.int32)
+    own, params = tf2jax.convert(tf.function(function, input_signature=[spec], autograph=False), spec)
+    batch = jax.tree.map(lambda *parts: np.stack(parts), *BATCHES[kind])
+    found = jax.jit(jax.vmap(lambda x: own(params, x)[0]))(batch)
+    for row, x in zip(found, BATCHES[kind], strict=True):
+        np.testing.assert_allclose(row, own(params, x)[0], rtol=1e-5, atol=1e-5)

@@ -188,7 +188,8 @@ class _Arguments:
 
     def _composite(self, spec: tf.TypeSpec) -> tuple[TensorArgument, ...]:
         parts = [self._argument() for _ in component_specs(spec)]
-        parts[:1] = [dataclasses.replace(part, composite=spec) for part in parts[:1]]
+        rank = spec.ragged_rank if isinstance(spec, tf.RaggedTensorSpec) else 0
+        parts[:1] = [dataclasses.replace(part, composite=spec, ragged_rank=rank) for part in parts[:1]]
         if get_config("strict_shape_check"):
             for position, value in known_components(spec).items():
                 parts[position] = dataclasses.replace(parts[position], value=tuple(value.tolist()))
