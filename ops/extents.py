@@ -28,7 +28,6 @@ from tf2jax_lite.errors import OpError
 from .dimension_values import largest, names, parsed, value
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
-from .values import Mixed
 
 __all__ = [
     "Agreed",
@@ -242,12 +241,10 @@ class Extents:
         """Returns traced whole numbers that are to be sizes as dimensions.
 
         Args:
-          value: a traced scalar or vector of integers, or a `Mixed`.
+          value: a traced scalar or vector of integers.
         """
         if value.shape == ():
             found = [Entry(value, 0)]
-        elif isinstance(value, Mixed):
-            found = [Entry(v, 0) if isinstance(v, jax.Array) else Entry(None, v) for v in value.items]
         else:
             found = entries(value, value.shape[0])
         out = np.empty(len(found), object)

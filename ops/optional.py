@@ -14,7 +14,7 @@ from tf2jax_lite.errors import OpError
 
 from . import forms, math
 from .registry import op
-from .values import Mixed, canonical, known
+from .values import canonical, known
 
 __all__ = ["Optional"]
 
@@ -123,7 +123,7 @@ def _joined(a: tuple[Any, ...], b: tuple[Any, ...] | None) -> Any:
 
 
 def _zeros_like(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic | Mixed):
+    if isinstance(value, np.ndarray | np.generic):
         return np.zeros(value.shape, value.dtype)
     return math.zeros_like(value)
 
@@ -178,7 +178,7 @@ def _is_declared(kind: tuple[Any, ...], types: Sequence[Any], shapes: Sequence[A
     if len(kind) != len(types):
         return False
     for value, dtype, shape in zip(kind, types, shapes, strict=True):
-        is_array = isinstance(value, jax.Array | np.ndarray | np.generic | Mixed)
+        is_array = isinstance(value, jax.Array | np.ndarray | np.generic)
         if is_array != isinstance(dtype, np.dtype):
             return False
         if is_array and (canonical(value.dtype) != canonical(dtype) or not _fits(value.shape, shape)):

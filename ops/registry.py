@@ -63,7 +63,7 @@ class Op:
         inputs are numpy arrays wherever they are known, and a bound asks for padded results inside a trace.
         ``"prefix"``: ``bound`` may also be `extents.Extents`, by which results get a size that is a symbol.
       options: config options that ``fn`` takes as keywords; it gets the values captured at conversion.
-      partial: vector inputs that ``fn`` takes as `values.Mixed` where only some of their elements are known.
+      partial: inputs that ``fn`` takes as they are: numpy arrays of any dtype where they are known.
       effect: whether the node must run although nothing uses its results (assertions, printing).
       shape_only: whether the results depend on the shapes of the inputs alone.
       words: what happens to 64-bit integers that JAX has no type for (`words.Words`): ``"narrow"``, ``fn`` gets

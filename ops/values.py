@@ -18,7 +18,6 @@ __all__ = [
     "LOCAL",
     "OF_ASSIGNMENT",
     "UNKNOWN",
-    "Mixed",
     "VariableHandle",
     "as_array",
     "canonical",
@@ -61,22 +60,6 @@ class VariableHandle:
     name: str
     dtype: np.dtype | None = None
     shape: tuple[int | None, ...] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Mixed:
-    """A short vector of which some elements are known while tracing and others traced: ``[0, i, 1]``.
-
-    Slices are written with such vectors. Any other op gets it as one traced array.
-    """
-
-    items: tuple[Any, ...]
-    dtype: np.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return (len(self.items),)
 
 
 def canonical(dtype: Any) -> np.dtype:
@@ -144,8 +127,6 @@ def as_array(value: Any) -> Any:
     Raises:
       OpError: the value is string data, which JAX cannot hold.
     """
-    if isinstance(value, Mixed):
-        return jnp.stack([jnp.asarray(item, canonical(value.dtype)) for item in value.items])
     if not is_static(value):
         return value
     if value.dtype == object:

@@ -253,8 +253,6 @@ def _captured(value: Any) -> Any:
 
 
 def _result(value: Any) -> Any:
-    if isinstance(value, values.Mixed):
-        return values.as_array(value)
     value = narrow(value)
     if values.is_static(value):
         if values.is_string(value):

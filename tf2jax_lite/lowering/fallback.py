@@ -92,7 +92,6 @@ def _evaluator(compiler: Compiler) -> Callable[..., list[Any]]:
     def evaluate(ctx: Any, *args: Any, **attrs: Any) -> list[Any]:
         del attrs  # the compiler has them with the node
         flat = [v for arg in args for v in (arg if isinstance(arg, list) else [arg])]
-        flat = [values.as_array(v) if isinstance(v, values.Mixed) else v for v in flat]
         inputs = [_input(v) for v in flat]
         compiled = compiler.compile(ctx.step.node, inputs)
         return stablehlo.evaluate(

@@ -56,7 +56,7 @@ IMPOSSIBLE = (EmptyListError, UndefinedValueError)
 
 def is_carried(value: Any) -> bool:
     """Whether a value is data (arrays, tensor lists), rather than a symbol such as a variable's handle."""
-    return isinstance(value, (jax.Array, np.ndarray, np.generic, values.Mixed)) or _is_pytree_handle(value)
+    return isinstance(value, (jax.Array, np.ndarray, np.generic)) or _is_pytree_handle(value)
 
 
 def is_variant(value: Any) -> bool:

@@ -567,7 +567,7 @@ def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Exten
         found = values.known(value)
         if found is not None:
             return found
-        if not isinstance(value, jax.Array | values.Mixed):
+        if not isinstance(value, jax.Array):
             return value
         if extents is not None and _may_be_sizes(value):
             return extents.sizes(value)

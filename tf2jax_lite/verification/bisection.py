@@ -352,7 +352,7 @@ def _errors(expected: Sequence[Any], actual: Sequence[Any], used: Sequence[bool]
 
 def _is_symbol(value: Any) -> bool:
     """Whether a value is no array here, though it may be one in TensorFlow, as a TensorArray's flow is."""
-    return not isinstance(value, (jax.Array, np.ndarray, np.generic, values.Mixed))
+    return not isinstance(value, (jax.Array, np.ndarray, np.generic))
 
 
 def _error(tensor: Any, value: Any) -> float | None:
