@@ -219,6 +219,7 @@ class Extents:
         self._wholes: dict[frozenset[Any], Any] = {}
         self._products: dict[str, Any] = {}
         self._covered: dict[Any, tuple[Any, Any]] = {}
+        self._rooms: dict[str, Any] = {}
         self.choices: dict[str, tuple[Any, tuple[Any, ...]]] = {}
 
     def room(self, greatest: Any) -> Any:
@@ -354,6 +355,7 @@ class Extents:
             dim = self._dim(self._agreed.same.get(name, f"{name} - 1"))
             # What decides is kept, as an array that is dropped may leave its identity to another.
             self._found[key] = (name, dim, kept)
+            self._rooms[name] = room
             known = most(room)
             if known is not None and name not in self._agreed.same:
                 _MOST.setdefault(self._scope, {})[name] = known + 1
@@ -387,7 +389,7 @@ class Extents:
             ways.sort(key=_misfits)
             aligned = (*itertools.chain(*ways), *zip(a[-1:], b[-2:-1], strict=False))
             # A number that stands elsewhere may be any: only of sizes that are found it is likely to be the same one.
-            others = (pair for pair in itertools.product(a, b) if not any(isinstance(dim, int) for dim in pair))
+            others = (pair for pair in itertools.product(a, b) if all(map(is_found, pair)))
             for one, other in (*aligned, *others):
                 if named and not named.issuperset((str(one), str(other))):
                     continue
@@ -415,11 +417,11 @@ class Extents:
     def _agree(self, dim: Any, other: Any) -> bool:
         """Takes a size to be what another is, if it was found after that, or one of which there is no other way."""
         found = re.fullmatch(rf"({_PREFIX}(\d+)) - 1", str(dim))
-        if found is None or (isinstance(other, int) and not self._may_be(found[1], dim, other)):
+        if found is None or (not is_found(other) and not self._may_be(found[1], other)):
             return False
         numbers = [int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(other))]
         number, name, size = int(found[2]), found[1], most(other)
-        if not isinstance(other, int) and (not numbers or int(number) in numbers):
+        if number in numbers:
             return False
         if max(numbers, default=0) > number:
             if name not in self.open or size is None:
@@ -431,9 +433,9 @@ class Extents:
             self._agreed.same[name] = str(other)
         return True
 
-    def _may_be(self, name: str, dim: Any, number: int) -> bool:
-        """Whether a size is likely to be a number that it meets: that is the most it can be, or nothing tells of it."""
-        return number != 1 and (name in self.open or most(dim) == number)
+    def _may_be(self, name: str, given: Any) -> bool:
+        """Whether a size is likely to be one that is given: that is the most it can be, or nothing else tells of it."""
+        return given != 1 and (name in self.open or self._rooms.get(name) == given)
 
     def split(self, sizes: list[Any], whole: Any) -> None:
         """Keeps in mind that so many rows were parted into parts of these sizes."""

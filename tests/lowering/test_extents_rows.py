@@ -1,6 +1,7 @@
 """Sparse and ragged arguments under ``jit`` whose number of rows is known, and how long rows are is data."""
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -232,3 +233,28 @@ def test_batches(kind, name):
     found = jax.jit(jax.vmap(lambda x: own(params, x)[0]))(batch)
     for row, x in zip(found, BATCHES[kind], strict=True):
         np.testing.assert_allclose(row, own(params, x)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("sparse", "embedding"),
+        ("sparse", "slice"),
+        ("ragged", "attention"),
+        ("ragged", "sum of rows"),
+        ("ragged", "spread"),
+    ],
+)
+def test_exported_for_any_number_of_values(kind, name):
+    sparse = kind == "sparse"
+    function = (OF_SPARSE if sparse else OF_RAGGED)[name]
+    spec = tf.SparseTensorSpec([4, None], tf.float32) if sparse else tf.RaggedTensorSpec([4, None], tf.int32)
+    own, params = tf2jax.convert(tf.function(function, input_signature=[spec], autograph=False), spec)
+    (count,) = jax.export.symbolic_shape("count")
+    shapes = [((count, 2), "int32"), ((count,), "float32"), ((2,), "int32")]
+    shapes = shapes if sparse else [((count,), "int32"), ((5,), "int32")]
+    exported = jax.export.export(jax.jit(lambda *x: own(params, x)[0]))(*(jax.ShapeDtypeStruct(*s) for s in shapes))
+    for x in (SPARSE if sparse else RAGGED).values():
+        given = [part.astype(dtype) for part, (_, dtype) in zip(components(x), shapes, strict=True)]
+        if given[0].shape[0]:  # jax.export takes sizes to be 1 at least
+            np.testing.assert_allclose(exported.call(*given), own(params, given)[0], rtol=1e-5, atol=1e-5)
