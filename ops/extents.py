@@ -409,7 +409,7 @@ class Extents:
         b += [dim for dim in two if not isinstance(dim, int)]
         if len(a) > len(b):
             a, b = b, a
-        if len(b) != 2 or a[0] % b[0] or (len(a) == 2 and a[0] != b[0]):
+        if len(b) != 2 or not b[0] or a[0] % b[0] or (len(a) == 2 and a[0] != b[0]):
             return False
         size = a[1] if len(a) == 2 else a[0] // b[0]
         return self._agree(b[1], size) or self._agree(size, b[1])

@@ -110,7 +110,7 @@ def ragged_range(
         counts = jnp.ceil((limits - starts) / deltas)
     size = room(bound, most, "the number of values depends on traced starts, limits or deltas")
     counts = jnp.maximum(counts, 0).astype(canonical(Tsplits))
-    splits = _no_further(jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)]), size, bound)
+    splits = _no_further(jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)]), most, bound)
     row = row_of(splits, size)
     step = jnp.arange(size, dtype=splits.dtype) - take(splits, row, 0)
     values = take(starts, row, 0) + step.astype(starts.dtype) * take(deltas, row, 0)
@@ -161,9 +161,10 @@ def _at_most(counts: Any) -> Any:
     return None if greatest is None else greatest * math.prod(counts.shape)
 
 
-def _no_further(splits: Any, size: Any, bound: int | Extents | None) -> Any:
-    """Returns row splits, which end where the values do: what comes after them sees that."""
-    return jnp.minimum(splits, jnp.asarray(size, splits.dtype)) if isinstance(bound, Extents) else splits
+def _no_further(splits: Any, most: Any, bound: int | Extents | None) -> Any:
+    """Returns row splits, which are known to end where values do at most, so that what comes after them sees that."""
+    sees = isinstance(bound, Extents) and most is not None
+    return jnp.minimum(splits, jnp.asarray(most, splits.dtype)) if sees else splits
 
 
 def _most_gathered(splits: Any, places: Any) -> Any:
@@ -196,7 +197,7 @@ def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any,
     of = (splits, places)
     lengths = pick(splits[1:] - splits[:-1], places)
     out = jnp.concatenate([jnp.zeros(1, splits.dtype), jnp.cumsum(lengths, dtype=splits.dtype)])
-    out = _no_further(out, size, bound)
+    out = _no_further(out, most, bound)
     row = row_of(out, size)
     begin = take(pick(splits[:-1], places), row, 0)
     inner = begin + jnp.arange(size, dtype=splits.dtype) - take(out, row, 0)

@@ -197,3 +197,26 @@ def test_ragged_tensors_with_a_bound(name):
     for case, x in INPUTS.items():
         for found, right in zip(own(x), with_gradient(graph, x), strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5, err_msg=case)
+
+
+def test_ranges_that_are_not_as_many_as_what_they_meet():
+    @tf.function(autograph=False)
+    def function(x, lengths):
+        return tf.reduce_sum(x * tf.cast(tf.ragged.range(lengths).flat_values, tf.float32))
+
+    own = jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([6]), tf.TensorSpec([3], tf.int32)))
+    np.testing.assert_allclose(own(X, np.int32([2, 0, 4])), function(X, np.int32([2, 0, 4])), rtol=1e-6)
+    assert np.isnan(own(X, np.int32([2, 1, 4]))) and np.isnan(own(X, np.int32([2, 0, 3])))
+
+
+def test_values_past_the_last_row():
+    """TensorFlow has none; where somebody pads them, they are in no row."""
+
+    @tf.function(autograph=False)
+    def function(x):
+        return tf.reduce_sum(tf.gather(tf.reduce_sum(x, 1), x.value_rowids()) * x.values)
+
+    own = jax.jit(tf2jax.convert_functional(function, tf.RaggedTensorSpec([2, None], tf.float32)))
+    for values, splits in ((X, [0, 2, 6]), (X[:5], [0, 2, 5])):
+        expected = function(tf.RaggedTensor.from_row_splits(values, splits))
+        np.testing.assert_allclose(own((X, np.int64(splits))), expected, rtol=1e-6)

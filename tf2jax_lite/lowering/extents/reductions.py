@@ -15,18 +15,22 @@ from .evaluator import Evaluator, rule, unsupported
 from .shapes import longer
 from .sizes import is_symbolic
 
+__all__ = ["least", "most"]
+
 
 def _is_bool(dtype: Any) -> bool:
     return np.dtype(dtype).kind == "b"
 
 
-def _least(dtype: Any) -> Any:
+def least(dtype: Any) -> Any:
+    """Returns the least value of a dtype."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return -np.inf
     return False if _is_bool(dtype) else jnp.iinfo(dtype).min
 
 
-def _most(dtype: Any) -> Any:
+def most(dtype: Any) -> Any:
+    """Returns the greatest value of a dtype."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return np.inf
     return True if _is_bool(dtype) else jnp.iinfo(dtype).max
@@ -35,8 +39,8 @@ def _most(dtype: Any) -> Any:
 _NEUTRAL = {
     "sum": lambda dtype: 0,
     "prod": lambda dtype: 1,
-    "max": _least,
-    "min": _most,
+    "max": least,
+    "min": most,
     "and": lambda dtype: True if _is_bool(dtype) else -1,
     "or": lambda dtype: 0,
     "xor": lambda dtype: 0,
@@ -64,9 +68,9 @@ def _reduced_by(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 _RUNNING = {
     "cumsum": lambda dtype: 0,
     "cumprod": lambda dtype: 1,
-    "cummax": _least,
-    "cummin": _most,
-    "cumlogsumexp": _least,
+    "cummax": least,
+    "cummin": most,
+    "cumlogsumexp": least,
 }
 
 
@@ -95,7 +99,7 @@ def _largest(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     (var,) = eqn.invars
     axes = [eqn.params.get("axis", -1) % len(var.aval.shape)]
     k = ev.sizes.most(eqn.params["k"])
-    x = ev.sizes.filled(jnp.asarray(args[0]), var.aval.shape, _least(var.aval.dtype), axes)
+    x = ev.sizes.filled(jnp.asarray(args[0]), var.aval.shape, least(var.aval.dtype), axes)
     x = longer(x, axes[0], k)
     return list(lax.top_k(x, k) if axes[0] == x.ndim - 1 else lax.top_k(x, k, axis=axes[0]))
 

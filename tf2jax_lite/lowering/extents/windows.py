@@ -12,10 +12,11 @@ from tf2jax_lite.ops.equations import bind
 from tf2jax_lite.ops.extents import is_found
 
 from .evaluator import Evaluator, rule, unsupported
+from .reductions import least, most
 from .shapes import is_sure, longer, taken
 from .sizes import is_symbolic
 
-_NEUTRAL = {"reduce_window_max": -np.inf, "reduce_window_min": np.inf, "reduce_window_sum": 0}
+_NEUTRAL = {"reduce_window_max": least, "reduce_window_min": most, "reduce_window_sum": lambda dtype: 0}
 
 
 @rule("conv_general_dilated", bounded=True)
@@ -38,12 +39,9 @@ def _windows(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     moving = [axis for axis, dim in enumerate(shape) if is_found(dim) and not _stands(params, axis)]
     if not moving:
         return bind(eqn, *args)
-    neutral = _NEUTRAL.get(eqn.primitive.name)
-    if neutral is None:
+    if eqn.primitive.name not in _NEUTRAL:
         raise unsupported(eqn)
-    dtype = eqn.invars[0].aval.dtype
-    if neutral and not jnp.issubdtype(dtype, jnp.inexact):
-        neutral = jnp.iinfo(dtype).min if neutral < 0 else jnp.iinfo(dtype).max
+    neutral = _NEUTRAL[eqn.primitive.name](eqn.invars[0].aval.dtype)
     x, padding = ev.sizes.filled(jnp.asarray(args[0]), shape, neutral, moving), list(params["padding"])
     for axis in moving:
         if is_symbolic(padding[axis]):
