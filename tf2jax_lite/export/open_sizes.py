@@ -27,9 +27,10 @@ def stage_symbolic(
 ) -> Staged:
     """Traces a function for its unknown dimensions.
 
-    Each is one on its own. If that fails, there is one batch dimension. If that fails, too, those of the others are one
-    that do not fit each other (a text and its mask are equally long), or else all others are multiples of 2, 4, ...:
-    what halves an image several times and doubles it again takes no other sizes.
+    Each is one on its own, or two are one that an error names (parts of a sparse tensor are as many as each other). If
+    that fails, there is one batch dimension. If that fails, too, those of the others are one that do not fit each other
+    (a text and its mask are equally long), or else all others are multiples of 2, 4, ...: what halves an image several
+    times and doubles it again takes no other sizes.
 
     Raises:
       Tf2JaxError: nothing of this works.
@@ -37,23 +38,48 @@ def stage_symbolic(
     loose = dtype is not None
     specs = input_specs(converted, shapes, dtype)
     together = input_specs(converted, shapes, dtype, one_batch=True)
+    given = given_shapes(shapes, [spec.name for spec in together])
+
+    def run(chosen: list[InputSpec]) -> Staged:
+        return stage(converted, chosen, params, loose=loose)
+
     if specs != together:
         with contextlib.suppress(Exception):  # whatever goes wrong, it is said below
-            return stage(converted, specs, params, loose=loose)
+            return _apart(specs, given, run)
     try:
-        return stage(converted, together, params, loose=loose)
+        return run(together)
     except (LoweringError, ExportError) as error:
-        free = _free_names(together, given_shapes(shapes, [spec.name for spec in together]))
+        free = _free_names(together, given)
         if not _named(error, free):
             raise
-        found = _with_equal_sizes(together, free, error, lambda specs: stage(converted, specs, params, loose=loose))
+        found = _with_equal_sizes(together, free, error, run)
         if isinstance(found, Staged):
             return found
         for times in _MULTIPLES:
             multiples = _renamed(found, {name: f"{times}*{name}" for name in free})
             with contextlib.suppress(LoweringError, ExportError):
-                return stage(converted, multiples, params, loose=loose)
+                return run(multiples)
         raise
+
+
+def _apart(specs: list[InputSpec], given: Mapping[str, str], run: Callable[[list[InputSpec]], Staged]) -> Staged:
+    """Takes sizes to be different, but for pairs that errors name one after the other.
+
+    Raises:
+      Exception: what is wrong besides.
+    """
+    names = list(dict.fromkeys(d for s in specs if s.name not in given for d in s.shape if isinstance(d, str)))
+    place: Any = ()
+    while True:
+        try:
+            return run(specs)
+        except (LoweringError, ExportError) as error:
+            pair = _named(error, names)
+            if len(pair) != 2 or _place(error) == place:
+                raise
+            kept, dropped = sorted(pair, key=names.index)
+            specs, place = _renamed(specs, {dropped: kept}), _place(error)
+            names.remove(dropped)
 
 
 def _with_equal_sizes(
@@ -86,7 +112,10 @@ def _named(error: Exception, names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*\b", said)) if name in names]
 
 
-def _place(error: Exception) -> Any:
+def _place(error: BaseException) -> Any:
+    """Returns which node an error is about: where one was met on another try, the node at which that ended."""
+    while isinstance(error.__cause__, LoweringError):
+        error = error.__cause__
     return getattr(error, "node", None), getattr(error, "path", None)
 
 
