@@ -100,6 +100,7 @@ def test_values_and_gradients(name):
             slope = tape.gradient(expected, x)
         except tf.errors.OpError:  # of convolutions with gaps TensorFlow has no gradient on CPU
             continue
-        wanted = np.zeros(9) if slope is None else slope
+        # Where no window fits, TensorFlow's gradient of poolings is memory that nothing was written to.
+        wanted = np.zeros(9) if slope is None or not tf.size(CASES[name](x)) else slope
         np.testing.assert_allclose(gradient, wanted, rtol=2e-5, atol=2e-5, err_msg=case)
     assert compared >= 2
