@@ -32,8 +32,9 @@ run,train,compile,convert,artefact,memory,spelling,channels,operations,long,prod
 
 Measured on two shared cores ({machine}), JAX on CPU, float32. Everything that is compared ran in turns in one
 session, medians are taken, and **ratios** are what counts: our time divided by the other's, so below 1 we are faster.
-While calls and steps of models and products were timed nothing else ran, or other work was held (`--around`). Seconds
-of conversion and compiling say little by themselves, as the machine's speed changes.{load}{versions}
+While calls and steps of models and products were timed nothing else ran, or other work was held (`--around`), but for
+some seconds of type checking. Seconds of conversion and compiling say little by themselves, as the machine's speed
+changes.{load}{versions}
 """
 
 SPELLING = """## Convolutions and pooling on CPU

@@ -128,10 +128,12 @@ class Evaluator:
             raise unsupported(eqn)
         try:
             return found(self, eqn, args)
-        except Tf2JaxError as error:
+        except OpError as error:
             where = str(eqn.source_info.name_stack)
             if where and "(node " not in str(error):  # what is inside of a call does not know its node
                 raise OpError(f"{error} (node {where!r})") from error
+            raise
+        except Tf2JaxError:
             raise
         except Exception as error:  # of JAX, about shapes that a rule made: what it is about is this equation
             raise OpError(f"JAX's {shown(eqn)}: {type(error).__name__}: {str(error).split(chr(10))[0]}") from error
