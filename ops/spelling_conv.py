@@ -27,7 +27,8 @@ output sums many channels over a small window, and poor elsewhere. So
 - a volume is a sum of convolutions of images, a large one slab by slab (`spelling_volumes`), and one such convolution
   where the window is a plane's or a column (`spelling_flat`);
 - groups of channels are the batch of matrix products of their windows (`spelling_groups`), a few large ones
-  convolutions of their own.
+  convolutions of their own, and those of few channels a sum of convolutions of each channel by itself
+  (`spelling_members`).
 
 What takes many operations stays a call of its own (`kept`). Everything else stays JAX's convolution. Half precision is
 accumulated in float32.
@@ -36,7 +37,6 @@ accumulated in float32.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from typing import Any
 
@@ -45,15 +45,13 @@ import numpy as np
 from jax import lax
 
 from .kept import kept
-from .once import once
 from .spelling import call, twin
-from .spelling_blocks import filter_sums, is_blocked, weighted_sum
+from .spelling_depthwise import depthwise, depthwise_filter
 from .spelling_flat import flattened, is_flat
 from .spelling_groups import grouped, grouped_filter
 from .spelling_layout import (
     Conv,
     cut,
-    interleave,
     is_plain,
     pad,
     place_of,
@@ -61,11 +59,11 @@ from .spelling_layout import (
     product,
     read,
     respec,
-    taps,
     transposed,
 )
+from .spelling_members import by_member, filter_by_member
 from .spelling_patches import is_patches, is_patches_filter, patches, patches_filter
-from .spelling_phases import by_phase, has_phases, is_apart, met, set_apart
+from .spelling_phases import by_phase, has_phases, is_apart, set_apart
 from .spelling_rows import placing, side_by_side
 from .spelling_tiles import is_tiled, tiled
 from .spelling_volumes import by_plane, by_slab, is_slabs, is_volume
@@ -76,6 +74,7 @@ __all__ = ["call", "convolution_on_cpu"]
 _FEWEST_KEPT = 36  # taps of a call of its own: computing so many twice costs more than their result's way to memory
 _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
 _FEWEST_GROUPED, _MOST_SUMMED = 1 << 20, 1 << 12  # products of all groups, and of each result
+_FEW_MEMBERS, _FEW_OF_FILTERS = 8, 6  # channels of a group
 _FEW_GROUPS, _FEWEST_ALONE = 4, 32  # groups, and their channels
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
 _MANY_WEIGHTS = ((64, 1 << 19), (512, 1 << 20))  # for so many windows at most, so many weights at least
@@ -106,14 +105,14 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
     if conv.batch_groups == 1 and 1 < conv.groups == channels:
         if not _is_tapped(conv, 1):
             return None
-        spelled = functools.partial(_depthwise, conv=conv)
+        spelled = functools.partial(depthwise, conv=conv)
         if math.prod(conv.window) >= _FEWEST_KEPT:
             spelled = functools.partial(kept, spelled)
         found = spelled(lhs.astype(wide), rhs.astype(wide))
     elif (
         1 < conv.batch_groups == lhs.shape[conv.lhs[0]] and math.prod(conv.result) <= _MOST_TAPS and max(conv.gaps) == 1
     ):
-        found = _depthwise_filter(lhs.astype(wide), rhs.astype(wide), conv)
+        found = depthwise_filter(lhs.astype(wide), rhs.astype(wide), conv)
     elif 1 < conv.batch_groups == lhs.shape[conv.lhs[0]] == outputs:
         return None
     elif conv.batch_groups > 1 or conv.groups > 1:
@@ -200,8 +199,8 @@ def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], wide: Any)
         return lax.concatenate([_convolved(*part, **alone) for part in zip(*parts, strict=True)], conv.out[1])
     if not isinstance(lhs.shape[conv.lhs[1]], int) or _is_long(conv, each):
         return _one_by_one(lhs, rhs, conv, params)
-    if groups == conv.groups == rhs.shape[conv.rhs[0]] and _is_tapped(conv, each):
-        return kept(functools.partial(_to_one, conv=conv, wide=wide), lhs, rhs)
+    if _is_by_member(lhs, rhs, conv, each):
+        return (by_member if conv.groups > 1 else filter_by_member)(lhs, rhs, conv, wide)
     return (grouped if conv.groups > 1 else grouped_filter)(lhs, rhs, conv, wide)
 
 
@@ -210,15 +209,13 @@ def _is_tapped(conv: Conv, each: int) -> bool:
     return math.prod(conv.window) * each <= _MOST_TAPS and (max(conv.gaps) == 1 or max(conv.strides) == 1)
 
 
-def _to_one(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    """Groups of which each gives one channel (gradients by the input of depthwise ones that give several)."""
-    each, total = rhs.shape[conv.rhs[1]], None
-    for member in range(each):
-        values = once(cut(lhs, conv.lhs[1:2], (member,), (conv.groups,), (each,)))
-        weights = lax.slice_in_dim(rhs, member, member + 1, axis=conv.rhs[1])
-        found = _depthwise(values.astype(wide), weights.astype(wide), conv)
-        total = found if total is None else lax.add(total, found)
-    return total
+def _is_by_member(lhs: Any, rhs: Any, conv: Conv, each: int) -> bool:
+    """Whether groups of so few channels are convolved member by member."""
+    if not isinstance(lhs.shape[conv.lhs[0]], int):
+        return False
+    if conv.batch_groups > 1:
+        return each <= _FEW_OF_FILTERS and math.prod(conv.result) * each <= _MOST_TAPS and max(conv.gaps) == 1
+    return _is_tapped(conv, each) and (each <= _FEW_MEMBERS or conv.groups == rhs.shape[conv.rhs[0]])
 
 
 def _one_by_one(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
@@ -233,71 +230,6 @@ def _one_by_one(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
     shape = list(found.shape)
     shape[conv.out[1] : conv.out[1] + 2] = [math.prod(shape[conv.out[1] : conv.out[1] + 2])]
     return lax.reshape(found, shape)
-
-
-# Each channel by itself.
-
-
-def _depthwise(lhs: Any, rhs: Any, conv: Conv) -> Any:
-    repeats = rhs.shape[conv.rhs[0]] // lhs.shape[conv.lhs[1]]
-    channel, places = conv.lhs[1], conv.lhs[2:]
-    if repeats > 1:
-        lhs = jnp.repeat(lhs, repeats, axis=channel)
-    # Weights as (window, channels), a row for each tap. With lax alone all this is traced and lowered in half the time.
-    weights = transposed(rhs, (*conv.rhs[2:], conv.rhs[1], conv.rhs[0]))
-    places_of = list(taps(conv.window))
-    rows = lax.split(lax.reshape(weights, (len(places_of), weights.shape[-1])), (1,) * len(places_of))
-    row_of = dict(zip(places_of, rows, strict=True))
-
-    def weighted(part: Any, tap: tuple[int, ...], total: Any) -> Any:
-        """Adds a place's product with its weights to what there is."""
-        row = lax.squeeze(row_of[tap], (0,)) if channel == 0 else row_of[tap]
-        found = lax.mul(part, lax.broadcast_in_dim(row, part.shape, (0, channel)[-row.ndim :]))
-        return found if total is None else lax.add(total, found)
-
-    if is_blocked(lhs, conv):
-        return respec(weighted_sum(pad(lhs, places, conv.pads), row_of, conv), conv.lhs, conv.out)
-    if all(g == 1 for g in conv.gaps):
-        padded = once(pad(lhs, places, conv.pads))  # else what it is made of is computed again for each tap
-        total: Any = None
-        for tap in taps(conv.window):
-            starts = [t * r for t, r in zip(tap, conv.rates, strict=True)]
-            total = weighted(cut(padded, places, starts, conv.result, conv.strides), tap, total)
-    else:
-        total = _phases(lhs, conv, weighted)
-    return respec(total, conv.lhs, conv.out)
-
-
-def _phases(lhs: Any, conv: Conv, weighted: Any) -> Any:
-    """Convolves what has gaps: each phase of the output has taps of its own; phases are interleaved at the end."""
-    places = conv.lhs[2:]
-    counts, dims = met(conv)
-    shape = list(lhs.shape)
-    for dim, count in zip(places, counts, strict=True):
-        shape[dim] = count
-    parts = []
-    for phases in itertools.product(*dims):
-        total: Any = None
-        for places_met in itertools.product(*phases):
-            firsts = [first for _, first in places_met]
-            pads = [(-f, f + c - n) for f, c, n in zip(firsts, counts, conv.sizes, strict=True)]
-            total = weighted(pad(lhs, places, pads), tuple(t for t, _ in places_met), total)
-        parts.append(jnp.zeros(shape, lhs.dtype) if total is None else total)
-    return interleave(parts, places, conv.gaps, conv.result)
-
-
-def _depthwise_filter(lhs: Any, rhs: Any, conv: Conv) -> Any:
-    """The "batch" is the channels, the "features" the examples, the "kernel" the gradient of the output."""
-    # The gradient as the input lies: its output channel where the input's channel is, and so on.
-    grad = respec(rhs, conv.rhs, conv.lhs)
-    channel, places = conv.lhs[0], conv.lhs[2:]
-    repeats = grad.shape[channel] // lhs.shape[channel]
-    if repeats > 1:
-        lhs = jnp.repeat(lhs, repeats, axis=channel)
-    sums = filter_sums(pad(lhs, places, conv.pads), grad, conv)
-    out = lax.reshape(sums, (*conv.result, 1, grad.shape[channel]))
-    rank = len(places)
-    return respec(out, (rank, rank + 1, *range(rank)), conv.out)
 
 
 # Matrix products.
