@@ -77,7 +77,8 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
 | large volumes | slabs of some planes, one after the other, each one convolution | 12 MiB (up to 16 outputs: 256 KiB) |
 | volumes by windows of a plane or a column | one convolution of images | always |
-| groups, and their gradients | windows side by side, a product for each group | 2^20 products up; filters always |
+| groups, and their gradients | one after the other, each by these rules | 2^20 products up; filters always |
+| the same of single places | one product, the groups its batch | as above |
 | groups of up to 8 channels | a sum over members, each channel by itself; some images at a time | filters: up to 6 |
 | up to 4 groups of 32 channels and more | convolutions of their own | as above |
 | everything else | JAX's primitive | |

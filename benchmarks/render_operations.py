@@ -18,8 +18,8 @@ calls takes {call} of TensorFlow's time, of {gradients} gradients {gradient}.
 What was slow on CPU, in JAX written by hand, too, and is no longer: reductions over leading axes whose rows are long
 (`ops/spelling_reduce.py`: row by row, 16 at a time, instead of column by column), the places of maxima (the largest
 value first, then its first place), images resized (`ops/resampling.py`: the few pixels that have a weight are gathered,
-backwards as well, instead of a product with a matrix of zeros), grouped convolutions (`ops/spelling_groups.py`,
-`ops/spelling_members.py`). Loops that went one by one have become few steps: boxes selected by class
+backwards as well, instead of a product with a matrix of zeros), grouped convolutions (`ops/spelling_members.py`,
+`ops/spelling_groups.py`). Loops that went one by one have become few steps: boxes selected by class
 (`ops/suppression.py`: one class changes in a step), swaps of a shuffle (chains of places, followed from all at once),
 bits of the n-th smallest (`ops/selected.py`).{slow}
 """

@@ -26,9 +26,9 @@ output sums many channels over a small window, and poor elsewhere. So
   of its own (`spelling_phases`);
 - a volume is a sum of convolutions of images, a large one slab by slab (`spelling_volumes`), and one such convolution
   where the window is a plane's or a column (`spelling_flat`);
-- groups of channels are the batch of matrix products of their windows (`spelling_groups`), a few large ones
-  convolutions of their own, and those of few channels a sum of convolutions of each channel by itself
-  (`spelling_members`).
+- groups of channels are convolutions of their own, one after the other, or one product with the groups as its batch
+  where a window has one place (`spelling_groups`); those of few channels are a sum of convolutions of each channel by
+  itself (`spelling_members`).
 
 What takes many operations stays a call of its own (`kept`). Everything else stays JAX's convolution. Half precision is
 accumulated in float32.
@@ -48,7 +48,7 @@ from .kept import kept
 from .spelling import call, twin
 from .spelling_depthwise import depthwise, depthwise_filter
 from .spelling_flat import flattened, is_flat
-from .spelling_groups import grouped, grouped_filter
+from .spelling_groups import apart, is_point_of_groups, one_by_one, points, points_filter
 from .spelling_layout import (
     Conv,
     cut,
@@ -180,56 +180,35 @@ def _is_grouped(lhs: Any, conv: Conv, channels: Any, outputs: int) -> bool:
     if not all(isinstance(n, int) for n in sizes) or math.prod(sizes) // conv.groups < _FEWEST_GROUPED:
         return False
     # XLA is faster where sums are long along one dimension alone.
-    return not _is_long(conv, channels // conv.groups) or max(conv.window) < math.prod(conv.window)
-
-
-def _is_long(conv: Conv, each: int) -> bool:
-    """Whether each result of groups of features sums so much that their windows are not laid side by side."""
-    return conv.groups > 1 and math.prod(conv.window) * each > _MOST_SUMMED
+    summed = math.prod(conv.window) * channels // conv.groups
+    return summed <= _MOST_SUMMED or max(conv.window) < math.prod(conv.window)
 
 
 def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], wide: Any) -> Any:
-    """Convolves groups: a few large ones each as the rule says, else all of them in matrix products."""
+    """Convolves groups: of few channels member by member, single places in one product, others one by one."""
+    featured = conv.groups > 1
     groups = conv.groups * conv.batch_groups
-    split = conv.lhs[1 if conv.groups > 1 else 0]
-    each = lhs.shape[split] // groups
+    each = lhs.shape[conv.lhs[1 if featured else 0]] // groups
     if groups <= _FEW_GROUPS and each >= _FEWEST_ALONE:
-        alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
-        parts = (lax.split(x, (x.shape[d] // groups,) * groups, d) for x, d in ((lhs, split), (rhs, conv.rhs[0])))
-        return lax.concatenate([_convolved(*part, **alone) for part in zip(*parts, strict=True)], conv.out[1])
-    if not isinstance(lhs.shape[conv.lhs[1]], int) or _is_long(conv, each):
-        return _one_by_one(lhs, rhs, conv, params)
-    if _is_by_member(lhs, rhs, conv, each):
-        return (by_member if conv.groups > 1 else filter_by_member)(lhs, rhs, conv, wide)
-    return (grouped if conv.groups > 1 else grouped_filter)(lhs, rhs, conv, wide)
+        return apart(lhs, rhs, conv, params, _convolved)
+    if isinstance(lhs.shape[conv.lhs[0]], int) and isinstance(lhs.shape[conv.lhs[1]], int):
+        if is_point_of_groups(conv):
+            return (points if featured else points_filter)(lhs, rhs, conv, wide)
+        if _is_by_member(rhs, conv, each):
+            return (by_member if featured else filter_by_member)(lhs, rhs, conv, wide)
+    return one_by_one(lhs, rhs, conv, params, _convolved)
 
 
-def _is_tapped(conv: Conv, each: int) -> bool:
-    """Whether a sum over a window's places, of so many channels each, is short enough to be written out."""
-    return math.prod(conv.window) * each <= _MOST_TAPS and (max(conv.gaps) == 1 or max(conv.strides) == 1)
-
-
-def _is_by_member(lhs: Any, rhs: Any, conv: Conv, each: int) -> bool:
+def _is_by_member(rhs: Any, conv: Conv, each: int) -> bool:
     """Whether groups of so few channels are convolved member by member."""
-    if not isinstance(lhs.shape[conv.lhs[0]], int):
-        return False
     if conv.batch_groups > 1:
         return each <= _FEW_OF_FILTERS and math.prod(conv.result) * each <= _MOST_TAPS and max(conv.gaps) == 1
     return _is_tapped(conv, each) and (each <= _FEW_MEMBERS or conv.groups == rhs.shape[conv.rhs[0]])
 
 
-def _one_by_one(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """A loop over the groups: for long sums, and for filters where the number of examples is not known."""
-    groups = conv.groups * conv.batch_groups
-    alone = {**params, "feature_group_count": 1, "batch_group_count": 1}
-    parts = []
-    for x, dim in ((lhs, conv.lhs[1 if conv.groups > 1 else 0]), (rhs, conv.rhs[0])):
-        split = lax.reshape(x, (*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]))
-        parts.append(jnp.moveaxis(split, dim, 0))
-    found = jnp.moveaxis(lax.map(lambda operands: _convolved(*operands, **alone), tuple(parts)), 0, conv.out[1])
-    shape = list(found.shape)
-    shape[conv.out[1] : conv.out[1] + 2] = [math.prod(shape[conv.out[1] : conv.out[1] + 2])]
-    return lax.reshape(found, shape)
+def _is_tapped(conv: Conv, each: int) -> bool:
+    """Whether a sum over a window's places, of so many channels each, is short enough to be written out."""
+    return math.prod(conv.window) * each <= _MOST_TAPS and (max(conv.gaps) == 1 or max(conv.strides) == 1)
 
 
 # Matrix products.

@@ -18,7 +18,6 @@ from tests.compiling import fast_options
 from tf2jax_lite.ops import (
     spelling_blocks,
     spelling_conv,
-    spelling_groups,
     spelling_members,
     spelling_rows,
     spelling_tiles,
@@ -171,10 +170,17 @@ CONVOLUTIONS = {
     "grouped, one from several": conv((2, 12, 6, 7), (3, 2, 4, 3), (1, 2), "SAME", FIRST, feature_group_count=3),
     "grouped volume": conv((1, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2),
     "grouped, a few large": conv((2, 4, 5, 64), (3, 3, 32, 66), (1, 1), "SAME", feature_group_count=2),
-    "long sums of groups": conv((2, 5, 6, 6), (3, 2, 2, 9), (1, 2), BORDER, feature_group_count=3),
-    "strips of groups": conv((5, 7, 4, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
-    "strips of groups, some": conv((5, 7, 4, 6), (3, 2, 2, 9), (2, 1), BORDER, feature_group_count=3),
-    "long windows of groups": conv((2, 7, 6, 4), (5, 4, 2, 6), (1, 1), "SAME", feature_group_count=2),
+    "points of groups": conv((2, 5, 6, 6), (1, 1, 2, 9), (1, 1), "SAME", feature_group_count=3),
+    "points of groups NCHW, strides": conv((2, 6, 7, 8), (1, 1, 3, 4), (2, 3), BORDER, FIRST, feature_group_count=2),
+    "points of groups, gaps": conv(
+        (1, 4, 3, 4), (1, 1, 2, 4), (1, 1), ((2, 2), (-1, 3)), lhs_dilation=(2, 3), feature_group_count=2
+    ),
+    "points of groups, cut 1d": conv(
+        (2, 9, 4), (1, 2, 6), (2,), ((-1, 2),), ("NWC", "WIO", "NWC"), feature_group_count=2
+    ),
+    "points of groups of a volume": conv(
+        (1, 3, 4, 5, 4), (1, 1, 1, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2
+    ),
     "members": conv((2, 5, 6, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
     "members NCHW, rates": conv(
         (4, 6, 7, 8), (2, 3, 3, 4), (2, 1), BORDER, FIRST, rhs_dilation=(2, 1), feature_group_count=2
@@ -193,7 +199,7 @@ CONVOLUTIONS = {
         (3, 3, 4, 4), (3, 3, 2, 4), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 2), feature_group_count=2
     ),
 }
-PRODUCTS = ((spelling_conv, "_FEW_MEMBERS", 0), (spelling_conv, "_FEW_OF_FILTERS", 0))  # not member by member
+APART = ((spelling_conv, "_FEW_MEMBERS", 0), (spelling_conv, "_FEW_OF_FILTERS", 0))  # not member by member
 # What must be large to pay for it is taken for small arrays here.
 SMALL = {
     "tiles": ((spelling_tiles, "_FEWEST_CHANNELS", 32), (spelling_tiles, "_FEWEST_PRODUCTS", 0)),
@@ -201,9 +207,9 @@ SMALL = {
     "odd": ((spelling_conv, "_FEWEST_EVENED", 0),),
     "blocks": ((spelling_blocks, "FEWEST_CHANNELS", 64), (spelling_blocks, "FEWEST_PLACES", 1)),
     "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
-    "grouped": ((spelling_conv, "_FEWEST_GROUPED", 0), *PRODUCTS),
-    "groups": PRODUCTS,
-    "long sums of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_conv, "_MOST_SUMMED", 4)),
+    "grouped": ((spelling_conv, "_FEWEST_GROUPED", 0), *APART),
+    "groups": APART,
+    "points of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), *APART),
     "laid out": (
         (spelling_whole, "_FEWEST_VALUES", 0),
         (spelling_whole, "_MANY_OF_FEW", 0),
@@ -213,10 +219,6 @@ SMALL = {
     ),
     # Slabs of two planes, and a last one that meets the one before.
     "slabs": ((spelling_volumes, "_LARGE_OF_FEW", 0), (spelling_volumes, "_SLAB", 1000)),
-    # An image's windows have up to 1008 values: a strip is a part of one, or some of them.
-    "strips of groups": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_groups, "_MOST_LAID_OUT", 400), *PRODUCTS),
-    "strips of groups, some": ((spelling_groups, "_MOST_LAID_OUT", 2100),),
-    "long windows of groups": ((spelling_groups, "_MOST_COLUMNS", 8), *PRODUCTS),
     "members": ((spelling_conv, "_FEWEST_GROUPED", 0), (spelling_members, "_MOST_TAPS", 12)),
     "members, some images at a time": ((spelling_members, "_NEAR", 700),),
     "members, an image at a time": ((spelling_members, "_NEAR", 1),),
@@ -335,7 +337,16 @@ def test_pool(name, fn):
 
 
 @pytest.mark.parametrize(
-    "name", ["filter gradient", "groups, many products", "strips of groups", "gathered", "slabs", "one by one", "large"]
+    "name",
+    [
+        "filter gradient",
+        "groups, many products",
+        "members, some images at a time",
+        "gathered",
+        "slabs",
+        "one by one",
+        "large",
+    ],
 )
 def test_in_64_bit_mode(name):
     """Loops' counters are of another type there."""
