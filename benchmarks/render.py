@@ -79,7 +79,7 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | volumes by windows of a plane or a column | one convolution of images | always |
 | groups, and their gradients | one after the other, each by these rules | 2^20 products up; filters always |
 | the same of single places | one product, the groups its batch | as above |
-| groups of up to 8 channels | a sum over members, each channel by itself; some images at a time | filters: up to 6 |
+| groups of up to 8 channels | a sum over members, each channel by itself; some images at a time | filters: up to 4 |
 | up to 4 groups of 32 channels and more | convolutions of their own | as above |
 | everything else | JAX's primitive | |
 
