@@ -38,8 +38,18 @@ def check_lengths(inputs: Any, sequence_length: Any) -> None:
 # ---- loss ----
 
 
-def _in_rows(indices: Any, values: Any, batch: int) -> tuple[Any, Any]:
-    """Returns labels as rows, -1 where there is none, and how many each row has. Their columns do not count."""
+def _in_rows(indices: Any, values: Any, batch: int, steps: Any, collapse: bool) -> tuple[Any, Any, Any]:
+    """Returns labels as rows, -1 where there is none, how many each row has, and how many were given for it.
+
+    Their columns do not count.
+
+    Args:
+      indices: (labels, 2).
+      values: (labels,).
+      batch: how many rows there are.
+      steps: of time. More labels than this have no path, so traced rows end after one more.
+      collapse: whether traced labels are left out that repeat the one before.
+    """
     count = indices.shape[0]
     found, labels = known(indices), known(values)
     if found is not None and labels is not None:
@@ -47,20 +57,30 @@ def _in_rows(indices: Any, values: Any, batch: int) -> tuple[Any, Any]:
         lengths = np.bincount(owner, minlength=batch).astype(np.int32)
         rows = np.full((batch, lengths.max(initial=0)), -1, labels.dtype)
         rows[owner, np.arange(count) - np.searchsorted(owner, owner)] = labels
-        return rows, lengths
+        return rows, lengths, lengths
     indices, values = jnp.asarray(indices), jnp.asarray(values)
     # Entries that only pad to a bound have index -1, which JAX would take for the last row; or indices that were looked
     # up with it, which are not after those before them, as TensorFlow has it of all others.
     owner, column = indices[:, 0], indices[:, 1]
     place = owner * (jnp.max(column, initial=0) + 1) + column
-    before = jnp.concatenate([jnp.full(1, -1, place.dtype), lax.cummax(place)[:-1]]) if count else place
-    owner = jnp.where((owner < 0) | (place <= before), batch, owner)
-    order = jnp.arange(count, dtype=np.int32)
-    first = jnp.full(batch, count, np.int32).at[owner].min(order, mode="drop")
-    place = order - first.at[owner].get(mode="clip")
+    owner = jnp.where((owner < 0) | (place <= _before(lax.cummax(place))), batch, owner)
+    kept = owner
+    if collapse:
+        kept = jnp.where((owner == _before(owner)) & (values == _before(values)), batch, owner)
+    order = jnp.cumsum(kept < batch, dtype=np.int32) - 1
+    first = jnp.full(batch, count, np.int32).at[kept].min(order, mode="drop")
+    place = order - first.at[kept].get(mode="clip")
     width = count if found is None else int(np.bincount(found[:, 0], minlength=1).max())
-    rows = jnp.full((batch, width), -1, values.dtype).at[owner, place].set(values, mode="drop")
-    return rows, jnp.zeros(batch, np.int32).at[owner].add(1, mode="drop")
+    if isinstance(steps, int) and not (isinstance(width, int) and width <= steps):
+        width = steps + 1
+    rows = jnp.full((batch, width), -1, values.dtype).at[kept, place].set(values, mode="drop")
+    counts = [jnp.zeros(batch, np.int32).at[of].add(1, mode="drop") for of in (kept, owner)]
+    return rows, *counts
+
+
+def _before(x: Any) -> Any:
+    """Returns what stands before each entry, -1 before the first; how many there are may be data's."""
+    return lax.pad(x, np.asarray(-1, x.dtype), [(1, -1, 0)])
 
 
 @partial(jax.jit, static_argnums=(2, 3))
@@ -198,9 +218,9 @@ def ctc_loss(
         raise OpError(f"an index of the labels is out of range for {batch} sequences")
     if found is not None and (np.diff(found[:, 0]) < 0).any():
         raise OpError("the labels' indices are out of order")
-    rows, raw = _in_rows(labels_indices, labels_values, batch)
+    rows, counts, raw = _in_rows(labels_indices, labels_values, batch, inputs.shape[0], preprocess_collapse_repeated)
     _check_labels(rows, raw, sequence_length, blank, ignore_longer_outputs_than_inputs)
-    targets, count = _targets(rows, raw, blank, preprocess_collapse_repeated)
+    targets, count = _targets(rows, counts, blank, preprocess_collapse_repeated)
     # It is the labels as given that are compared here, in TensorFlow, too.
     longer = jnp.asarray(raw) > lengths if ignore_longer_outputs_than_inputs else jnp.zeros(batch, bool)
     run = _merging if ctc_merge_repeated else _keeping

@@ -58,8 +58,9 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
     if found is not None:
         return (at_once if np.unique(found).size == found.size else one_by_one)(variables)
     ordered = lax.sort(indices)
-    # Rows that are left out may share an index.
-    repeated = (ordered[1:] == ordered[:-1]) & (ordered[1:] < count)
+    # Rows that are left out may share an index. Their number may be data's: slices would have sizes that are not equal.
+    before = lax.pad(ordered, np.asarray(-1, ordered.dtype), [(1, -1, 0)])
+    repeated = (ordered == before) & (ordered < count)
     return lax.cond(jnp.any(repeated), one_by_one, at_once, variables)
 
 

@@ -63,6 +63,8 @@ CASES = [
     # Three labels fit three steps, but two equal ones need a blank between them: no path.
     loss("impossible", sparse=labels([1, 1, 1, 1], [0], [1, 2], [2]), lengths=np.array([5, 4, 5, 1], np.int32)),
     loss("longer", sparse=MANY, lengths=LENGTHS, **SKIPPING),
+    # More labels than steps: rows of traced ones end before.
+    loss("much longer", sparse=labels([0, 1, 2] * 4, [2], [1, 1, 0], [2]), **SKIPPING),
     loss("one class", LOGITS[..., :2], sparse=labels([0, 0], [0], [0], [0])),
     loss("too long", sparse=labels([0], [0, 1, 2, 0, 1], [1], [2]), baked=KNOWN).using(error="5 labels, but 4 steps"),
     loss("negative", sparse=labels([0], [-1], [1], [2]), baked=KNOWN).using(error="negative"),
@@ -132,6 +134,41 @@ def test_loss_v2(merge):
     np.testing.assert_allclose(actual[1], np.roll(gradient, 1, 2), rtol=1e-4, atol=1e-5)
     summed = jax.grad(lambda x: jax_fn(x)[0].sum())(logits)
     np.testing.assert_allclose(summed, np.roll(gradient, 1, 2), rtol=1e-4, atol=1e-5)
+
+
+DENSE = np.array([[1, 1, 2, 0], [3, 0, 0, 0], [2, 2, 2, 1]], np.int32)
+LOSSES = {
+    "keras": lambda y, x, n: tf.nn.ctc_loss(tf.sparse.from_dense(y), x, None, n, blank_index=-1),
+    "blank first": lambda y, x, n: tf.nn.ctc_loss(tf.sparse.from_dense(y), x, None, n, blank_index=0),
+    "collapse": lambda y, x, n: tf.compat.v1.nn.ctc_loss(
+        tf.sparse.from_dense(y), x, n, preprocess_collapse_repeated=True
+    ),
+    "keep": lambda y, x, n: tf.compat.v1.nn.ctc_loss(tf.sparse.from_dense(y), x, n, ctc_merge_repeated=False),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_made_sparse_under_jit(name):
+    """How many labels there are is data, but not how many may have a path."""
+    logits, lengths = np.float32(RNG.normal(size=(7, 3, 5))), np.array([7, 5, 7], np.int32)
+    weights = np.array([1, 2, 3], np.float32)
+
+    @tf.function(autograph=False)
+    def function(y, x):
+        return LOSSES[name](y, x, lengths)
+
+    own = tf2jax.convert_functional(function, tf.TensorSpec(DENSE.shape, tf.int32), tf.TensorSpec(logits.shape))
+    with tf.GradientTape() as tape:
+        x = tf.constant(logits)
+        tape.watch(x)
+        expected = function(DENSE, x)
+        total = tf.reduce_sum(expected * weights)
+    np.testing.assert_allclose(jax.jit(own)(DENSE, logits), expected, rtol=1e-5)
+    gradient = jax.jit(jax.grad(lambda x: (own(DENSE, x) * weights).sum()))(logits)
+    np.testing.assert_allclose(gradient, tape.gradient(total, x), rtol=1e-4, atol=1e-5)
+    batch = np.stack([DENSE, np.where(DENSE > 1, DENSE, 0)])  # as many labels, and fewer
+    batched = jax.jit(jax.vmap(own, in_axes=(0, None)))(batch, logits)
+    np.testing.assert_allclose(batched, [function(y, logits) for y in batch], rtol=1e-5)
 
 
 @pytest.mark.parametrize("merge", [False, True])

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import tf2jax_lite as tf2jax
 
@@ -140,3 +141,27 @@ def test_traced_indices_out_of_range_are_left_out():
     np.testing.assert_array_equal(updated["var"], [[1, 1], [0, 0], [1, 1]])
     with pytest.raises(tf2jax.errors.LoweringError, match="out of range"):
         jax_fn(params, grad, indices)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad", "Ftrl"])
+def test_a_training_step_of_an_embedding(name):
+    """Keras makes the rows of a sparse gradient unique: how many there are is data, and no padding is a row."""
+    ids, targets = np.array([1, 2, 2, 0]), np.ones((4, 3), np.float32)
+    table = tf.Variable(np.float32(RNG.normal(size=(5, 3))), name="table")
+    options = {"momentum": 0.9} if name == "SGD" else {}
+    optimizer = getattr(tf_keras.optimizers.legacy, name)(0.1, **options)
+    optimizer._create_all_weights([table])
+
+    @tf.function(autograph=False)
+    def step(ids, targets):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.gather(table, ids) - targets) ** 2)
+        optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+        return loss
+
+    own, params = tf2jax.convert(step, tf.TensorSpec([4], tf.int64), tf.TensorSpec([4, 3]))
+    run = jax.jit(own)
+    for shift in range(3):
+        _, params = run(params, (ids + shift) % 5, targets)
+        step(tf.constant((ids + shift) % 5), targets)
+    np.testing.assert_allclose(params["table"], table, rtol=1e-6, atol=1e-6)
