@@ -23,6 +23,7 @@ from tf2jax_lite.errors import OpError
 from . import growth
 from . import tensor_list_bulk as bulk
 from . import tensor_list_ops as lists
+from .extents import Extents
 from .ragged_variant import RaggedRows, RaggedVector, is_unset
 from .registry import Static, op
 from .tensor_list import TensorList, reaching, resized
@@ -203,13 +204,13 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
     return RaggedVector(TensorList(None, len(rows), items=tuple(rows)))
 
 
-@op("_TensorArrayStack", dynamic_shape=True)
+@op("_TensorArrayStack", dynamic_shape="prefix")
 def tensor_array_stack(
-    handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | None = None
+    handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | Extents | None = None
 ) -> Any:
     """Stacks all elements: TensorArrayGatherV3 at ``range(size)``.
 
-    Where the size depends on data, ``bound`` elements come out, those past the size zeros.
+    Where the size depends on data, as TensorListStack.
     """
     array = _handle(handle)
     shape = element_shape if array.shape is None else array.shape

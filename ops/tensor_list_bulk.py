@@ -12,11 +12,12 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import forms
+from .extents import Extents, cut, room
 from .ragged_variant import RaggedRows, RaggedVector, is_list_of_ragged, is_unset
 from .registry import Static, op
 from .tensor_list import TensorList, is_full, reaching, resized, zeros
 from .tensor_list_ops import as_list, plain_dtype, resize_list, unset_element, unset_shape
-from .values import UNKNOWN, known
+from .values import UNKNOWN, canonical, known
 
 __all__ = [
     "tensor_list_concat_v2",
@@ -25,27 +26,30 @@ __all__ = [
     "tensor_list_stack",
 ]
 
+_PROBLEM = "the length of a list that is stacked depends on data; give the TensorArray a size"
+
 
 def _host_stack(
-    handle: Any, element_shape: Any, *, element_dtype: Any, num_elements: int = -1, bound: int | None = None
+    handle: Any, element_shape: Any, *, element_dtype: Any, num_elements: int = -1, bound: int | Extents | None = None
 ) -> Any:
     if handle is UNKNOWN or element_shape is UNKNOWN or handle.buffer is UNKNOWN:
         return UNKNOWN
     return tensor_list_stack(handle, element_shape, element_dtype=element_dtype, num_elements=num_elements)
 
 
-@op("TensorListStack", host=_host_stack, lazy=True, dynamic_shape=True)
+@op("TensorListStack", host=_host_stack, lazy=True, dynamic_shape="prefix")
 def tensor_list_stack(
     input_handle: Any,
     element_shape: Static,
     *,
     element_dtype: Any,
     num_elements: int = -1,
-    bound: int | None = None,
+    bound: int | Extents | None = None,
 ) -> Any:
     """Stacks all elements on a new first axis. See tf.raw_ops.TensorListStack.
 
-    Where the length depends on data, ``bound`` elements come out, those past the length zeros.
+    Where the length depends on data, ``bound`` elements come out, those past the length zeros; or as many as there are,
+    with room for all that the list may come to have.
     """
     if isinstance(input_handle, RaggedRows):
         return input_handle
@@ -53,12 +57,11 @@ def tensor_list_stack(
         return RaggedVector(input_handle)
     lst = as_list(input_handle).packed().checked()
     if lst.is_traced and num_elements < 0:
-        if bound is None:
-            raise OpError(
-                "stacking a list whose length depends on data; its shape cannot be known while tracing. Give the "
-                "TensorArray a size, or convert with override_config('dynamic_shape_bound', n) for a padded result"
-            )
-        return _cleared(lst.with_buffer(_filled(lst, element_shape, element_dtype, bound)), bound)
+        size = room(bound, lst.capacity, _PROBLEM)
+        buffer = _filled(lst, element_shape, element_dtype, size)
+        if isinstance(bound, Extents):
+            return cut(bound, lambda: lst.length, buffer, of=(lst.length,))[0]
+        return _cleared(lst.with_buffer(buffer), size)
     if lst.is_traced:
         return _filled(lst, element_shape, element_dtype, num_elements)
     if num_elements >= 0 and lst.length != num_elements:
@@ -157,11 +160,20 @@ def tensor_list_split(tensor: Any, element_shape: Static, lengths: Static, *, el
     return TensorList(tensor.reshape((len(sizes), size, *rest)), len(sizes), dtype, (size, *rest))
 
 
-@op("TensorListConcatV2")
+@op("TensorListConcatV2", dynamic_shape="prefix")
 def tensor_list_concat_v2(
-    input_handle: Any, element_shape: Static, leading_dims: Any, *, element_dtype: Any, shape_type: Any = None
+    input_handle: Any,
+    element_shape: Static,
+    leading_dims: Any,
+    *,
+    element_dtype: Any,
+    shape_type: Any = None,
+    bound: int | Extents | None = None,
 ) -> tuple[Any, Any]:
-    """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcatV2."""
+    """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcatV2.
+
+    Where the list's length depends on data, as `tensor_list_stack`.
+    """
     lst = as_list(input_handle)
     if lst.items:
         return _concatenated(lst, element_shape, leading_dims, element_dtype)
@@ -170,11 +182,16 @@ def tensor_list_concat_v2(
         if not shape or not is_full(shape[1:]):
             raise OpError(f"all but the first dimension of an empty list's elements must be known, not {shape}")
         return zeros(0, shape[1:], element_dtype), np.zeros(0, np.int64)
-    stacked = tensor_list_stack(lst, element_shape, element_dtype=element_dtype)
+    stacked = tensor_list_stack(lst, element_shape, element_dtype=element_dtype, bound=bound)
     if stacked.ndim < 2:
         raise OpError("concatenating a list of scalars")
-    lengths = np.full(stacked.shape[0], stacked.shape[1], np.int64)
-    return stacked.reshape((-1, *stacked.shape[2:])), lengths
+    count, size, *rest = stacked.shape
+    if not lst.is_traced:
+        return stacked.reshape((-1, *rest)), np.full(count, size, np.int64)
+    lengths = jnp.full(count, size, canonical(np.int64))
+    if isinstance(bound, Extents):
+        return bound.reshaped(stacked, (count * size, *rest)), lengths
+    return stacked.reshape((-1, *rest)), jnp.where(jnp.arange(count) < lst.length, lengths, 0)
 
 
 def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype: Any) -> tuple[Any, Any]:
@@ -206,10 +223,12 @@ def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
     return (leading, *rest)
 
 
-@op("TensorListConcat")
-def tensor_list_concat(input_handle: Any, *, element_dtype: Any, element_shape: Any = None) -> tuple[Any, Any]:
+@op("TensorListConcat", dynamic_shape="prefix")
+def tensor_list_concat(
+    input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: int | Extents | None = None
+) -> tuple[Any, Any]:
     """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcat."""
-    return tensor_list_concat_v2(as_list(input_handle), np.asarray(-1), None, element_dtype=element_dtype)
+    return tensor_list_concat_v2(as_list(input_handle), np.asarray(-1), None, element_dtype=element_dtype, bound=bound)
 
 
 @op("TensorListConcatLists")

@@ -17,7 +17,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import forms, growth
-from .extents import at_least, most
+from .extents import Extents, at_least, most
 from .ragged_variant import RaggedRows, RaggedVector
 from .registry import Static, op
 from .tensor_list import ElementShape, TensorList, is_full, resized, zeros
@@ -442,15 +442,18 @@ def _with_shape_of_others(lst: TensorList) -> TensorList:
 # ---- what is known of a list ----
 
 
-@op("TensorListLength", host=_host_length, lazy=True)
-def tensor_list_length(input_handle: Any) -> Any:
+@op("TensorListLength", host=_host_length, lazy=True, sized=True)
+def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> Any:
     """Returns the number of elements. See tf.raw_ops.TensorListLength."""
     if isinstance(input_handle, RaggedRows):
         length = input_handle.count
     else:
-        length = as_list(input_handle).length
+        lst = as_list(input_handle)
+        length = lst.length
         if isinstance(length, jax.Array):
-            return length
+            # What is made as long as the list has room for as many as that has.
+            fits = extents is not None and lst.spare is not None and isinstance(lst.capacity, int)
+            return jnp.minimum(length, np.asarray(lst.capacity, length.dtype)) if fits else length
     return np.asarray(length, np.int32) if isinstance(length, int) else jnp.asarray(length, np.int32)
 
 
