@@ -74,8 +74,8 @@ def _in_rows(indices: Any, values: Any, batch: int, steps: Any, collapse: bool) 
     if isinstance(steps, int) and not (isinstance(width, int) and width <= steps):
         width = steps + 1
     rows = jnp.full((batch, width), -1, values.dtype).at[kept, place].set(values, mode="drop")
-    counts = [jnp.zeros(batch, np.int32).at[of].add(1, mode="drop") for of in (kept, owner)]
-    return rows, *counts
+    count, given = (jnp.zeros(batch, np.int32).at[of].add(1, mode="drop") for of in (kept, owner))
+    return rows, count, given
 
 
 def _before(x: Any) -> Any:

@@ -207,3 +207,16 @@ def test_captured_text_is_a_result():
     _, first, rest = converted(np.ones(2, np.float32))
     assert first.item() == b"path"
     assert rest.tolist() == [b"a", b"bc"]
+
+
+def test_variables_that_only_raw_ops_see_have_their_names():
+    """As an optimizer's slots: the function's variables are not told of them, but their handles are."""
+    weight, slot = tf.Variable([1.0, 2.0], name="w"), tf.Variable([0.0, 0.0], name="w/m")
+    handle = slot.handle
+
+    @tf.function(autograph=False)
+    def step(grad):
+        tf.raw_ops.ResourceApplyMomentum(var=weight.handle, accum=handle, lr=0.1, grad=grad, momentum=0.9)
+
+    _, params = tf2jax_lite.convert(step, tf.TensorSpec([2]))
+    assert params.keys() == {"w", "w/m"}

@@ -57,6 +57,17 @@ gradient function draws has its own key, the same in every evaluation of one cal
 - Gamma variables: the derivative by `alpha` keeps the quantile, as in TensorFlow. In float32 and above 1000,
   TensorFlow's kernel loses up to 14 % to rounding, which ours does not.
 - `gradient_override_map` holds for any op but calls of functions, for which TensorFlow takes the body's gradient.
+
+## Where they are not TensorFlow's
+
+- Where TensorFlow defines no gradient (None) and there is one, it is taken: by the values of `tf.one_hot`, the ends of
+  `tf.raw_ops.LinSpace`, through `tf.image.hsv_to_rgb` and `tf.sparse.concat`; the second derivatives of bilinear
+  `tf.image.resize` and of fake quantization. `tf.stop_gradient` makes them none in both.
+- Where TensorFlow's is not the derivative, by finite differences: `tf.math.cumprod` over a zero (TensorFlow gives 0),
+  `TensorArray.gather` with an index twice (TensorFlow keeps the last one's), and complex arguments of
+  `tf.math.cumprod`, `xlogy`, `multiply_no_nan`, `segment_prod`, `tf.linalg.det` and `tridiagonal_solve`.
+  Gradients that the graph itself takes (`tf.GradientTape` in the converted function) are TensorFlow's, there, too.
+- Gradients by complex arguments are JAX's: the conjugates of TensorFlow's.
 """
 
 

@@ -248,3 +248,17 @@ def test_artefacts_have_the_same_gradients(fn, variable, tmp_path):
         by_x, by_params = jax.jit(jax.grad(lambda x, p, f=loaded: f(p, x)[0].sum(), (0, 1)))(jnp.asarray(X), params)
         np.testing.assert_allclose(by_x, by[0], rtol=1e-4, atol=1e-6, err_msg=backend)
         np.testing.assert_allclose(by_params["v"], by[1], rtol=1e-4, atol=1e-6, err_msg=backend)
+
+
+def test_counters_that_are_read_twice_are_one_number(variable):
+    """A slice between two reads has a known size, in derivatives, too."""
+    memory, count = tf.Variable(tf.zeros([4, 3]), trainable=False), tf.Variable(1, trainable=False)
+
+    def fn(v, x):
+        count.assign_add(1)
+        memory[count - 1 : count].assign((v * x)[None])
+        return tf.reduce_sum(memory, 0) * x
+
+    jax_fn, params = converted(fn, variable)
+    gradient = jax.jit(jax.grad(lambda x: jax_fn(params, x)[0].sum()))(X)
+    np.testing.assert_allclose(gradient, V * X, rtol=1e-6)  # nothing flows through what is assigned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -396,7 +397,7 @@ def _variable(
         except tf.errors.FailedPreconditionError as error:  # a resource of another type has the handle
             raise UnsupportedError(_NO_VARIABLE.format(handle)) from error
         shape = None if value is None else value.shape
-        return ir.Variable(_unique("variable", taken), dtype, shape, False, value)
+        return ir.Variable(_unique(_name_of(handle), taken), dtype, shape, False, value)
     dtype = dtypes.from_tf(variable.dtype)
     if not isinstance(dtype, np.dtype):
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
@@ -410,6 +411,12 @@ def _variable(
         if shape is None or found.shape == shape or variable.shape.is_compatible_with(found.shape):
             value = Variable(found, trainable, name)
     return ir.Variable(name, dtype, shape, trainable, value)
+
+
+def _name_of(handle: Any) -> str:
+    """Returns what a variable is called of which there is but a handle; only the text of an eager one tells."""
+    found = re.search(r'ResourceHandle\(name="([^"]+)/\d+", .*container="Anonymous"', str(handle))
+    return "variable" if found is None else found[1]
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

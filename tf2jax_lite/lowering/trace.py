@@ -407,6 +407,8 @@ class Trace:
             return value
         if values.OF_ASSIGNMENT in step.node.attrs:
             return lax.stop_gradient(value)
+        if not jnp.issubdtype(value.dtype, jnp.inexact):
+            return value  # has no derivative, and two reads of it are seen to be one number
         initial = self.initial.get(handle.name)
         return value if initial is None or value is initial else as_variable(value, initial)
 
