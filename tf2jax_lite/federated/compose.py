@@ -21,6 +21,7 @@ from tf2jax_lite.federated.process import (
     LearningProcessOutput,
     ModelWeights,
 )
+from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.federated.running import Cohort, CohortResult, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
 from tf2jax_lite.federated.running.strategies import Context
@@ -296,6 +297,7 @@ def compose_learning_process(
 
     def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, LearningState)
+        state = resident(state)
         distributor_state, context, sent = begin(state)
         cohort = Cohort(as_clients(client_data), client_batching, state.key, int(state.round))
         surveyed: PyTree = ()

@@ -20,6 +20,7 @@ from tf2jax_lite.federated.data import ClientDataset
 from tf2jax_lite.federated.model import Model, evaluate_model, model_value_and_grad
 from tf2jax_lite.federated.options import check_seed
 from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.residence import resident
 
 from .history import History
 
@@ -86,6 +87,7 @@ def finetune(
     if not len(dataset):
         raise InputError("there are no examples to train on.")
     start = model.init(jax.random.key(seed)) if weights is None else weights
+    start = jax.tree.map(jnp.array, start)
     state = FinetuneState(start, optimizer.init(start.trainable))
     step = make_step(model, optimizer)
     key = jax.random.key(seed)
@@ -115,7 +117,7 @@ def finetune(
             batch_size=batch_size, num_epochs=1, seed=[seed, epoch], fill_remainder=False
         )
         for batch in batches:
-            state, total, count = step(state, total, count, batch, key, jnp.int32(steps))
+            state, total, count = step(*resident((state, total, count)), batch, key, jnp.int32(steps))
             steps += 1
         loss = float(total) / int(count)
         if not (math.isfinite(loss) and _finite(state.weights.trainable)):

@@ -20,6 +20,7 @@ from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import AggregationProcess
+from tf2jax_lite.federated.residence import resident
 
 from . import accumulate
 from .accumulate import Accumulator
@@ -97,6 +98,7 @@ class CohortRunner:
         Raises:
           DataError: a client's data cannot be used; which one and why is said.
         """
+        context = resident(context)
         prepared = cohort.prepared()
         first = next(prepared, None)
         outputs: dict[int, PyTree] = {}
