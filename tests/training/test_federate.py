@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import tf2jax_lite as tf2jax
 from tf2jax_lite.cli import main
 from tf2jax_lite.cli.app import app
-from tf2jax_lite.errors import CheckpointError, DataError, InputError
+from tf2jax_lite.errors import CheckpointError, DataError, InputError, TrainingError
 from tf2jax_lite.federated.data import InMemoryFederatedData, SQLiteFederatedDataBuilder
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.training import federate, federate_artifact
@@ -50,6 +50,16 @@ def test_rounds_are_those_of_numpy():
         np.testing.assert_allclose(history.records[number + 1]["eval/loss"], np.mean((X @ w - Y) ** 2), rtol=1e-4)
     np.testing.assert_allclose(state.weights.trainable["w"], w, rtol=1e-4, atol=1e-6)
     assert history.records[1]["clients/participated"] == 10
+
+
+def test_a_round_of_nobody_has_no_loss():
+    """A loss of 0 would look perfect."""
+    model = linear()
+    process = named_process("fed_avg", model, named_optimizer("sgd", 0.05), batch_size=6)
+    nobody = InMemoryFederatedData({i: {"x": X[:0], "y": Y[:0]} for i in range(3)})
+    _, history = federate(process, model, nobody, rounds=1, clients_per_round=3)
+    record = history.records[1]
+    assert record.get("train/loss") is None and record["clients/empty"] == 3
 
 
 # Domains and clusters need clients of groups: test_groups.py has those two.
@@ -169,6 +179,8 @@ def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         ({"rounds": -1}, InputError, "rounds is 0 or more"),
         ({"label": "target"}, InputError, "no targets 'target'"),
         ({"clients": InMemoryFederatedData({})}, DataError, "no client has any examples"),
+        # What the first round makes of the weights is finite still.
+        ({"client_learning_rate": 1e30}, TrainingError, "round 2: no client's update was finite .3 were not."),
     ],
 )
 def test_what_is_refused(artifact, tmp_path, change, error, says):

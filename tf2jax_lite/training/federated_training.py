@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.errors import InputError
+from tf2jax_lite.errors import InputError, TrainingError
 from tf2jax_lite.federated.checkpoint import CheckpointFile
 from tf2jax_lite.federated.data import ClientDataset, FederatedData, UniformGetClientSampler
 from tf2jax_lite.federated.model import Model, evaluate_model
@@ -65,6 +65,7 @@ def federate(
       InputError: an argument is out of range.
       DataError: there are fewer clients than a cohort needs, or one cannot be read.
       CheckpointError: the checkpoint is damaged or of another training.
+      TrainingError: in a round no client's update was finite.
     """
     if rounds < 0 or clients_per_round < 1 or eval_every < 1 or checkpoint_every < 1:
         raise InputError(
@@ -80,6 +81,15 @@ def federate(
             return {f"cluster_{i}": evaluate(found) for i, found in enumerate(weights)}
         return evaluate_model(model, weights, ClientDataset(dict(eval_examples)).padded_batch(batch_size=128))
 
+    def watched(record: dict[str, Any]) -> None:
+        report(record)
+        lost = record.get("clients/non_finite")
+        if lost and not record.get("clients/participated"):
+            raise TrainingError(
+                f"round {record['round']}: no client's update was finite ({lost} were not), so nothing was learned. "
+                "Lower the learning rates, or look for values in the clients' data that are not finite, or too large."
+            )
+
     state, records = run_rounds(
         process,
         UniformGetClientSampler(clients, clients_per_round, seed),
@@ -92,10 +102,21 @@ def federate(
         checkpoint_dir=None if checkpoint_dir is None else CheckpointFile(checkpoint_dir, known),
         checkpoint_every=checkpoint_every,
         timed=True,
-        summarize=lambda metrics: plain(_short(metrics)),
-        report=report,
+        summarize=lambda metrics: _without_means_of_nothing(plain(_short(metrics))),
+        report=watched,
     )
     return state, History("round", records)
+
+
+def _without_means_of_nothing(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a record in which metrics of no example at all are None: a loss of 0 would look perfect."""
+    of_none = [
+        name[: -len("num_examples")] for name in record if name.endswith("train/num_examples") and not record[name]
+    ]
+    return {
+        name: None if any(name.startswith(p) and name != f"{p}num_examples" for p in of_none) else value
+        for name, value in record.items()
+    }
 
 
 def _short(metrics: Mapping[str, Any]) -> dict[str, Any]:
