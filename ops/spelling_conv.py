@@ -10,6 +10,7 @@ output sums many channels over a small window, and poor elsewhere. So
 - a window of one place is a matrix product, of every ``s``-th value or spread over every ``s``-th;
 - a window about as large as the input (filter gradients, dense layers in disguise) is a matrix product for each output;
   of large images the windows of some rows at a time are laid side by side for one (`spelling_whole`);
+- an image of one place's width is convolved without that dimension, by a kernel with more outputs (`spelling_narrow`);
 - windows that do not overlap (patches) are a matrix product of the regrouped input, and so is the gradient by their
   filter (`spelling_patches`);
 - a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
@@ -62,6 +63,7 @@ from .spelling_layout import (
     transposed,
 )
 from .spelling_members import by_member, filter_by_member
+from .spelling_narrow import is_narrow, narrowed
 from .spelling_patches import is_patches, is_patches_filter, patches, patches_filter
 from .spelling_phases import by_phase, has_phases, is_apart, set_apart
 from .spelling_rows import placing, side_by_side
@@ -121,6 +123,8 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
         found = _by_group(lhs, rhs, conv, params, wide)
     elif _is_point(conv):
         found = _point(lhs, rhs, conv, wide)
+    elif is_narrow(conv):
+        return narrowed(lhs, rhs, conv, params, _convolved)
     elif is_flat(conv):
         return flattened(lhs, rhs, conv, params, _convolved)
     elif is_apart(conv):

@@ -170,6 +170,17 @@ CONVOLUTIONS = {
     "grouped, one from several": conv((2, 12, 6, 7), (3, 2, 4, 3), (1, 2), "SAME", FIRST, feature_group_count=3),
     "grouped volume": conv((1, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2),
     "grouped, a few large": conv((2, 4, 5, 64), (3, 3, 32, 66), (1, 1), "SAME", feature_group_count=2),
+    "narrow": conv((2, 5, 1, 3), (3, 4, 3, 4), (1, 1), ((1, 1), (3, 3))),
+    "narrow NCHW, strides and rates": conv(
+        (2, 3, 6, 1), (3, 4, 3, 5), (2, 2), ((1, 0), (5, 4)), FIRST, rhs_dilation=(1, 2)
+    ),
+    "narrow, uneven padding": conv((2, 4, 1, 3), (3, 5, 3, 4), (1, 1), ((0, 1), (1, 3))),
+    "narrow, both": conv((2, 1, 1, 3), (3, 5, 3, 4), (1, 1), "SAME"),
+    "narrow 1d": conv((2, 1, 3), (4, 3, 5), (1,), ((3, 3),), ("NWC", "WIO", "NWC")),
+    "narrow, two places": conv((2, 3, 2, 3), (3, 17, 3, 2), (1, 1), ((1, 1), (16, 16))),
+    "narrow, places with gaps": conv((2, 3, 2, 3), (3, 17, 3, 2), (1, 1), ((1, 1), (15, 14)), lhs_dilation=(1, 2)),
+    "narrow, gradients by the image are": conv((2, 5, 9, 2), (3, 9, 2, 4), (1, 1), "VALID"),
+    "narrow volume": conv((1, 3, 1, 4, 2), (2, 3, 3, 2, 3), (1, 1, 1), ((0, 1), (2, 2), (1, 1)), VOLUMES),
     "points of groups": conv((2, 5, 6, 6), (1, 1, 2, 9), (1, 1), "SAME", feature_group_count=3),
     "points of groups NCHW, strides": conv((2, 6, 7, 8), (1, 1, 3, 4), (2, 3), BORDER, FIRST, feature_group_count=2),
     "points of groups, gaps": conv(
