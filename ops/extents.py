@@ -412,12 +412,18 @@ class Extents:
         if len(b) != 2 or not b[0] or a[0] % b[0] or (len(a) == 2 and a[0] != b[0]):
             return False
         size = a[1] if len(a) == 2 else a[0] // b[0]
-        return self._agree(b[1], size) or self._agree(size, b[1])
+        return self._agree(b[1], size, must=True) or self._agree(size, b[1], must=True)
 
-    def _agree(self, dim: Any, other: Any) -> bool:
-        """Takes a size to be what another is, if it was found after that, or one of which there is no other way."""
+    def _agree(self, dim: Any, other: Any, *, must: bool = False) -> bool:
+        """Takes a size to be what another is, if it was found after that, or one of which there is no other way.
+
+        Args:
+          dim: the size.
+          other: the other one.
+          must: whether nothing else would fit: of two that meet as operands one could be 1.
+        """
         found = re.fullmatch(rf"({_PREFIX}(\d+)) - 1", str(dim))
-        if found is None or (not is_found(other) and not self._may_be(found[1], other)):
+        if found is None or not (must or is_found(other) or self._may_be(found[1], other)):
             return False
         numbers = [int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(other))]
         number, name, size = int(found[2]), found[1], most(other)

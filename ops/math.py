@@ -19,6 +19,7 @@ from .operands import array, matched, pair
 from .ragged_variant import is_list_of_ragged, unset_like
 from .real_sizes import is_real_size
 from .registry import op
+from .shape import is_small
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_string, is_symbolic
 
@@ -178,13 +179,26 @@ def _host_extreme(fn: Callable[[Any, Any], Any], of_dimensions: Callable[[Any, A
     def host(x: Any, y: Any) -> Any:
         if x.dtype.kind != "O" and y.dtype.kind != "O":
             return fn(x, y)
+        decided = not is_real_size(x) and not is_real_size(y)
         x, y = np.broadcast_arrays(x, y)
         out = np.empty(x.shape, object)
         for index in np.ndindex(*x.shape):
-            out[index] = of_dimensions(x[index], y[index])
+            a, b = x[index], y[index]
+            found = _certain(fn, a, b) if decided else None
+            out[index] = of_dimensions(a, b) if found is None else found
         return out
 
     return host
+
+
+def _certain(fn: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """Returns the greater or the lesser of two sizes if that is one of them whatever the data, else None."""
+    (least, most), (lower, upper) = (limits(int(v) if isinstance(v, np.integer) else v) for v in (a, b))
+    if least >= upper:
+        return a if fn(0, 1) else b
+    if lower >= most:
+        return b if fn(0, 1) else a
+    return None
 
 
 def _ordered(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -259,10 +273,15 @@ def zeros_like(x: Any) -> Any:
         return unset_like(x)
     if hasattr(x, "zeros_like"):
         return x.zeros_like()
-    return zeros_like_list(x) if isinstance(x, TensorList) else jnp.zeros_like(x)
+    if isinstance(x, TensorList):
+        return zeros_like_list(x)
+    return np.zeros(x.shape, x.dtype) if is_small(x.shape) else jnp.zeros_like(x)
 
 
-_unary("OnesLike", jnp.ones_like, np.ones_like)
+@op("OnesLike", host=np.ones_like)
+def ones_like(x: Any) -> Any:
+    """Returns ones: known ones where the shape is known and small, as `tf.ones` gives. See tf.raw_ops.OnesLike."""
+    return np.ones(x.shape, x.dtype) if is_small(x.shape) else jnp.ones_like(x)
 
 
 @op("Add", "AddV2", host=_host2(np.add))

@@ -27,7 +27,8 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, (int, np.integer))
 
 
-def _is_small(shape: tuple[Any, ...]) -> bool:
+def is_small(shape: tuple[Any, ...]) -> bool:
+    """Whether a shape is known, and so small that an array of it may be a number that is known while tracing."""
     return all(map(_is_int, shape)) and math.prod(shape) <= SMALL
 
 
@@ -172,7 +173,7 @@ def squeeze(input: Any, *, squeeze_dims: Any = ()) -> Any:
 
 def _host_broadcast_to(input: Any, shape: Any) -> Any:
     wanted = _sizes(shape)
-    if _is_small(wanted) or (np.asarray(input).dtype == object and not is_symbolic(input)):
+    if is_small(wanted) or (np.asarray(input).dtype == object and not is_symbolic(input)):
         try:
             return np.broadcast_to(input, wanted)
         except ValueError as error:
@@ -195,7 +196,7 @@ def _host_fill(dims: Any, value: Any) -> Any:
     value = np.asarray(value)
     if value.ndim:
         raise OpError(f"value must be a scalar, got shape {value.shape}")
-    if _is_small(wanted) or (value.dtype == object and not is_symbolic(value)):
+    if is_small(wanted) or (value.dtype == object and not is_symbolic(value)):
         return np.full(wanted, value, value.dtype)
     return jnp.full(wanted, as_array(value))
 

@@ -220,3 +220,31 @@ def test_values_past_the_last_row():
     for values, splits in ((X, [0, 2, 6]), (X[:5], [0, 2, 5])):
         expected = function(tf.RaggedTensor.from_row_splits(values, splits))
         np.testing.assert_allclose(own((X, np.int64(splits))), expected, rtol=1e-6)
+
+
+def filled(found, size):
+    """As Mask R-CNN fills up its proposals: with zeros, and with none less than none."""
+    return tf.pad(found, [[0, tf.maximum(size - tf.shape(found)[0], 0)], [0, 0]])
+
+
+def triangle(x):
+    """As DLRM's interactions: the mask depends on the shape alone, but is too large to be computed while tracing."""
+    ones = tf.ones_like(x)
+    return tf.boolean_mask(x, tf.cast(ones - tf.linalg.band_part(ones, 0, -1), tf.bool))
+
+
+FIXED = {
+    "boxes": lambda x: filled(tf.gather(x, tf.image.non_max_suppression(x, x[:, 0], 6, 0.7)), 6),
+    "mask": lambda x: tf.ensure_shape(filled(tf.boolean_mask(x, x[:, 0] > 0.5), 20), [20, 4]),
+    "stacked": lambda x: tf.stack([filled(tf.boolean_mask(x, m), 20) for m in (x[:, 0] > 0.5, x[:, 0] < 0.2)]),
+    "triangles": lambda x: tf.reshape(triangle(tf.tile(x[:, :, None], [1, 8, 32])), [tf.shape(x)[0], 28]),
+    "known mask": lambda x: triangle(tf.tile(x[:3, :, None], [1, 1, 4])),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_sizes_are_what_they_are_whatever_the_data(name):
+    function = tf.function(FIXED[name], autograph=False)
+    own = jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([None, 4])))
+    x = np.random.default_rng(5).uniform(size=(20, 4)).astype(np.float32)
+    np.testing.assert_allclose(own(x), function(x), rtol=1e-6)
