@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,23 @@ def test_every_name_is_there():
     assert set(federated.__all__) <= set(dir(federated))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         federated.nothing  # noqa: B018
+
+
+def test_a_star_needs_no_extra(monkeypatch):
+    """Rooms that need one are there by name."""
+    for library in ("flwr", "federated_language"):
+        for name in [n for n in sys.modules if n.partition(".")[0] == library]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, library, None)
+    rooms = (f"{federated.__name__}.flower", f"{federated.__name__}.core")
+    for name in [n for n in sys.modules if n.startswith(rooms)]:
+        monkeypatch.delitem(sys.modules, name)
+    found = {}
+    exec("from tf2jax_lite.federated import *", found)
+    assert found["build_weighted_fed_avg"] is federated.build_weighted_fed_avg
+    assert {"core", "flower", "jax_computation", "set_default_context"} <= set(dir(federated)) - set(found)
+    with pytest.raises(MissingLibraryError, match="Flower"):
+        federated.flower  # noqa: B018
 
 
 def test_every_builder_is_among_them():

@@ -16,11 +16,18 @@ MODEL = fed.create_model_from_fn(
 SGD = optax.sgd(0.1)
 CLIENTS = [[{"x": np.ones((2, 3), np.float32), "y": np.ones((2, 2), np.float32)}]]
 NAN, INF = math.nan, math.inf
+WEIGHTS = {"w": np.ones((3, 2), np.float32)}
+MOMENTUM = optax.sgd(0.1, momentum=0.9)
+ACCURACY = fed.metrics.Accuracy()
 
 
 def agnostic(**options):
     given = {"init_domain_weights": [1, 1], "init_domain_window": [[1, 1]], **options}
     return fed.build_agnostic_fed_avg(MODEL, SGD, **given)
+
+
+def hyp_cluster():
+    return fed.build_hyp_cluster(MODEL, 2, SGD)
 
 
 def average():
@@ -90,11 +97,101 @@ def test_numbers_are_refused_by_name(call, name, value):
         (lambda: fed.build_personalization_eval(MODEL, {"sgd": SGD}), "'sgd' is a pair"),
         (lambda: averaging(batch=3), "batch_type is a dict"),
         (lambda: averaging(model={"w": "weights"}), "a type is a dtype"),
+        (lambda: fed.build_mime(MODEL, lambda number: SGD), "base_optimizer is an optax.GradientTransformation"),
+        (lambda: fed.build_mime(MODEL, None), "base_optimizer"),
+        (lambda: fed.build_weighted_fed_avg(MODEL, SGD, train_metrics=[ACCURACY]), "train_metrics is a dict"),
+        (lambda: fed.build_fed_sgd(MODEL, train_metrics={"accuracy": 3}), "train_metrics.*'accuracy' is a int"),
+        (lambda: fed.build_mime(MODEL, SGD, train_metrics=[ACCURACY]), "train_metrics is a dict"),
+        (lambda: fed.create_model_from_fn(np.ones(3), lambda w, b: b["x"] @ w, "mse", [1]), "eval_metrics is a dict"),
+        (lambda: hyp_cluster().initialize(0), "key is a JAX key"),
+        (lambda: hyp_cluster().initialize(params=np.zeros((2, 3, 2))), "params is a list"),
+        (lambda: hyp_cluster().initialize(params=[WEIGHTS]), "params has 1 entries for 2 clusters"),
+        (lambda: hyp_cluster().set_model_weights(hyp_cluster().initialize(), [WEIGHTS]), "weights has 1 entries for 2"),
+        (lambda: hyp_cluster().set_model_weights(hyp_cluster().initialize(), None), "weights is a list"),
+        (lambda: fed.run_rounds(average(), CLIENTS, 1), "clients is a function of the round"),
     ],
 )
 def test_what_is_of_another_kind(call, says):
     with pytest.raises(InputError, match=says):
         call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fed.freeze(None, lambda name: True),
+        lambda: fed.with_lora(None, 1),
+        lambda: fed.evaluate_model(None, WEIGHTS, CLIENTS[0]),
+        lambda: fed.build_fed_eval(None),
+        lambda: fed.build_personalization_eval(None, {}),
+        lambda: fed.build_hyp_cluster(None, 2, SGD),
+        lambda: fed.build_mime(None, SGD),
+        lambda: fed.kmeans_init(None, 1, CLIENTS, SGD),
+        lambda: fed.model_grad(None),
+        lambda: fed.model_per_example_loss(None),
+    ],
+)
+def test_no_model(call):
+    with pytest.raises(InputError, match="a model is a federated"):
+        call()
+
+
+BATCH = CLIENTS[0][0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "batch", "says"),
+    [
+        ({"v": 3}, BATCH, "trainable weights.*'w'.* have shape none"),
+        ({"w": np.ones((4, 2), np.float32)}, BATCH, r"have shape \(4, 2\), the model's \(3, 2\)"),
+        (
+            None,
+            {**BATCH, "x": np.zeros((2, 5))},
+            r"does not take batch 0 \(x: float64\[2,5\], y: float32\[2,2\]\): TypeError",
+        ),
+        (None, {"y": BATCH["y"]}, "KeyError: 'x'"),
+        (None, {"x": BATCH["x"]}, "'y'"),
+        (None, {**BATCH, "when": np.zeros(2, "M8[s]")}, r"batch 0 .*when: datetime64\[s\]\[2\]\): TypeError"),
+        (None, 3, "a batch is a dict of arrays, not int"),
+    ],
+)
+def test_what_does_not_fit_a_model_is_not_evaluated(weights, batch, says):
+    with pytest.raises(InputError, match=says):
+        fed.evaluate_model(MODEL, WEIGHTS if weights is None else weights, [batch])
+
+
+def test_domains_that_there_are_none_of():
+    """An index beyond the weights of domains would take another domain's; only real examples count."""
+
+    def clients(*domains):
+        batch = {"x": np.ones((3, 3), np.float32), "y": np.ones((3, 2), np.float32), "domain_id": np.array(domains)}
+        return [None, [batch | {"__mask__": np.array([True, True, False])}]]
+
+    process = agnostic()
+    state = process.initialize()
+    process.next(state, clients(0, 1, 9))
+    for wrong in (2, -1):
+        with pytest.raises(InputError, match=f"client 1 of the round: 'domain_id' names domain {wrong}; .* 0 to 1"):
+            process.next(state, clients(0, wrong, 0))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda model: fed.build_fed_prox(model, np.float32(0.5), MOMENTUM),
+        lambda model: fed.build_mime(model, MOMENTUM, server_learning_rate=np.float32(0.5)),
+        lambda model: fed.build_fed_opt(model, MOMENTUM, "momentum", np.float32(0.5)),
+    ],
+    ids=["fed_prox", "mime", "fed_opt"],
+)
+def test_numbers_of_numpy_leave_the_weights_their_dtype(build):
+    """In JAX ``np.float32(0.5) * bfloat16`` is float32, whereas 0.5 takes the array's dtype."""
+    start = {"w": jax.numpy.ones((3, 2), jax.numpy.bfloat16)}
+    process = build(fed.create_model_from_fn(start, lambda params, batch: batch["x"] @ params["w"], "mse"))
+    state = process.initialize()
+    for _ in range(2):
+        state = process.next(state, CLIENTS).state
+    assert process.get_model_weights(state).trainable["w"].dtype == jax.numpy.bfloat16
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 from tests.federated import workload
-from tf2jax_lite.errors import InputError
+from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
@@ -22,7 +22,7 @@ from tf2jax_lite.federated.evaluation import build_fed_eval
 from tf2jax_lite.federated.metrics import PerDomainMetric, SequenceTokenAccuracy, SequenceTokenCrossEntropyLoss
 from tf2jax_lite.federated.model import evaluate_model
 from tf2jax_lite.federated.model_sources import create_model_from_fn
-from tf2jax_lite.federated.running import CohortRunner
+from tf2jax_lite.federated.running import Cohort, CohortRunner
 from tf2jax_lite.federated.running.buffers import Arena, Pool
 from tf2jax_lite.federated.running.choice import can_be_batched, choose_way
 from tf2jax_lite.federated.running.strategies import Context
@@ -204,3 +204,37 @@ def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
         assert int(metrics["clients"]["participated"]) == 5
         found.append(process.get_model_weights(state))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *found)
+
+
+@pytest.mark.parametrize(
+    ("feature", "says"),
+    [
+        ({"__mask__": np.ones(3, bool)}, "named '__mask__', which is the mask's name; rename it"),
+        (
+            {"y": np.zeros(3, "M8[s]")},
+            "'y' is datetime64.s., which JAX has not; a prep.* must make numbers",
+        ),
+        ({"y": np.zeros(3, [("a", "i4")])}, "'y' is .*, which JAX has not"),
+        ({"y": np.array(["a", "b", "c"])}, "'y' is text; a preprocessor must make numbers of it"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ClientDataset, lambda examples: [examples]], ids=["dataset", "batches"])
+def test_features_that_are_no_numbers(feature, says, kind):
+    """In ready batches the mask is a mask."""
+    clients = [None, kind({"x": np.ones((3, 2), np.float32), **feature})]
+    cohort = Cohort(clients, ShuffleRepeatBatchHParams(batch_size=2, num_epochs=1))
+    if "__mask__" in feature and isinstance(clients[1], list):
+        assert [client.steps for client in cohort.prepared()] == [1]
+        return
+    with pytest.raises(DataError, match=f"client 1 of the round: .*{says}"):
+        list(cohort.prepared())
+
+
+def test_bytes_in_another_order():
+    """As files of big-endian numbers are read."""
+    cohort = Cohort([[{"x": np.array([1, 2], ">f4"), "y": np.array([3, 4], ">i2")}]], None)
+    (client,) = cohort.prepared()
+    assert {name: (v.dtype, v.tolist()) for name, v in client.examples.items()} == {
+        "x": (np.dtype("<f4"), [1, 2]),
+        "y": (np.dtype("<i2"), [3, 4]),
+    }

@@ -122,6 +122,33 @@ def test_plot_and_tensorboard(tmp_path):
 
 
 def test_damaged_history(tmp_path):
-    (tmp_path / "m.jsonl").write_text(json.dumps({"round": 1}) + "\nnonsense\n")
-    with pytest.raises(DataError, match="line 2"):
-        read_history(tmp_path / "m.jsonl")
+    file = tmp_path / "m.jsonl"
+    for content, says in (
+        (json.dumps({"round": 1}).encode() + b"\nnonsense\n", "line 2"),
+        (b"\xff\xfe\n", "m.jsonl: not a history"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=says):
+            read_history(file)
+    with pytest.raises(DataError, match=r"nothing\.jsonl: cannot be read"):
+        read_history(tmp_path / "nothing.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [("metrics_file", DataError), ("checkpoint_dir", CheckpointError), ("tensorboard_dir", DataError)],
+)
+def test_what_cannot_be_written_is_said_before_training(tmp_path, option, error):
+    """Below a plain file there is room for nothing."""
+    (tmp_path / "file").write_bytes(b"")
+
+    def clients(number):
+        raise Killed
+
+    with pytest.raises(error, match="file/below: cannot be written"):
+        run_rounds(PROCESS, clients, 1, **{option: tmp_path / "file" / "below"})
+
+
+def test_a_metrics_file_that_is_a_folder(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        run_rounds(PROCESS, chosen, 1, metrics_file=tmp_path)

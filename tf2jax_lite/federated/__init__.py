@@ -2,14 +2,16 @@
 
 What is used together is here: ``federated.build_weighted_fed_avg``, ``federated.ClientDataset``. Aggregators and
 metrics are in ``federated.aggregators`` and ``federated.metrics``. Everything is imported when it is first used: extras
-(`core`, `flower`) need not be installed.
+(`core`, `flower`) need not be installed. ``import *`` leaves out what needs one.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import aggregators, algorithms, core, data, flower, metrics
+    from . import aggregators, algorithms, data, metrics
+    from . import core as core
+    from . import flower as flower
     from .algorithms import (
         build_agnostic_fed_avg,
         build_fed_kmeans,
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
     from .client_work import ClientResult, ClientWork, build_fed_sgd_client_work, build_model_delta_client_work
     from .compose import LearningState, Survey, Surveyed, compose_learning_process
-    from .core import jax_computation, set_default_context
+    from .core import jax_computation as jax_computation
+    from .core import set_default_context as set_default_context
     from .data import (
         Batches,
         BatchHParams,
@@ -253,7 +256,6 @@ __all__ = [
     "build_unweighted_fed_avg",
     "build_weighted_fed_avg",
     "compose_learning_process",
-    "core",
     "create_model_from_artifact",
     "create_model_from_converted",
     "create_model_from_flax",
@@ -263,9 +265,7 @@ __all__ = [
     "data",
     "evaluate_average_loss",
     "evaluate_model",
-    "flower",
     "freeze",
-    "jax_computation",
     "kmeans_init",
     "merge_lora",
     "metrics",
@@ -283,7 +283,6 @@ __all__ = [
     "read_history",
     "run_rounds",
     "server_optimizer",
-    "set_default_context",
     "shuffle_repeat_batch_federated_data",
     "with_lora",
 ]
@@ -300,4 +299,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_LAZY, *_ROOMS})

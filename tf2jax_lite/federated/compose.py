@@ -14,7 +14,15 @@ from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor
 from tf2jax_lite.federated.client_work import ClientWork
 from tf2jax_lite.federated.metrics import Stat
-from tf2jax_lite.federated.model import Model, as_model_weights, changing_leaves, check_model, replace_leaves
+from tf2jax_lite.federated.model import (
+    Model,
+    as_model_weights,
+    changing_leaves,
+    check_model,
+    check_weights,
+    replace_leaves,
+)
+from tf2jax_lite.federated.options import check_key
 from tf2jax_lite.federated.process import (
     AggregationProcess,
     LearningProcess,
@@ -23,7 +31,7 @@ from tf2jax_lite.federated.process import (
 )
 from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.federated.running import Cohort, CohortResult, CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running.cohort import Batching, Check
 from tf2jax_lite.federated.running.strategies import Context
 
 __all__ = [
@@ -72,12 +80,14 @@ class Survey:
       aggregator: an `AggregationProcess` of its updates.
       message: ``(weights, finalizer state, found) -> message`` for the training pass. ``found`` is the aggregate.
       client_batching: how ClientDatasets are cut into batches in this pass; as in training if None.
+      check: called with a client's examples, before anything runs; see `Cohort`.
     """
 
     client_work: ClientWork
     aggregator: AggregationProcess
     message: Callable[[Any, PyTree, PyTree], PyTree]
     client_batching: Batching | None = None
+    check: Check | None = None
 
 
 class Surveyed(NamedTuple):
@@ -112,31 +122,13 @@ def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
     Raises:
       InputError: ``key`` is no JAX key, or ``params`` are not the model's in structure or shapes.
     """
-    _check_key(key)
+    check_key(key)
     weights = model.init(key) if params is None or not isinstance(params, ModelWeights) else params
     if params is not None and not isinstance(params, ModelWeights):
         weights = weights._replace(trainable=params)
     if params is not None:
-        _check_params(as_model_weights(weights), as_model_weights(jax.eval_shape(model.init, jax.random.key(0))))
+        check_weights(model, as_model_weights(weights), "params")
     return jax.tree.map(lambda leaf: jnp.array(leaf), as_model_weights(weights))
-
-
-def _check_key(key: Any) -> None:
-    dtype = getattr(key, "dtype", None)
-    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or (dtype == jnp.uint32 and key.ndim)):
-        raise InputError(f"key is a JAX key, as jax.random.key(0) makes it; got {key!r:.80}")
-
-
-def _check_params(given: ModelWeights, own: ModelWeights) -> None:
-    for what in ("trainable", "non_trainable"):
-        found = {jax.tree_util.keystr(k): jnp.shape(v) for k, v in jax.tree.leaves_with_path(getattr(given, what))}
-        wanted = {jax.tree_util.keystr(k): v.shape for k, v in jax.tree.leaves_with_path(getattr(own, what))}
-        for name in [*wanted, *found]:
-            if found.get(name) != wanted.get(name):
-                raise InputError(
-                    f"params are not those of the model: {what} weights{name} have shape {found.get(name, 'none')}, "
-                    f"the model's {wanted.get(name, 'none')}"
-                )
 
 
 def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
@@ -227,7 +219,7 @@ def compose_learning_process(
             "client_batching is a ShuffleRepeatBatchHParams or a BatchHParams, as in "
             f"ShuffleRepeatBatchHParams(batch_size=20); not {type(client_batching).__name__}"
         )
-    template = jax.eval_shape(check_model(model).init, jax.random.key(0)).trainable
+    template = check_model(model).shapes.trainable
     aggregation = as_aggregator(aggregator, template)
     distribution = distributor or broadcast_distributor()
     runner = CohortRunner(client_work, aggregation, client_execution, clients_per_chunk, mesh)
@@ -265,7 +257,7 @@ def compose_learning_process(
         assert survey is not None and surveyor is not None
         first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
         batching = survey.client_batching or cohort.batching
-        result = surveyor.run(first, dataclasses.replace(cohort, batching=batching))
+        result = surveyor.run(first, dataclasses.replace(cohort, batching=batching, check=survey.check))
         found, message = survey_message(state, first, result.total)
         return found, context._replace(message=message)
 

@@ -23,8 +23,8 @@ from tf2jax_lite.federated.compose import (
 )
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.metrics import MeanStat, Stat
-from tf2jax_lite.federated.model import Model, as_model_weights, evaluate_model, evaluate_stats
-from tf2jax_lite.federated.options import check_number
+from tf2jax_lite.federated.model import Model, as_model_weights, check_model, evaluate_model, evaluate_stats
+from tf2jax_lite.federated.options import check_key, check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
@@ -88,7 +88,11 @@ def build_fed_eval(
     Returns:
       The process. ``set_model_weights(state, weights)`` says what is evaluated. Metrics: ``client_work`` /
       ``eval`` / ``current_round_metrics`` and ``total_rounds_metrics``, as TFF has them, and ``clients``.
+
+    Raises:
+      InputError: an option does not fit.
     """
+    check_model(model)
     nothing = SumFactory().create(())
     runner = CohortRunner(_work(model), nothing, client_execution, clients_per_chunk)
 
@@ -140,8 +144,10 @@ def build_personalization_eval(
       for each client with test examples. What a client learns stays with it.
 
     Raises:
-      InputError: a strategy named ``baseline`` or that is no such pair; when called: no client, or a pair that is none.
+      InputError: a strategy named ``baseline`` or that is no such pair; when called: no client, a pair that is none, or
+        weights, a key or examples that do not fit.
     """
+    check_model(model)
     if "baseline" in strategies:
         raise InputError("build_personalization_eval: 'baseline' names the metrics before personalization")
     for name, strategy in strategies.items():
@@ -153,6 +159,7 @@ def build_personalization_eval(
     def evaluate(weights: Any, client_data: Sequence[Any], key: Any = None) -> dict[str, dict[str, Any]]:
         weights = as_model_weights(weights)
         key = jax.random.key(0) if key is None else key
+        check_key(key)
         rows: dict[str, list[Any]] = {name: [] for name in ("baseline", *strategies)}
         for index, pair in enumerate(as_clients(client_data)):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from tf2jax_lite.errors import InputError
+from tf2jax_lite.errors import InputError, Tf2JaxError
 from tf2jax_lite.federated.losses import TrainLoss
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
+from tf2jax_lite.federated.options import check_key
 from tf2jax_lite.federated.process import ModelWeights
 
 __all__ = [
@@ -22,10 +25,12 @@ __all__ = [
     "as_model_weights",
     "changing_leaves",
     "check_model",
+    "check_weights",
     "evaluate_average_loss",
     "evaluate_model",
     "evaluate_stats",
     "examples_interact",
+    "fitting",
     "model_grad",
     "model_per_example_loss",
     "model_value_and_grad",
@@ -74,6 +79,11 @@ class Model:
     eval_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
     changes: Any = True
 
+    @functools.cached_property
+    def shapes(self) -> ModelWeights:
+        """The weights' shapes and dtypes, as `jax.ShapeDtypeStruct`s."""
+        return as_model_weights(jax.eval_shape(self.init, jax.random.key(0)))
+
 
 class BatchLoss(NamedTuple):
     """What `model_value_and_grad` gives beside the gradient.
@@ -109,6 +119,56 @@ def check_model(model: Any) -> Model:
             f"a model is a federated.Model, as create_model_from_fn and its like return it, not {type(model).__name__}"
         )
     return model
+
+
+def check_weights(model: Model, weights: ModelWeights, what: str = "weights") -> None:
+    """Refuses weights of something else.
+
+    Args:
+      model: the model.
+      weights: pytrees of arrays.
+      what: what they are called.
+
+    Raises:
+      InputError: they are not the model's in structure or shapes.
+    """
+    for kind in ("trainable", "non_trainable"):
+        found, wanted = (
+            {jax.tree_util.keystr(k): np.shape(v) for k, v in jax.tree.leaves_with_path(getattr(tree, kind))}
+            for tree in (weights, model.shapes)
+        )
+        for name in [*wanted, *found]:
+            if found.get(name) != wanted.get(name):
+                raise InputError(
+                    f"{what} are not those of the model: {kind} weights{name} have shape {found.get(name, 'none')}, "
+                    f"the model's {wanted.get(name, 'none')}"
+                )
+
+
+@contextlib.contextmanager
+def fitting(batch: Mapping[str, Any], which: str) -> Iterator[None]:
+    """Says which data a model was traced with, where it does not take them.
+
+    Args:
+      batch: dict of arrays (n, ...).
+      which: what the batch is called.
+
+    Raises:
+      InputError: for any error but ours, and the runtime's (too little memory).
+    """
+    try:
+        yield
+    except (Tf2JaxError, RuntimeError):
+        raise
+    except Exception as error:  # libraries of models have exceptions of their own
+        given = ", ".join(f"{name}: {_type_text(value)}" for name, value in batch.items())
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise InputError(f"the model does not take {which} ({given}): {type(error).__name__}: {first:.300}") from error
+
+
+def _type_text(value: Any) -> str:
+    shape = ",".join(map(str, np.shape(value)))
+    return f"{value.dtype}[{shape}]" if hasattr(value, "dtype") else f"{type(value).__name__}[{shape}]"
 
 
 def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
@@ -181,7 +241,11 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
     """Returns ``(weights, batch, rng) -> float (n,)``: losses in training mode; 0 for padding.
 
     See fedjax.model_per_example_loss.
+
+    Raises:
+      InputError: it is no model.
     """
+    check_model(model)
 
     def per_example_loss(weights: Any, batch: Batch, rng: Any) -> jax.Array:
         return _losses(model, as_model_weights(weights), batch, rng)[0]
@@ -199,7 +263,11 @@ def model_value_and_grad(
     Args:
       model: the model.
       example_weight: ``(batch) -> (n,)``, weights of the examples in the mean, 0 or more; all the same by default.
+
+    Raises:
+      InputError: it is no model.
     """
+    check_model(model)
 
     def loss_fn(trainable: PyTree, non_trainable: PyTree, batch: Batch, rng: Any) -> tuple[Any, BatchLoss]:
         losses, output, mask = _losses(model, ModelWeights(trainable, non_trainable), batch, rng)
@@ -259,12 +327,16 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
       Name to result for each of ``model.eval_metrics``, and the mean ``loss`` in evaluation mode.
 
     Raises:
-      InputError: there is no batch, or one does not fit the model.
+      InputError: there is no batch, or one does not fit the model, or the weights do not.
     """
     weights = as_model_weights(weights)
+    check_weights(check_model(model), weights)
     total: dict[str, Stat] | None = None
-    for batch in batches:
-        stats = _evaluate(model, weights, dict(batch))
+    for number, batch in enumerate(batches):
+        if not isinstance(batch, Mapping):
+            raise InputError(f"evaluate_model: a batch is a dict of arrays, not {type(batch).__name__}")
+        with fitting(batch, f"batch {number}"):
+            stats = _evaluate(model, weights, dict(batch))
         total = stats if total is None else {name: total[name].merge(stat) for name, stat in stats.items()}
     if total is None:
         raise InputError("evaluate_model: there are no batches")
@@ -288,8 +360,9 @@ def evaluate_average_loss(
       regularizer: ``(weights) -> scalar`` to add.
 
     Raises:
-      InputError: there is no batch.
+      InputError: there is no batch, or ``rng`` is no JAX key.
     """
+    check_key(rng, "rng")
     total = None
     step = _jitted_sum(per_example_loss)
     for i, batch in enumerate(batches):

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from tf2jax_lite.federated.losses import TrainLoss, as_train_loss
-from tf2jax_lite.federated.metrics import Metric
+from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.model import Model, TrainOutput
 from tf2jax_lite.federated.model_sources import InputSource, argument_reader
 from tf2jax_lite.federated.process import ModelWeights
@@ -37,6 +37,7 @@ def create_model_from_haiku(
       train_kwargs: more arguments of the function in training, such as ``{"is_train": True}``.
       eval_kwargs: more arguments of it in evaluation.
     """
+    metrics = check_metrics("create_model_from_haiku", "eval_metrics", eval_metrics)
     stateful = type(transformed_forward_pass).__name__ == "TransformedWithState"
     train, evaluate = dict(train_kwargs or {}), dict(eval_kwargs or {})
     forward = transformed_forward_pass.apply
@@ -55,7 +56,7 @@ def create_model_from_haiku(
             return forward(weights.trainable, weights.non_trainable, None, batch, **evaluate)[0]
         return forward(weights.trainable, None, batch, **evaluate)
 
-    return Model(init, apply_for_train, apply_for_eval, as_train_loss(train_loss), dict(eval_metrics or {}))
+    return Model(init, apply_for_train, apply_for_eval, as_train_loss(train_loss), metrics)
 
 
 def create_model_from_flax(
@@ -84,13 +85,14 @@ def create_model_from_flax(
     Returns:
       The model. Collections other than ``params`` (``nnx``: variables other than ``nnx.Param``) are non-trainable.
     """
+    metrics = check_metrics("create_model_from_flax", "eval_metrics", eval_metrics)
     arguments = argument_reader(inputs)
     train, evaluate = dict(train_kwargs or {}), dict(eval_kwargs or {})
     if hasattr(module, "apply") and hasattr(module, "init"):
         functions = _linen(module, sample_batch, arguments, train, evaluate, rng_names)
     else:
         functions = _nnx(module, arguments, train, evaluate)
-    return Model(*functions, as_train_loss(train_loss), dict(eval_metrics or {}))
+    return Model(*functions, as_train_loss(train_loss), metrics)
 
 
 def _streams(names: tuple[str, ...], key: Any) -> dict[str, Any]:

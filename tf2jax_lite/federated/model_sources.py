@@ -15,7 +15,7 @@ from tf2jax_lite.errors import InputError
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.federated.losses import TrainLoss, as_train_loss
-from tf2jax_lite.federated.metrics import Metric
+from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.model import Model, TrainOutput, as_model_weights
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.params import is_seed_state, is_trainable, merge_params
@@ -80,7 +80,7 @@ def create_model_from_fn(
         apply_for_train,
         apply_for_eval,
         as_train_loss(train_loss),
-        dict(eval_metrics or {}),
+        check_metrics("create_model_from_fn", "eval_metrics", eval_metrics),
     )
 
 
@@ -148,7 +148,7 @@ def create_model_from_converted(
         apply_for_train,
         apply_for_eval,
         as_train_loss(train_loss),
-        dict(eval_metrics or {}),
+        check_metrics("create_model_from_converted", "eval_metrics", eval_metrics),
         {name: name in changing for name in weights.non_trainable},
     )
 

@@ -1,4 +1,4 @@
-"""Checks of the numbers that users give as options."""
+"""Checks of the numbers and keys that users give as options."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.errors import InputError, Tf2JaxError
 
-__all__ = ["check_number", "check_seed"]
+__all__ = ["check_key", "check_number", "check_seed"]
+
+
+def check_key(key: Any, name: str = "key") -> None:
+    """Refuses what is no JAX key, of either kind.
+
+    Raises:
+      InputError: it is something else.
+    """
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or (dtype == jnp.uint32 and key.ndim)):
+        raise InputError(f"{name} is a JAX key, as jax.random.key(0) makes it; got {key!r:.80}")
 
 
 def check_seed(who: str, seed: Any) -> None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.model import Model, TrainOutput
+from tf2jax_lite.federated.model import Model, TrainOutput, check_model
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import ModelWeights
 
@@ -42,11 +42,10 @@ def freeze(model: Model, trains: Filter) -> Model:
       ``{"frozen": dict, "state": the model's own}``.
 
     Raises:
-      InputError: nothing trains.
+      InputError: nothing trains, or it is no model.
     """
     _check_filter("freeze", "trains", trains)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    names, treedef = _named(shapes.trainable)
+    names, treedef = _named(check_model(model).shapes.trainable)
     kept = [name for name in names if trains(name)]
     if not kept:
         raise InputError(f"freeze: no parameter trains; there are {', '.join(list(names)[:10])}")
@@ -90,14 +89,13 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
       the model starts unchanged. `merge_lora` gives plain weights back.
 
     Raises:
-      InputError: no parameter gets an adapter, or the rank is below 1.
+      InputError: no parameter gets an adapter, the rank is below 1, or it is no model.
     """
     check_number("with_lora", "rank", rank, least=1, whole=True)
     if alpha is not None:
         check_number("with_lora", "alpha", alpha)
     _check_filter("with_lora", "adapts", adapts)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    names, _ = _named(shapes.trainable)
+    names, _ = _named(check_model(model).shapes.trainable)
     chosen = [name for name, leaf in names.items() if leaf.ndim >= 2 and adapts(name)]
     if not chosen:
         raise InputError(

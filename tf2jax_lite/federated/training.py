@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from tf2jax_lite.errors import CheckpointError, DataError
+from tf2jax_lite.errors import CheckpointError, DataError, InputError, Tf2JaxError
 from tf2jax_lite.federated.checkpoint import Checkpoints, CheckpointStore
 from tf2jax_lite.federated.events import EventWriter
 from tf2jax_lite.federated.options import check_number
@@ -49,10 +50,15 @@ def read_history(path: str | Path) -> list[Record]:
     """Reads a JSONL file of metrics that `run_rounds` wrote: a dict with ``round`` in each line.
 
     Raises:
-      DataError: the file is damaged. An unfinished last line, of a run that was killed, is left out.
+      DataError: the file is damaged, or cannot be read. An unfinished last line, of a run that was killed, is left out.
     """
     records: list[Record] = []
-    lines = Path(path).read_text(encoding="utf-8").split("\n")
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a history, as it is no text: {error}") from error
     for number, line in enumerate(lines[:-1], 1):
         try:
             record = json.loads(line)
@@ -61,6 +67,14 @@ def read_history(path: str | Path) -> list[Record]:
             raise DataError(f"{path}, line {number}: not a record of a round: {error}") from error
         records.append(record)
     return records
+
+
+@contextlib.contextmanager
+def _writing(path: Any, kind: type[Tf2JaxError] = DataError) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _clients(process: LearningProcess[Any], source: Any, round_number: int) -> Any:
@@ -118,17 +132,24 @@ def run_rounds(
       Rounds before a resumption are read from ``metrics_file``, or else from the checkpoint.
 
     Raises:
-      InputError: a number out of range, or an extra that is needed is not installed.
-      DataError: the metrics file is damaged.
-      CheckpointError: the checkpoint is damaged, of another training, or of more rounds.
+      InputError: a number out of range, ``clients`` neither a function nor a sampler, or an extra that is needed is not
+        installed.
+      DataError: the metrics file is damaged, or what is recorded cannot be written.
+      CheckpointError: the checkpoint is damaged, of another training, or of more rounds, or cannot be written.
     """
+    if not (callable(clients) or (hasattr(clients, "set_round_num") and hasattr(clients, "sample"))):
+        raise InputError(
+            "run_rounds: clients is a function of the round's number, as in lambda number: [...], or a sampler; not "
+            f"{type(clients).__name__}"
+        )
     check_number("run_rounds", "num_rounds", num_rounds, least=0, whole=True)
     check_number("run_rounds", "evaluate_every", evaluate_every, least=1, whole=True)
     check_number("run_rounds", "checkpoint_every", checkpoint_every, least=1, whole=True)
     state = process.initialize(key, params=params)
     done, history = 0, []
     own = not isinstance(checkpoint_dir, CheckpointStore)
-    checkpoints = Checkpoints(checkpoint_dir) if own and checkpoint_dir is not None else checkpoint_dir
+    with _writing(checkpoint_dir, CheckpointError):
+        checkpoints = Checkpoints(checkpoint_dir) if own and checkpoint_dir is not None else checkpoint_dir
     assert checkpoints is None or isinstance(checkpoints, CheckpointStore)
     if checkpoints is not None and checkpoints.latest() is not None:
         done, state, kept = checkpoints.restore(state)
@@ -136,8 +157,10 @@ def run_rounds(
             raise CheckpointError(f"the checkpoint is of {done} rounds, more than the {num_rounds} that are asked for")
         history = list(kept.get("history", ()))
     if metrics_file is not None:
-        history = _resume_file(Path(metrics_file), done)
-    scalars = None if tensorboard_dir is None else EventWriter(tensorboard_dir)
+        with _writing(metrics_file):
+            history = _resume_file(Path(metrics_file), done)
+    with _writing(tensorboard_dir):
+        scalars = None if tensorboard_dir is None else EventWriter(tensorboard_dir)
     bar, advance = _progress_bar(num_rounds, done, progress)
 
     def evaluated() -> Record:
@@ -148,9 +171,11 @@ def run_rounds(
         history.append(record)
         # The line comes before the checkpoint: what is resumed from has its history, and later lines are dropped.
         if metrics_file is not None:
-            _append(Path(metrics_file), record)
+            with _writing(metrics_file):
+                _append(Path(metrics_file), record)
         if scalars is not None:
-            scalars.add_scalars({n: v for n, v in flat_metrics(record).items() if n != "round"}, record["round"])
+            with _writing(tensorboard_dir):
+                scalars.add_scalars({n: v for n, v in flat_metrics(record).items() if n != "round"}, record["round"])
 
     for record in history:
         report(record)

@@ -108,3 +108,25 @@ def test_what_is_taken_at_the_edge_is_finite(factory):
     process = factory.create(TEMPLATE)
     found = process.next(process.initialize(), UPDATES, jax.random.key(0))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((found.state, found.result)))
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        agg.ClippingFactory(1.0),
+        agg.ClippingFactory(1.0, norm_order=1),
+        agg.ZeroingFactory(1.0),
+        agg.DifferentiallyPrivateFactory.gaussian_fixed(0.1, 7, 1.0),
+        agg.DifferentiallyPrivateFactory.gaussian_adaptive(0.1, 7),
+        agg.robust_aggregator(),
+        agg.MeanFactory(agg.SecureSumFactory(5.0)),
+    ],
+    ids=lambda factory: type(factory).__name__,
+)
+def test_updates_without_numbers(factory):
+    """A model with a layer of no units sends such; their norm is 0."""
+    process = factory.create({"a": jax.ShapeDtypeStruct((0,), np.float32)})
+    updates = UPDATES._replace(update={"a": np.zeros((7, 0), np.float32)})
+    found = process.next(process.initialize(), updates, jax.random.key(0))
+    assert found.result["a"].shape == (0,)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found.state))

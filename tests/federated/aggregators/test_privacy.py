@@ -83,3 +83,23 @@ def test_sampling_amplifies_and_calibration_inverts():
     noise = agg.gaussian_noise_multiplier(2.0, 100, 10, 1000, 1e-5)
     assert agg.gaussian_epsilon(noise, 100, 10, 1000, 1e-5) <= 2.0
     assert agg.gaussian_epsilon(noise - 2e-3, 100, 10, 1000, 1e-5) > 2.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "sampling"),
+    [(1e6, "poisson"), (2.0, "fixed_size"), pytest.param(1e6, "fixed_size", marks=pytest.mark.slow)],
+)
+def test_calibration_starts_at_no_noise(epsilon, sampling):
+    """What dp-accounting divides by there is 0."""
+    pytest.importorskip("dp_accounting")
+    noise = agg.gaussian_noise_multiplier(epsilon, 10, 10, 100, 1e-5, sampling)
+    assert 0 < noise < 10
+    assert agg.gaussian_epsilon(noise, 10, 10, 100, 1e-5, sampling) <= epsilon
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
+def test_noise_whose_square_is_no_number(sampling):
+    """Or is lost beside 1."""
+    pytest.importorskip("dp_accounting")
+    found = [agg.gaussian_epsilon(noise, 10, 10, 100, 1e-5, sampling) for noise in (5e-324, 1e-200, 1e9, 1e200)]
+    assert found[:2] == [math.inf, math.inf] and 0 <= found[2] == found[3] < 0.1

@@ -132,3 +132,21 @@ def test_clients_without_weight_are_never_drawn():
 def test_refusals(call, match):
     with pytest.raises(DataError, match=match):
         call()
+
+
+@pytest.mark.parametrize("scale", [1e308, 1e-308, 5e-324])
+def test_weights_of_any_size(scale):
+    """Their sum may be more than the largest number."""
+    weights = dict.fromkeys(CLIENTS.client_ids(), scale)
+    cohorts = [
+        [client_id for client_id, *_ in data.WeightedSampler(CLIENTS, 4, 0, weights=given).sample()]
+        for given in (weights, dict.fromkeys(weights, 1.0))
+    ]
+    assert cohorts[0] == cohorts[1]
+
+
+def test_a_chance_that_vanishes_beside_another_is_none():
+    weights = dict.fromkeys(CLIENTS.client_ids(), 1e-308) | {"03": 1e308}
+    assert data.WeightedSampler(CLIENTS, 1, 0, weights=weights).sample()[0][0] == "03"
+    with pytest.raises(DataError, match="1 have a weight > 0"):
+        data.WeightedSampler(CLIENTS, 2, 0, weights=weights)

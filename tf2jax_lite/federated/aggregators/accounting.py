@@ -20,6 +20,10 @@ def _library() -> Any:
     return dp_accounting
 
 
+# With squares of noise beyond these dp-accounting divides by 0, or takes the logarithm of 0. Less than the least hides
+# nothing; of more than the most, that much counts.
+_LEAST, _MOST = 1e-100, 1e7
+
 _check = functools.partial(check_number, "privacy accounting")
 
 
@@ -37,15 +41,19 @@ def _mechanism(dp: Any, clients_per_round: int, num_clients: int, sampling: str)
     if sampling == "poisson":
         relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 
-        def event(noise: float) -> Any:
-            return dp.PoissonSampledDpEvent(clients_per_round / num_clients, dp.GaussianDpEvent(noise))
+        def sampled(gaussian: Any) -> Any:
+            return dp.PoissonSampledDpEvent(clients_per_round / num_clients, gaussian)
     elif sampling == "fixed_size":
         relation = dp.NeighboringRelation.REPLACE_ONE
 
-        def event(noise: float) -> Any:
-            return dp.SampledWithoutReplacementDpEvent(num_clients, clients_per_round, dp.GaussianDpEvent(noise))
+        def sampled(gaussian: Any) -> Any:
+            return dp.SampledWithoutReplacementDpEvent(num_clients, clients_per_round, gaussian)
     else:
         raise InputError(f'privacy accounting: sampling is "poisson" or "fixed_size", not {sampling!r}.')
+
+    def event(noise: float) -> Any:
+        return dp.NonPrivateDpEvent() if noise < _LEAST else sampled(dp.GaussianDpEvent(min(noise, _MOST)))
+
     return (lambda: dp.rdp.RdpAccountant(neighboring_relation=relation)), event
 
 
@@ -79,8 +87,6 @@ def gaussian_epsilon(
     _check("noise_multiplier", noise_multiplier, least=0)
     _check_rounds(rounds, delta)
     accountant, event = _mechanism(dp, clients_per_round, num_clients, sampling)
-    if noise_multiplier == 0:
-        return float("inf")
     return float(accountant().compose(event(noise_multiplier), rounds).get_epsilon(delta))
 
 
@@ -92,13 +98,18 @@ def gaussian_noise_multiplier(
     delta: float,
     sampling: str = "poisson",
 ) -> float:
-    """Returns the smallest noise multiplier with at most this epsilon (to 1e-4). Arguments as in `gaussian_epsilon`."""
+    """Returns the smallest noise multiplier with at most this epsilon (to 1e-4). Arguments as in `gaussian_epsilon`.
+
+    Raises:
+      InputError: an argument is out of range, or no noise is enough.
+      MissingLibraryError: dp-accounting is not installed.
+    """
     dp = _library()
     _check("epsilon", epsilon, above=0)
     _check_rounds(rounds, delta)
     accountant, event = _mechanism(dp, clients_per_round, num_clients, sampling)
-    return float(
-        dp.calibrate_dp_mechanism(
+    try:
+        found = dp.calibrate_dp_mechanism(
             accountant,
             lambda noise: dp.SelfComposedDpEvent(event(noise), rounds),
             epsilon,
@@ -106,4 +117,8 @@ def gaussian_noise_multiplier(
             dp.LowerEndpointAndGuess(0.0, 1.0),
             tol=1e-4,
         )
-    )
+    except dp.NoBracketIntervalFoundError as error:
+        raise InputError(
+            f"privacy accounting: no noise is enough for epsilon {epsilon:g} and delta {delta:g}."
+        ) from error
+    return float(found)

@@ -138,7 +138,10 @@ def row_norms(update: PyTree, order: float = 2.0) -> Any:
       update: pytree with leaves (n, ...).
       order: 1, 2 or infinity.
     """
-    filled = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(update) if x.size]
+    every = jax.tree.leaves(update)
+    filled = [x.reshape(x.shape[0], -1) for x in every if x.size]
+    if not filled:
+        return jnp.zeros(every[0].shape[0], jnp.float32)
     leaves = [jnp.abs(x.astype(jnp.promote_types(x.dtype, jnp.float32))) for x in filled]
     largest = jnp.max(jnp.stack([jnp.max(x, axis=1) for x in leaves]), axis=0)
     if order == math.inf:

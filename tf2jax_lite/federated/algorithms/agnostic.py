@@ -50,11 +50,18 @@ class _Message(NamedTuple):
     scale: Any
 
 
+def _check_domains(examples: Mapping[str, Any], who: str, domains: int, key_name: str) -> None:
+    """Refuses domains that there are none of: an index beyond the weights would take another domain's."""
+    found = _domain(examples, key_name)
+    for wrong in np.unique(found[(found < 0) | (found >= domains)])[:1]:
+        raise InputError(f"{who}: {key_name!r} names domain {wrong}; there are domains 0 to {domains - 1}")
+
+
 def _domain(batch: Mapping[str, Any], key_name: str) -> Any:
     if key_name not in batch:
         there = sorted(batch.keys() - {MASK_KEY})
         raise InputError(f"build_agnostic_fed_avg: a batch has no {key_name!r} (domain_id_key); it has {there}")
-    found = jnp.asarray(batch[key_name])
+    found = batch[key_name]
     if found.ndim != 1 or not jnp.issubdtype(found.dtype, jnp.integer):
         raise InputError(
             f"build_agnostic_fed_avg: {key_name!r} holds integers (n,), each example's domain; not "
@@ -136,7 +143,7 @@ def build_agnostic_fed_avg(
       **options: see `compose_learning_process`.
 
     Raises:
-      InputError: weights or window of the wrong shape, or not positive.
+      InputError: weights or window of the wrong shape, or not positive; when a round runs, a domain out of range.
     """
     check_number("build_agnostic_fed_avg", "domain_learning_rate", domain_learning_rate, least=0)
     try:
@@ -180,6 +187,7 @@ def build_agnostic_fed_avg(
         SumFactory().create(sums),
         message,
         None if client_batching is None else BatchHParams(client_batching.batch_size),
+        lambda examples, who: _check_domains(examples, who, domains, domain_id_key),
     )
     return compose_learning_process(
         model,

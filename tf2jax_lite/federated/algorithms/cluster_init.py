@@ -14,7 +14,7 @@ from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
 from tf2jax_lite.federated.compose import apply_non_trainable, as_clients, initial_weights, reusable, round_keys
 from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.model import Model, evaluate_stats
+from tf2jax_lite.federated.model import Model, check_model, evaluate_stats
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner
@@ -99,6 +99,7 @@ def kmeans_init(
     Raises:
       InputError: there are fewer usable clients than clusters.
     """
+    check_model(model)
     check_number("kmeans_init", "num_clusters", num_clusters, least=1, whole=True)
     key = jax.random.key(0) if key is None else key
     clients = reusable(as_clients(clients))

@@ -21,8 +21,9 @@ from tf2jax_lite.federated.client_work import (
     build_model_delta_client_work,
 )
 from tf2jax_lite.federated.compose import LearningState, compose_learning_process
-from tf2jax_lite.federated.metrics import Metric
+from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess
 from tf2jax_lite.federated.running import Execution
 from tf2jax_lite.federated.running.cohort import Batching
@@ -68,12 +69,13 @@ def build_weighted_fed_avg(
     Raises:
       InputError: an option does not fit.
     """
+    check_number("build_weighted_fed_avg", "proximal_strength", proximal_strength, least=0)
     work = build_model_delta_client_work(
         model,
         client_optimizer,
         client_weighting=client_weighting,
-        proximal_strength=proximal_strength,
-        train_metrics=train_metrics,
+        proximal_strength=float(proximal_strength),  # a number of NumPy's would widen bfloat16
+        train_metrics=check_metrics("build_weighted_fed_avg", "train_metrics", train_metrics),
     )
     return compose_learning_process(
         model,
@@ -146,8 +148,12 @@ def build_fed_sgd(
       train_metrics: see `build_weighted_fed_avg`.
       aggregator: see `compose_learning_process`.
       **options: see `compose_learning_process`.
+
+    Raises:
+      InputError: an option does not fit.
     """
-    work = build_fed_sgd_client_work(model, client_weighting=client_weighting, train_metrics=train_metrics)
+    metrics = check_metrics("build_fed_sgd", "train_metrics", train_metrics)
+    work = build_fed_sgd_client_work(model, client_weighting=client_weighting, train_metrics=metrics)
     return compose_learning_process(
         model,
         client_work=work,

@@ -20,7 +20,7 @@ from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.compose import LearningState, as_clients, check_state, reusable, round_keys
 from tf2jax_lite.federated.data import BatchHParams
 from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.options import check_number
+from tf2jax_lite.federated.options import check_key, check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner
 from tf2jax_lite.federated.running.cohort import Batching
@@ -74,7 +74,7 @@ def build_hyp_cluster(
       ``clients`` (counts, as every process has them).
 
     Raises:
-      InputError: an option out of range.
+      InputError: an option out of range; when called, weights that are not a list with those of each cluster.
     """
     check_number("build_hyp_cluster", "num_clusters", num_clusters, least=1, whole=True)
     if process is None and client_optimizer is None:
@@ -92,12 +92,21 @@ def build_hyp_cluster(
     )
     evaluation = None if client_batching is None else BatchHParams(client_batching.batch_size)
 
+    def by_cluster(name: str, given: Any) -> Sequence[Any]:
+        # ModelWeights, a pair, are those of one model.
+        if not isinstance(given, list | tuple) or isinstance(given, ModelWeights):
+            raise InputError(
+                f"build_hyp_cluster: {name} is a list with the weights of each cluster, not {type(given).__name__}"
+            )
+        if len(given) != num_clusters:
+            raise InputError(f"build_hyp_cluster: {name} has {len(given)} entries for {num_clusters} clusters")
+        return given
+
     def initialize(key: Any = None, *, params: Sequence[Any] | None = None) -> HypClusterState:
         key = jax.random.key(0) if key is None else key
-        if params is not None and len(params) != num_clusters:
-            raise InputError(f"build_hyp_cluster: params has {len(params)} entries for {num_clusters} clusters")
+        check_key(key)
         keys = jax.random.split(key, num_clusters)
-        given = params or [None] * num_clusters
+        given = [None] * num_clusters if params is None else by_cluster("params", params)
         return HypClusterState(
             jnp.int32(0), key, tuple(inner.initialize(k, params=p) for k, p in zip(keys, given, strict=True))
         )
@@ -131,7 +140,7 @@ def build_hyp_cluster(
         return tuple(inner.get_model_weights(s) for s in state.clusters)
 
     def set_weights(state: HypClusterState, weights: Sequence[Any]) -> HypClusterState:
-        pairs = zip(state.clusters, weights, strict=True)
+        pairs = zip(state.clusters, by_cluster("weights", weights), strict=True)
         return state._replace(clusters=tuple(inner.set_model_weights(s, w) for s, w in pairs))
 
     return LearningProcess(initialize, next_fn, weights_of, set_weights)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import MeanFactory
 from tf2jax_lite.federated.blocks import Finalizer
 from tf2jax_lite.federated.client_work import (
@@ -25,7 +26,8 @@ from tf2jax_lite.federated.client_work import (
 from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compose_learning_process
 from tf2jax_lite.federated.convolutions import with_products
 from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.model import Model, model_grad
+from tf2jax_lite.federated.metrics import Metric, check_metrics
+from tf2jax_lite.federated.model import Model, check_model, model_grad
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.federated.running.cohort import Batching
@@ -101,7 +103,7 @@ def build_mime(
     *,
     server_learning_rate: float = 1.0,
     client_weighting: ClientWeighting = "num_examples",
-    train_metrics: Mapping[str, Any] | None = None,
+    train_metrics: Mapping[str, Metric] | None = None,
     aggregator: Any = None,
     client_batching: Batching | None = None,
     lite: bool = False,
@@ -122,9 +124,18 @@ def build_mime(
       client_batching: of the training pass; the first pass takes each example once, in batches of the same size.
       lite: leave out the correction -g(x) + c: see `build_mime_lite`.
       **options: see `compose_learning_process`.
+
+    Raises:
+      InputError: an option does not fit; a function of the round's number as optimizer, for one.
     """
     check_number("build_mime", "server_learning_rate", server_learning_rate, above=0)
-    template = jax.eval_shape(model.init, jax.random.key(0)).trainable
+    if not (hasattr(base_optimizer, "init") and hasattr(base_optimizer, "update")):
+        raise InputError(
+            "build_mime: base_optimizer is an optax.GradientTransformation, whose state the server keeps from round to "
+            f"round; not {type(base_optimizer).__name__}"
+        )
+    metrics = check_metrics("build_mime", "train_metrics", train_metrics)
+    template = check_model(model).shapes.trainable
     survey = Survey(
         build_fed_sgd_client_work(model),
         MeanFactory().create(template),
@@ -133,9 +144,9 @@ def build_mime(
     )
     return compose_learning_process(
         model,
-        client_work=_client_work(model, base_optimizer, client_weighting, train_metrics, lite=lite),
+        client_work=_client_work(model, base_optimizer, client_weighting, metrics, lite=lite),
         aggregator=MeanFactory() if aggregator is None else aggregator,
-        finalizer=_finalizer(base_optimizer, server_learning_rate),
+        finalizer=_finalizer(base_optimizer, float(server_learning_rate)),
         survey=survey,
         client_batching=client_batching,
         **options,

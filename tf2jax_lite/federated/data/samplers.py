@@ -120,6 +120,8 @@ class WeightedSampler(ClientSampler):
             raise DataError(f"weights must be numbers: {error}") from error
         if not np.isfinite(values).all() or (values < 0).any():
             raise DataError("weights must be finite and >= 0")
+        # Scaled by a power of 2: their sum may be more than the largest number. Beside others, some may vanish.
+        values = np.ldexp(values, -int(np.frexp(values.max(initial=0))[1]))
         usable = int((values > 0).sum())
         if usable < (1 if replace else self._num_clients):
             raise DataError(f"a cohort of {self._num_clients} clients cannot be drawn: {usable} have a weight > 0")

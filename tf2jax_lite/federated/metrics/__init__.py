@@ -12,7 +12,7 @@ from .classification import (
 )
 from .domains import PerDomainMetric, PerDomainStat
 from .losses import binary_crossentropy, categorical_crossentropy, sparse_categorical_crossentropy
-from .metric import MASK_KEY, Metric, evaluate_batch
+from .metric import MASK_KEY, Metric, check_metrics, evaluate_batch
 from .regression import MeanAbsoluteError, MeanSquaredError
 from .sequences import (
     Perplexity,
@@ -60,6 +60,7 @@ __all__ = [
     "TopKAccuracy",
     "binary_crossentropy",
     "categorical_crossentropy",
+    "check_metrics",
     "evaluate_batch",
     "sparse_categorical_crossentropy",
 ]

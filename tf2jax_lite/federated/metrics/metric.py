@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import InputError
 from .stat import Stat
 
-__all__ = ["MASK_KEY", "Metric", "as_float", "evaluate_batch", "pick"]
+__all__ = ["MASK_KEY", "Metric", "as_float", "check_metrics", "evaluate_batch", "pick"]
 
 # Where padded batches say which of their examples are real; FedJAX's EXAMPLE_MASK_KEY.
 MASK_KEY = "__mask__"
@@ -54,6 +54,25 @@ class Metric(abc.ABC):
             return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (value.ndim - 1)), value, zero)
 
         return jax.tree.map(keep, stats, self.zero()).reduce()
+
+
+def check_metrics(who: str, name: str, metrics: Any) -> dict[str, Metric]:
+    """Returns metrics by name; none for None.
+
+    Args:
+      who: whose option it is.
+      name: the option.
+      metrics: what was given.
+
+    Raises:
+      InputError: it is no dict, or an entry is no metric.
+    """
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise InputError(f"{who}: {name} is a dict from name to metric, not {type(metrics).__name__}")
+    for key, metric in (metrics or {}).items():
+        if not isinstance(metric, Metric):
+            raise InputError(f"{who}: {name} is a dict from name to metric; {key!r} is a {type(metric).__name__}")
+    return dict(metrics or {})
 
 
 def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, mask: Any = None) -> Stat:

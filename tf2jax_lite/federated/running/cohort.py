@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,9 +22,10 @@ from tf2jax_lite.federated.data import (
 from tf2jax_lite.federated.data.client_dataset import index_table
 from tf2jax_lite.federated.data.seeds import seed_words
 
-__all__ = ["Batching", "Chunk", "Client", "Cohort", "client_seed"]
+__all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "client_seed"]
 
 Batching = ShuffleRepeatBatchHParams | BatchHParams | PaddedBatchHParams
+Check = Callable[[Mapping[str, np.ndarray], str], None]
 _SMALL = 1000  # examples of a client whose table of rows is kept for others of its size
 _Form = dict[str, tuple[tuple[int, ...], np.dtype]]
 
@@ -100,6 +101,8 @@ class Cohort:
       key: the training's key, for shuffling.
       round_number: the round, from 0.
       inputs: for each client what the algorithm passes to it; None if nothing.
+      check: called with each client's examples, dict of arrays (n, ...) without padding, and what an error calls them;
+        it raises where the algorithm cannot take them. What programs are traced with are no values that it could see.
     """
 
     clients: Sequence[Any]
@@ -107,6 +110,7 @@ class Cohort:
     key: Any = 0
     round_number: int = 0
     inputs: Sequence[Any] | None = None
+    check: Check | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -120,6 +124,7 @@ class Cohort:
 
         Raises:
           DataError: a client's data is no dict of numeric arrays, or does not go with the other clients' data.
+          Tf2JaxError: what ``check`` raises.
         """
         form: _Form | None = None
         for index, item in enumerate(self.clients):
@@ -133,6 +138,8 @@ class Cohort:
             elif not _has_form(found.examples, form):
                 here = _text(_form(found.examples))
                 raise DataError(f"client {index} of the round has examples {here}; those before: {_text(form)}")
+            if self.check is not None:
+                self.check(found.examples, f"client {index} of the round")
             yield found
 
     def _client(self, index: int, item: Any) -> Client | None:
@@ -211,6 +218,10 @@ def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Clie
 
 def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
     """Returns the features as arrays of JAX's dtypes."""
+    if EXAMPLE_MASK_KEY in examples:
+        raise DataError(
+            f"client {index} of the round: a feature is named {EXAMPLE_MASK_KEY!r}, which is the mask's name; rename it"
+        )
     found: dict[str, np.ndarray] = {}
     for name, value in examples.items():
         array = np.asarray(value)
@@ -220,11 +231,26 @@ def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
             )
         if array.ndim == 0:
             raise DataError(f"client {index} of the round: feature {name!r} is a scalar, not an array of examples")
-        found[name] = np.asarray(array, jax.dtypes.canonicalize_dtype(array.dtype))
+        dtype = array.dtype.newbyteorder("=")
+        if not _is_known_to_jax(dtype):  # dates, records
+            raise DataError(
+                f"client {index} of the round: feature {name!r} is {array.dtype}, which JAX has not; a preprocessor "
+                "must make numbers of it"
+            )
+        found[name] = np.asarray(array, jax.dtypes.canonicalize_dtype(dtype))
     sizes = {name: value.shape[0] for name, value in found.items()}
     if len(set(sizes.values())) != 1:
         raise DataError(f"client {index} of the round: the features' numbers of examples differ: {sizes}")
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def _is_known_to_jax(dtype: np.dtype) -> bool:
+    try:
+        jax.typeof(np.zeros((), dtype))
+    except TypeError:
+        return False
+    return True
 
 
 def _form(examples: Mapping[str, np.ndarray]) -> _Form:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -15,9 +14,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from tf2jax_lite.errors import InputError, Tf2JaxError
+from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
+from tf2jax_lite.federated.model import fitting
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import AggregationProcess
 from tf2jax_lite.federated.residence import resident
@@ -205,28 +205,13 @@ def _chunk_size(clients: int, batch: Mapping[str, Any]) -> int:
     return -(-clients // -(-clients // most))
 
 
-@contextlib.contextmanager
-def _fitting(batch: Mapping[str, Any]) -> Iterator[None]:
-    """Says which data a model was traced with, where it does not take them."""
-    try:
-        yield
-    except Tf2JaxError:
-        raise
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        given = ", ".join(f"{name}: {jax.typeof(value)}" for name, value in batch.items())
-        first = next(iter(str(error).strip().splitlines()), "")
-        raise InputError(
-            f"the model does not take the batches of the first client ({given}): {type(error).__name__}: {first:.300}"
-        ) from error
-
-
 class _Round:
     """One round of a runner: groups clients into chunks as they come, and folds them."""
 
     def __init__(self, runner: CohortRunner, context: Context, first: Client, nobody: int):
         self._runner, self._context, self._nobody = runner, context, nobody
         batch = self._batches(first, None)[1][0]
-        with _fitting(batch):
+        with fitting(batch, "the batches of the first client"):
             self._way = runner._way(context, batch, first.client_input)
             result, self._form = self._shapes(batch, first.client_input)
         self._zero = lambda: accumulate.zero(runner.aggregator, context.aggregator, nobody, result)
