@@ -52,11 +52,15 @@ def convert_file(
       InputError: an option does not go with this kind of model.
     """
     path = Path(path)
+    if not path.is_dir() and not path.is_file():
+        raise InvalidModelError(f"{path}: no such file or directory")
+    if path.is_dir() or path.suffix not in (".pb", ".meta"):
+        own = "--input and --output go with .pb and .meta files; other models say what theirs are"
+        _refuse(bool(inputs or outputs), own)
+        _refuse(not constants_as_params, "--no-constants-as-params goes with .pb and .meta files")
     if path.is_dir():
         _refuse(train, "--train needs a Keras file: a SavedModel holds the modes that it was saved with")
         return _saved_model(path, signatures, tags, split_host, progress)
-    if not path.is_file():
-        raise InvalidModelError(f"{path}: no such file or directory")
     _refuse(bool(tags), "--tag goes with SavedModels")
     if path.suffix in (".keras", ".h5", ".hdf5"):
         return _chosen(_keras(path, train, split_host, progress), signatures)

@@ -64,13 +64,15 @@ def export_to_tf(
     Raises:
       ExportError: the artefact does not fit the model, something is at ``saved_model_dir``, or it cannot be written.
       InvalidModelError: the original cannot be read.
-      InputError: the original is not known.
+      InputError: the original is not known, or has no tags to choose by.
     """
     folder, out = Path(artifact), Path(saved_model_dir)
     metadata = read_metadata(folder)
     source = _original(folder, metadata, model)
     if out.exists():
         raise ExportError(f"{out} exists; choose another name")
+    if tags and not source.is_dir():
+        raise InputError("--tag goes with SavedModels")
     params = {
         str(name): np.asarray(value)
         for name, value in read_params(folder, metadata).items()

@@ -17,7 +17,8 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import Tf2JaxError
 
-TESTDATA = Path(__file__).parent.parent.parent / "testdata"
+ROOT = Path(__file__).parent.parent.parent
+TESTDATA = ROOT / "testdata"
 MODELS = sorted(p.name for p in TESTDATA.iterdir() if (p / "saved_model.pb").exists())
 
 
@@ -31,6 +32,13 @@ def shell(*args, **kwargs):
     code = "from tf2jax_lite.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, args)], capture_output=True, text=True, env=environment, **kwargs
+    )
+
+
+def bash(line):
+    """Runs a line of the shell that begins with a command and its arguments."""
+    return subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m tf2jax_lite {line}"], capture_output=True, text=True, cwd=ROOT
     )
 
 
@@ -136,6 +144,26 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path):
     assert result.stdout == ""
     assert result.stderr.strip().count("\n") == 0 and result.stderr.startswith("Error: ")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [pytest.param("inspect {model}", 0, marks=pytest.mark.slow), ("inspect {model}/nothing", 2)],
+)
+def test_without_stderr(command, code):
+    """As some supervisors start programs: the next file that is opened would be stderr, and Python has none."""
+    done = bash(f"{command.format(model=TESTDATA / 'tf_module')} 2>&-")
+    assert (done.returncode, "every op is supported" in done.stdout) == (code, code == 0)
+
+
+def test_a_reader_that_goes_is_no_error():
+    done = bash("ops | head -1 >/dev/null; exit ${PIPESTATUS[0]}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_verify_says_when_source_is_run():
+    text = " ".join(CliRunner().invoke(app, ["verify", "--help"], env={"COLUMNS": "200"}).output.split())
+    assert "with --source, its source is run, too" in text
 
 
 def test_demo(tmp_path):

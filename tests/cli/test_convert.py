@@ -121,10 +121,20 @@ def test_options(tmp_path):
     ("args", "error", "message"),
     [
         (["nowhere", "OUT"], InvalidModelError, "no such file"),
+        (["nowhere", "OUT", "--input", "x"], InvalidModelError, "no such file"),
         ([TESTDATA / "make_saved_models.py", "OUT"], InvalidModelError, "neither"),
         ([TESTDATA / "tf_module", TESTDATA], ExportError, "exists"),
         ([TESTDATA / "tf_module", TESTDATA, "--force"], ExportError, "not an artefact"),
         ([TESTDATA / "tf_module", "OUT", "--train"], InputError, "Keras"),
+        ([TESTDATA / "tf_module", "OUT", "--input", "x"], InputError, "--input and --output go with .pb and .meta"),
+        ([TESTDATA / "tf_module", "OUT", "--output", "x"], InputError, "--input and --output go with .pb and .meta"),
+        ([TESTDATA / "tf_module", "OUT", "--no-constants-as-params"], InputError, "params goes with .pb and .meta"),
+        (["model.keras", "OUT", "--input", "x"], InputError, "--input and --output go with .pb and .meta"),
+        (["model.keras", "OUT", "--no-constants-as-params"], InputError, "params goes with .pb and .meta"),
+        (["model.keras", "OUT", "--tag", "serve"], InputError, "--tag goes with SavedModels"),
+        (["graph.pb", "OUT", "--tag", "serve"], InputError, "--tag goes with SavedModels"),
+        (["graph.pb", "OUT", "--train"], InputError, "--train needs a Keras file"),
+        (["graph.pb", "OUT", "--split-host"], InputError, "--split-host goes with"),
         ([TESTDATA / "tf_module", "OUT", "--dtype", "int8"], InputError, "bfloat16"),
         ([TESTDATA / "tf_module", "OUT", "--set", "colour=red"], Tf2JaxError, "colour"),
         ([TESTDATA / "tf_module", "OUT", "--set", "oops"], InputError, "NAME=VALUE"),
@@ -140,10 +150,32 @@ def test_options(tmp_path):
 )
 def test_refusals(tmp_path, args, error, message):
     args = [tmp_path / "out" if a == "OUT" else a for a in args]
+    if args[0] in ("model.keras", "graph.pb"):  # options are looked at before the file
+        args[0] = tmp_path / args[0]
+        args[0].write_bytes(b"")
     result = run("convert", *args)
     assert isinstance(result.exception, error), result.output
     assert message in str(result.exception)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([TESTDATA / "tf_module", "--input", "x"], "--input and --output go with .pb and .meta"),
+        (["model.keras", "--output", "x"], "--input and --output go with .pb and .meta"),
+        (["model.keras", "--tag", "serve"], "--tag goes with SavedModels"),
+        (["graph.pb", "--tag", "serve"], "--tag goes with SavedModels"),
+        ([TESTDATA / "tf_module", "--source"], "--source runs the code of an artefact, and OUT names none"),
+    ],
+)
+def test_refusals_of_verify(tmp_path, args, message):
+    if isinstance(args[0], str):
+        args = [tmp_path / args[0], *args[1:]]
+        args[0].write_bytes(b"")
+    result = run("verify", *args)
+    assert isinstance(result.exception, InputError), result.output
+    assert message in str(result.exception)
 
 
 def test_exit_code_and_one_line(tmp_path):

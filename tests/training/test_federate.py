@@ -86,6 +86,12 @@ def test_every_aggregator_learns(name):
     assert history.records[-1]["eval/loss"] < 0.9 * history.records[0]["eval/loss"]
 
 
+@pytest.mark.parametrize(("given", "means"), [("True", True), ("FALSE", False), ("true", True), (False, False)])
+def test_truth_values_are_spelled_as_in_python_or_json(given, means):
+    aggregator = named_aggregator("drive", clients_per_round=5, options={"unbiased": given})
+    assert aggregator.codec.unbiased is means
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The same clients in three kinds of files."""
@@ -171,7 +177,16 @@ def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         ),
         ({"aggregator_options": {"bound": 1.0}}, InputError, "without an aggregator"),
         ({"aggregator": "krum", "aggregator_options": {"f": 1}}, InputError, "krum has no option 'f'; it has"),
-        ({"aggregator": "krum", "aggregator_options": {"num_byzantine": "x"}}, InputError, "is like 0, not 'x'"),
+        (
+            {"aggregator": "krum", "aggregator_options": {"num_byzantine": "x"}},
+            InputError,
+            "a number such as 0, not 'x'",
+        ),
+        (
+            {"aggregator": "drive", "aggregator_options": {"unbiased": "yes"}},
+            InputError,
+            "unbiased is true or false",
+        ),
         ({"aggregator": "trimmed_mean", "aggregator_options": {"trim_fraction": 2.0}}, InputError, "trim_fraction"),
         ({"aggregator": "secure", "aggregator_options": {"bound": -1.0}}, InputError, "bound"),
         ({"zeroing_norm": -1.0}, InputError, "norm"),

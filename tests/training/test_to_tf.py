@@ -111,6 +111,8 @@ def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
 
 def test_what_is_refused(artifact, tmp_path):
     source = TESTDATA / "tf_module"
+    with pytest.raises(InputError, match="--tag goes with SavedModels"):
+        tf2jax.export_to_tf(artifact, tmp_path / "out", tags=["serve"])  # of a Keras file
     with pytest.raises(InvalidModelError, match="no signature 'train'"):
         tf2jax.export_to_tf(artifact, tmp_path / "out", model=source)
     with pytest.raises(InvalidModelError, match="--model"):

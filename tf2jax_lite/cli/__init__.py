@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
+
+from .quiet import open_streams
 
 __all__ = ["main"]
 
@@ -38,8 +41,24 @@ def _interruptions() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _run(app: Callable[[], Any]) -> None:
+    """Runs a command, and writes what it has printed: what fails there fails here.
+
+    Raises:
+      BrokenPipeError: nobody reads it. Click makes exit code 1 of that, as if the command had said no.
+    """
+    try:
+        app()
+    except SystemExit as end:
+        if isinstance(end.__context__, OSError) and end.__context__.errno == errno.EPIPE:
+            raise end.__context__ from None
+        sys.stdout.flush()
+        raise
+
+
 def main() -> None:
     """Runs the command line; errors in what the user gave are one line and exit code 2."""
+    open_streams()
     # TensorFlow reads this once, when it is first imported: its start-up chatter is not ours to show.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -58,7 +77,7 @@ def main() -> None:
 
     with _interruptions() as seen:
         try:
-            app()
+            _run(app)
         except Exception as error:
             if seen:
                 sys.exit(130)
@@ -72,7 +91,7 @@ def main() -> None:
                 refuse(f"XLA cannot compile or run this: {first[:300]}")
             if isinstance(error, BrokenPipeError):
                 # The reader (head, less) has gone: that is no error of ours.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
                 sys.exit(0)
             if isinstance(error, OSError):  # a disk that is full, a file that went away meanwhile
                 refuse(error)

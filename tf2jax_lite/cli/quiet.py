@@ -7,7 +7,22 @@ import os
 import sys
 from collections.abc import Iterator
 
-__all__ = ["import_tensorflow", "quiet_stderr"]
+__all__ = ["import_tensorflow", "open_streams", "quiet_stderr"]
+
+
+def open_streams() -> None:
+    """Opens those of stdin, stdout and stderr that are closed (``2>&-``): nobody reads what is written there.
+
+    Python has None for such a stream, and the next file that is opened would take its place.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
 
 
 @contextlib.contextmanager
@@ -15,6 +30,7 @@ def quiet_stderr() -> Iterator[None]:
     """Drops what is written to stderr inside the ``with`` block; errors still reach the caller as exceptions.
 
     TensorFlow's C++ side writes some messages whatever the log level, so the file descriptor itself is turned away.
+    Where the program was started without one, `open_streams` comes first.
     """
     sys.stderr.flush()
     saved = os.dup(2)

@@ -36,7 +36,9 @@ def verify(
     ],
     artefact: Annotated[
         Path | None,
-        typer.Argument(metavar="[OUT]", help="What convert made of it; its source is run, too.", show_default=False),
+        typer.Argument(
+            metavar="[OUT]", help="What convert made of it; with --source, its source is run, too.", show_default=False
+        ),
     ] = None,
     signature: Annotated[
         list[str] | None, typer.Option("--signature", help="Only this one; repeat for several.")
@@ -81,9 +83,12 @@ def verify(
 ) -> None:
     """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
     import_tensorflow()
+    from tf2jax_lite.errors import InputError
     from tf2jax_lite.npz import read_npz
     from tf2jax_lite.verification import verify as verify_model
 
+    if source and artefact is None:
+        raise InputError("--source runs the code of an artefact, and OUT names none")
     held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes)
     with held, console.status("loading", spinner="dots") as status, quiet_stderr():
         arrays = None if inputs is None else read_npz(inputs)

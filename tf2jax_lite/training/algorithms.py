@@ -118,6 +118,7 @@ _AGGREGATORS: dict[str, Callable[..., agg.Factory]] = {
     "top_k": _codec(agg.TopK),
 }
 AGGREGATORS = (*_AGGREGATORS, "dp")
+_TRUTHS = {"true": True, "false": False}
 
 
 def named_aggregator(
@@ -138,7 +139,8 @@ def named_aggregator(
       clip_norm: of "dp", a fixed norm; adaptive clipping if None. Around other aggregations, a norm to clip to.
       zeroing_norm: around all, updates with a number larger than this count as zeros.
       options: more of the aggregation's own, by the names of its factory: ``num_byzantine`` of "krum",
-        ``trim_fraction`` of "trimmed_mean", ``bound`` of "secure", ``num_levels`` of "quantized".
+        ``trim_fraction`` of "trimmed_mean", ``bound`` of "secure", ``num_levels`` of "quantized". Truth values may be
+        text: "true", "False".
 
     Raises:
       InputError: no such name, or an option is missing, out of range or does not go with it.
@@ -174,17 +176,23 @@ def _made(name: str, make: Callable[..., agg.Factory], options: Mapping[str, Any
     unknown = [option for option in options if option not in known]
     if unknown:
         raise InputError(f"the aggregator {name} has no option {unknown[0]!r}; it has {sorted(known) or 'none'}")
-    for option, value in options.items():
-        default = known[option].default
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if (isinstance(default, bool) and not isinstance(value, bool)) or (
-            isinstance(default, (int, float)) and not isinstance(default, bool) and not number
-        ):
-            raise InputError(f"the aggregator {name}: {option} is like {default!r}, not {value!r}")
+    checked = {n: _like(f"the aggregator {name}: {n}", known[n].default, value) for n, value in options.items()}
     try:
-        return make(**options)
+        return make(**checked)
     except TypeError as error:
         raise InputError(f"the aggregator {name} does not take {dict(options)}: {error}") from error
+
+
+def _like(what: str, default: Any, value: Any) -> Any:
+    """Returns an option's value if it is of its default's kind; truth values may be text, as the shell gives them."""
+    if isinstance(default, bool):
+        found = _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else value
+        if not isinstance(found, bool):
+            raise InputError(f"{what} is true or false, not {value!r}")
+        return found
+    if isinstance(default, (int, float)) and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise InputError(f"{what} is a number such as {default!r}, not {value!r}")
+    return value
 
 
 def client_batching(batch_size: int, client_epochs: int) -> ShuffleRepeatBatchHParams:

@@ -242,7 +242,7 @@ def subjects(
 
     Raises:
       InvalidModelError: the model cannot be read, or has no such signature.
-      InputError: it is nothing that can be verified.
+      InputError: it is nothing that can be verified, or an option does not go with this kind of model.
     """
     if isinstance(model, (str, os.PathLike)):
         found = list(_of_file(Path(model), tags, train, ends))
@@ -265,11 +265,18 @@ def _shown(model: Any) -> str:
 
 
 def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> Iterator[Source]:
-    if path.is_file() and path.suffix in (".keras", ".h5", ".hdf5"):
+    is_keras = path.is_file() and path.suffix in (".keras", ".h5", ".hdf5")
+    is_graph = path.is_file() and path.suffix == ".pb" and path.name != "saved_model.pb"
+    is_meta = path.is_file() and frozen.is_meta_graph(path)
+    if any(ends) and not (is_graph or is_meta):
+        raise InputError("--input and --output go with .pb and .meta files; other models say what theirs are")
+    if tags and (is_keras or is_graph or is_meta):
+        raise InputError("--tag goes with SavedModels")
+    if is_keras:
         yield from _of_keras(model_files.load_keras(path), train, path)
-    elif path.is_file() and path.suffix == ".pb" and path.name != "saved_model.pb":
+    elif is_graph:
         yield _of_graph(path, *ends)
-    elif path.is_file() and frozen.is_meta_graph(path):
+    elif is_meta:
         first, last = ends if all(ends) else frozen.default_ends(path)
         graph = (path, list(ends[0] or first), list(ends[1] or last))
         yield Source("serving_default", lambda: None, path, graph)
