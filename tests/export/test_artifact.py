@@ -487,6 +487,21 @@ def test_garbage_behind_right_hashes(digits, tmp_path):
             tf2jax.load(path)
 
 
+def test_a_module_that_has_no_main(digits, tmp_path):
+    """It reads well, and JAX looks for the function when it is called."""
+    path = tmp_path / "artefact"
+    shutil.copytree(digits[2], path)
+    file = path / "model.stablehlo"
+    head, main, tail = file.read_bytes().rpartition(b"\0main\0")
+    assert main
+    file.write_bytes(head + b"\0mbin\0" + tail)
+    data = json.loads((path / "metadata.json").read_text())
+    data["files"][file.name]["sha256"] = files.sha256(file)
+    (path / "metadata.json").write_text(json.dumps(data))
+    with pytest.raises(ExportError, match=r"model\.stablehlo: the StableHLO module has no function 'main'"):
+        tf2jax.load(path)
+
+
 def test_what_is_there_is_not_overwritten(digits, tmp_path):
     fn, params, _ = digits
     out = tmp_path / "out"

@@ -27,7 +27,7 @@ HOSTILE = {
     "damaged bytes": (b"ML\xefR" + b"\x00\xff" * 20, "cannot be read"),
     "other bytes": (b"\x80\x81\x82", "cannot be read"),
     "no functions": ("module {}", "no function 'main'"),
-    "no main": (module("return %x : tensor<3xf32>", name="other"), r"no function 'main', only \['other'\]"),
+    "no main": (module("return %x : tensor<3xf32>", name="other"), "no function 'main'"),
     "a dialect that is not known": (op('"tosa.abs"(%x) : (tensor<3xf32>) -> tensor<3xf32>'), "cannot be read"),
     "an op that is not known": (op('"stablehlo.frobnicate"(%x) : (tensor<3xf32>) -> tensor<3xf32>'), "cannot be read"),
     "types that do not fit": (op("stablehlo.add %x, %x : tensor<4xf32>"), "cannot be read"),

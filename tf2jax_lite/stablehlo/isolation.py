@@ -123,6 +123,8 @@ atexit.register(_parser.stop)
 def check_payload(payload: bytes | str) -> None:
     """Refuses a payload that makes MLIR crash, hang or take very much memory, and bytecode that it cannot read.
 
+    So is a module without a function to call.
+
     Text that MLIR cannot read is left to the reader, whose message says at which line. Nothing is looked at if
     ``config.trusted`` names "StableHLO".
 
@@ -136,6 +138,8 @@ def check_payload(payload: bytes | str) -> None:
     answer = _parser.answer(content)
     if answer == b"n" and content.startswith(b"ML\xefR"):
         raise InvalidModelError("the StableHLO payload cannot be read: MLIR says that its bytecode is damaged.")
+    if answer == b"f":
+        raise InvalidModelError("the StableHLO module has no function 'main', which is the one that is called.")
     if answer >= b"\x80":
         largest = 1 << max(answer[0] - 129, 0)  # of so many binary digits
         check_bytes((largest,), 1, "a tensor of the StableHLO payload", option="max_result_bytes")

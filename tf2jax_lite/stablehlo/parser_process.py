@@ -1,8 +1,9 @@
 """Parses StableHLO in a process of its own, which may crash: run as a script, with jaxlib alone.
 
 Reads ``<length: 8 bytes><payload>`` from standard input, over and over, and answers each with one byte: ``n`` if MLIR
-says that it cannot read the payload, ``m`` if that takes too much memory; if it reads it, 128 and the number of binary
-digits of how many bytes its largest tensor takes. A payload that makes MLIR crash gives no answer at all.
+says that it cannot read the payload, ``m`` if that takes too much memory, ``f`` if it reads a module without a function
+``main``; else 128 and the number of binary digits of how many bytes the module's largest tensor takes. A payload that
+makes MLIR crash gives no answer at all.
 """
 
 import re
@@ -68,6 +69,13 @@ def _look_at_attribute(ir, attribute):
             str(item)
 
 
+def _name(ir, op):
+    """Returns a function's name."""
+    if op.name != "func.func" or "sym_name" not in op.attributes:
+        return None
+    return ir.StringAttr(op.attributes["sym_name"]).value
+
+
 def _limit_memory(size):
     """Counts in damaged bytecode can ask for gigabytes; what is read well takes some dozen times its own size."""
     try:
@@ -103,7 +111,8 @@ def _serve() -> None:
                     )
                 module = stablehlo.deserialize_portable_artifact(context, payload)
                 most = _look(ir, module.operation)
-            answer = bytes([128 + min(most.bit_length(), 127)])
+                has_main = any(_name(ir, op.operation) == "main" for op in module.body.operations)
+            answer = bytes([128 + min(most.bit_length(), 127)]) if has_main else b"f"
         except MemoryError:
             answer = b"m"
         except Exception:
