@@ -1,19 +1,37 @@
-"""The README's Python code runs, block after block, in one namespace."""
+"""The README's Python code runs, block after block, in one namespace; so does each block of pages by itself."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 from tf2jax_lite.ops import registry
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(page):
+    found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert found
+    return [compile(block, f"{page}, block {number}", "exec") for number, block in enumerate(found)]
+
+
+@pytest.fixture(autouse=True)
+def _without_new_ops():
+    yield
+    for name in ("MyOp", "MySum"):
+        registry._registry.pop(name, None)
 
 
 def test_readme_code_runs():
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) >= 4
     namespace = {}
-    try:
-        for block in blocks:
-            exec(compile(block, str(README), "exec"), namespace)
-    finally:
-        registry._registry.pop("MyOp", None)
+    found = blocks("README.md")
+    assert len(found) >= 4
+    for block in found:
+        exec(block, namespace)
+
+
+@pytest.mark.parametrize("page", ["adding-an-op", "control-flow", "stablehlo"])
+def test_each_block_of_a_page_runs(page):
+    for block in blocks(f"docs/{page}.md"):
+        exec(block, {"__name__": "tests.ops.test_family", "__package__": "tests.ops"})  # where tests of ops stand
