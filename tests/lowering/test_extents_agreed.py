@@ -237,7 +237,7 @@ FIXED = {
     "boxes": lambda x: filled(tf.gather(x, tf.image.non_max_suppression(x, x[:, 0], 6, 0.7)), 6),
     "mask": lambda x: tf.ensure_shape(filled(tf.boolean_mask(x, x[:, 0] > 0.5), 20), [20, 4]),
     "stacked": lambda x: tf.stack([filled(tf.boolean_mask(x, m), 20) for m in (x[:, 0] > 0.5, x[:, 0] < 0.2)]),
-    "triangles": lambda x: tf.reshape(triangle(tf.tile(x[:, :, None], [1, 8, 32])), [tf.shape(x)[0], 28]),
+    "triangles": lambda x: tf.reshape(triangle(tf.tile(x[:, :, None], [1, 8, 32])), [tf.shape(x)[0], 496]),
     "known mask": lambda x: triangle(tf.tile(x[:3, :, None], [1, 1, 4])),
 }
 
