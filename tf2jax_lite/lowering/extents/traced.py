@@ -69,8 +69,12 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
         reason = error
     try:
         results = run(*args, pads=True)
-    except StaticInputError:
-        raise refusal from reason
+    except LoweringError as error:
+        if not isinstance(error, StaticInputError) and not isinstance(error.__cause__, UnboundedError):
+            raise
+        # To set the bound, as that error says, is no advice where it is set.
+        message = f"{str(reason).rstrip('.')}; nor do results padded to {limit} do, which node {error.node!r} ({error.op}) cannot take"
+        raise LoweringError(message, node=refusal.node, op=refusal.op, path=refusal.path) from error
     _log.warning("Results are padded to %d, and what is computed of them counts the padding in: %s", limit, reason)
     return results
 
