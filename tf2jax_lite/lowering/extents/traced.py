@@ -73,7 +73,8 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
         if not isinstance(error, StaticInputError) and not isinstance(error.__cause__, UnboundedError):
             raise
         # To set the bound, as that error says, is no advice where it is set.
-        message = f"{str(reason).rstrip('.')}; nor do results padded to {limit} do, which node {error.node!r} ({error.op}) cannot take"
+        why = f"nor do results padded to {limit} do, which node {error.node!r} ({error.op}) cannot take"
+        message = f"{str(reason).rstrip('.')}; {why}"
         raise LoweringError(message, node=refusal.node, op=refusal.op, path=refusal.path) from error
     _log.warning("Results are padded to %d, and what is computed of them counts the padding in: %s", limit, reason)
     return results
