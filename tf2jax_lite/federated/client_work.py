@@ -81,6 +81,8 @@ class ClientWork:
       client_final: ``(state, message, carry) -> ClientResult``.
       advance: ``(state) -> state``, once a round.
       pads_batches: whether a short batch may be padded; False where examples act on each other.
+      counts_examples: whether a client's weight is the number of examples in its batches (or the sum of their weights).
+        What fills up a last batch from one epoch more then does not count, as in FedJAX.
     """
 
     initialize: Callable[[], PyTree]
@@ -89,6 +91,7 @@ class ClientWork:
     client_final: Callable[[PyTree, PyTree, PyTree], ClientResult]
     advance: Callable[[PyTree], PyTree] = lambda state: state
     pads_batches: bool = True
+    counts_examples: bool = False
 
     def next(
         self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None
@@ -215,7 +218,7 @@ def build_model_delta_client_work(
     Args:
       model: the model.
       optimizer: an optax transformation, new for each client and round; or a function ``(round) -> transformation``.
-      client_weighting: weight in the mean by number of examples (with repetitions, as TFF counts), or the same for all.
+      client_weighting: weight in the mean by number of examples (of each epoch, as TFF counts), or the same for all.
       proximal_strength: mu of FedProx (Li et al. 2018): adds mu/2 times the squared distance from the weights received.
       train_metrics: more metrics of predictions in training mode, beside ``loss`` and ``num_examples``.
       example_weight: ``(batch) -> (n,)``, weights of the examples in a batch's mean loss, and in the client's weight.
@@ -273,7 +276,8 @@ def build_model_delta_client_work(
             carry.measurements,
         )
 
-    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model))
+    counts = client_weighting == "num_examples"
+    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts)
 
 
 def build_fed_sgd_client_work(
@@ -319,7 +323,8 @@ def build_fed_sgd_client_work(
             carry.measurements,
         )
 
-    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model))
+    counts = client_weighting == "num_examples"
+    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts)
 
 
 def _pads(model: Model) -> bool:

@@ -6,6 +6,7 @@ fedjax.algorithms.agnostic_fed_avg.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -97,13 +98,13 @@ def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: A
         )
 
     outer = work(None)
-    return ClientWork(
-        outer.initialize,
-        lambda state, message, key, extra: outer.client_init(state, message.weights, key, extra),
-        lambda state, message, carry, batch: work(message.scale).client_step(state, message.weights, carry, batch),
-        lambda state, message, carry: outer.client_final(state, message.weights, carry),
-        outer.advance,
-        outer.pads_batches,
+    return dataclasses.replace(
+        outer,
+        client_init=lambda state, message, key, extra: outer.client_init(state, message.weights, key, extra),
+        client_step=lambda state, message, carry, batch: work(message.scale).client_step(
+            state, message.weights, carry, batch
+        ),
+        client_final=lambda state, message, carry: outer.client_final(state, message.weights, carry),
     )
 
 

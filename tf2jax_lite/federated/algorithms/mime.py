@@ -6,6 +6,7 @@ fedjax.algorithms.mime and mime_lite, tff.learning.algorithms.build_mime_lite.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -83,7 +84,7 @@ def _client_work(
     def client_final(state: Any, message: _Message, carry: Any) -> ClientResult:
         return plain.client_final(state, message.weights, carry)
 
-    return ClientWork(plain.initialize, client_init, client_step, client_final, plain.advance, plain.pads_batches)
+    return dataclasses.replace(plain, client_init=client_init, client_step=client_step, client_final=client_final)
 
 
 def _finalizer(base: optax.GradientTransformation, server_learning_rate: float) -> Finalizer:

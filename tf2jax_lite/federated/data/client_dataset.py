@@ -151,7 +151,7 @@ class ClientDataset:
             for indices in shuffled_indices(len(self), params):
                 yield self.preprocessor(take_examples(self.raw_examples, indices))
 
-        return Batches(make, _num_steps(len(self), params))
+        return Batches(make, num_steps(len(self), params))
 
 
 def last_batch_size(total: int, batch_size: int, num_buckets: int) -> int:
@@ -172,7 +172,7 @@ def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator
       total: the number of examples.
       hparams: how they are cut into batches.
     """
-    steps = _num_steps(total, hparams)
+    steps = num_steps(total, hparams)
     if steps == 0:
         return
     size = hparams.batch_size
@@ -210,7 +210,7 @@ def index_table(total: int, hparams: ShuffleRepeatBatchHParams, seed: Any) -> np
     Returns:
       int64 (steps, batch_size); -1 where the last batch is short.
     """
-    steps, size = _num_steps(total, hparams), hparams.batch_size
+    steps, size = num_steps(total, hparams), hparams.batch_size
     assert steps is not None
     wanted = steps * size
     if not hparams.fill_remainder and hparams.num_epochs is not None:
@@ -227,7 +227,8 @@ def index_table(total: int, hparams: ShuffleRepeatBatchHParams, seed: Any) -> np
     return table.reshape(steps, size)
 
 
-def _num_steps(total: int, hparams: ShuffleRepeatBatchHParams) -> int | None:
+def num_steps(total: int, hparams: ShuffleRepeatBatchHParams) -> int | None:
+    """Returns how many batches `ClientDataset.shuffle_repeat_batch` gives; None if there is no end."""
     if total == 0:
         return 0
     steps = hparams.num_steps

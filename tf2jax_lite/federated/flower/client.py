@@ -147,4 +147,6 @@ class _Training:
             for batch in client.batches():
                 carry = self._step(state, weights, carry, batch)
                 steps += 1
-        return steps, self._final(state, weights, carry)
+        result = self._final(state, weights, carry)
+        shares = cohort.shares() if self._work.counts_examples else None
+        return steps, result if shares is None else result._replace(weight=result.weight * shares[index])

@@ -19,7 +19,7 @@ from tf2jax_lite.federated.data import (
     PaddedBatchHParams,
     ShuffleRepeatBatchHParams,
 )
-from tf2jax_lite.federated.data.client_dataset import index_table
+from tf2jax_lite.federated.data.client_dataset import index_table, num_steps
 from tf2jax_lite.federated.data.seeds import seed_words
 
 __all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "client_seed"]
@@ -118,6 +118,29 @@ class Cohort:
     def count_dropped(self) -> int:
         """Returns how many clients dropped out."""
         return sum(client is None for client in self.clients)
+
+    def shares(self) -> np.ndarray | None:
+        """Returns for each client which part of the examples in its batches is its own number of them.
+
+        A last batch that is filled from one epoch more holds examples twice; they do not make a client count for more.
+        With a number of steps a client counts for as many examples as it has, whatever it goes through. Sources:
+        fedjax.algorithms.fed_avg weighs by the size of the dataset, TFF by the examples of all epochs, without filling.
+
+        Returns:
+          float32, with places to spare, so that its size is the same for cohorts of similar sizes; None where batches
+          are as the epochs are.
+        """
+        batching = self.batching
+        if not isinstance(batching, ShuffleRepeatBatchHParams) or not batching.fill_remainder:
+            return None
+        found = np.ones(1 << len(self.clients).bit_length(), np.float32)
+        for index, client in enumerate(self.clients):
+            total = len(client) if isinstance(client, ClientDataset) else 0
+            seen = (num_steps(total, batching) or 0) * batching.batch_size
+            if seen:
+                epochs = 1 if batching.num_steps is not None else batching.num_epochs or 1
+                found[index] = total * epochs / seen
+        return found
 
     def prepared(self) -> Iterator[Client]:
         """Yields the clients that have data, in order.

@@ -99,6 +99,8 @@ class CohortRunner:
           DataError: a client's data cannot be used; which one and why is said.
         """
         context = resident(context)
+        if self.work.counts_examples:
+            context = context._replace(shares=cohort.shares())
         prepared = cohort.prepared()
         first = next(prepared, None)
         outputs: dict[int, PyTree] = {}

@@ -33,6 +33,8 @@ class Context(NamedTuple):
       message: what the distributor sent.
       client_key: the round's key of the clients.
       aggregator_key: the round's key of the aggregation.
+      shares: for each client what its weight is multiplied by, (clients and more,); None where that is 1. See
+        `Cohort.shares`.
     """
 
     work: PyTree
@@ -40,6 +42,7 @@ class Context(NamedTuple):
     message: PyTree
     client_key: Any
     aggregator_key: Any
+    shares: Any = None
 
 
 def client_key(context: Context, index: Any) -> Any:
@@ -101,6 +104,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
         results = jax.vmap(functools.partial(one, exact=exact), in_axes=(None, 0, 0, 0, 0))(
             context, chunk.batches, chunk.steps, chunk.index, chunk.client_input
         )
+        results = _weighed(context, results, chunk.index)
         total = accumulate.fold(
             aggregator, context.aggregator, total, results, chunk.steps > 0, chunk.index, context.aggregator_key
         )
@@ -109,10 +113,17 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
     return run
 
 
+def _weighed(context: Context, result: ClientResult, index: Any) -> ClientResult:
+    """Returns results, of one client or of several, with the weights that they have in the mean."""
+    if context.shares is None:
+        return result
+    return result._replace(weight=result.weight * jnp.asarray(context.shares)[index])
+
+
 def _fold_one(
     aggregator: AggregationProcess, context: Context, total: Accumulator, result: ClientResult, exists: Any, index: Any
 ) -> Accumulator:
-    rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
+    rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], _weighed(context, result, index))
     return accumulate.fold(
         aggregator,
         context.aggregator,
