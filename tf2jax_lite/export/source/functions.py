@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import ast
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
-import jax.numpy as jnp
-
-from tf2jax_lite.export.dimensions import MULTIPLE
 from tf2jax_lite.ops.equations import scan_counts
 
 from . import literals, primitives, windows  # noqa: F401
 from .blocks import Block, Constant, Equation, Literal, Value
+from .free_names import dimension_sources, loaded
 from .layout import define, statement
 from .names import Names
 
 __all__ = [
     "FunctionWriter",
-    "dimension_sources",
     "hint_of",
-    "loaded",
     "named",
     "share",
     "structured",
     "targets",
     "tuple_of",
-    "write_custom_jvp",
-    "write_custom_vjp",
-    "write_refused",
 ]
 
 
@@ -59,13 +50,15 @@ class ModuleLike(Protocol):
 
     used: set[int]
     """Identities of the values that anything uses."""
+    dims: Collection[str]
+    """Names of symbolic dimensions, which no value has."""
 
     def constant(self, value: Constant) -> str:
         """Returns the source that reads a large constant."""
         ...
 
-    def custom(self, step: Equation) -> str:
-        """Returns the name of a function with derivative rules."""
+    def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
+        """Returns the name of a function with derivative rules, and the sizes that it is passed before its inputs."""
         ...
 
 
@@ -78,6 +71,10 @@ class FunctionWriter:
       lines: where lines go.
       indent: spaces before each line.
       env: names of values that are known already.
+      given: symbolic dimensions that functions which do not stand inside another are passed before all else.
+
+    Attributes:
+      missing: symbolic dimensions that such functions use, and that neither they are passed nor their arguments tell.
     """
 
     def __init__(
@@ -87,6 +84,7 @@ class FunctionWriter:
         lines: list[str] | None = None,
         indent: int = 4,
         env: dict[int, str] | None = None,
+        given: Sequence[str] = (),
     ):
         self.names = names
         self.lines: list[str] = [] if lines is None else lines
@@ -94,6 +92,8 @@ class FunctionWriter:
         self.env: dict[int, str] = {} if env is None else env
         self.module = module
         self.like: list[tuple[str, str]] = []
+        self.given = given
+        self.missing: set[str] = set()
 
     def add(self, text: str, comment: str = "") -> None:
         """Adds a statement."""
@@ -174,7 +174,7 @@ class FunctionWriter:
         nested = self.indent > 0
         if nested:
             self.lines.append("")
-        self.lines.extend(define(name, args, self.indent))
+        self.lines.extend(define(name, args if nested else [*self.given, *args], self.indent))
         inner = FunctionWriter(self.names, self.module, [], self.indent + 4, self.env)
         inner.like = self.like
         if not nested:
@@ -188,33 +188,13 @@ class FunctionWriter:
             start.add(line)
         if not nested:
             found = dimension_sources([(self.env[id(v)], v) for v in dims])
-            used = loaded(inner.lines)
+            needed = (loaded(inner.lines) & set(self.module.dims)) - set(self.given)
+            self.missing |= needed - found.keys()
             for dim, source in found.items():
-                if dim in used:
+                if dim in needed:
                     start.add(f"{dim} = {source}")
         self.lines.extend(inner.lines)
         self.lines.extend([""] if nested else ["", ""])
-
-
-def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
-    """Returns symbolic dimensions and the source that gives them, from sizes that are one, or else a multiple."""
-    found: dict[str, str] = {}
-    multiples: dict[str, str] = {}
-    for name, value in values:
-        for axis, dim in enumerate(value.aval.shape):
-            if isinstance(dim, int):
-                continue
-            if str(dim).isidentifier():
-                found.setdefault(str(dim), f"{name}.shape[{axis}]")
-            elif match := MULTIPLE.fullmatch(str(dim)):
-                multiples.setdefault(match["name"], f"{name}.shape[{axis}] // {match['times']}")
-    return multiples | found
-
-
-def loaded(lines: Sequence[str]) -> set[str]:
-    """Returns the names that lines of a function use."""
-    text = textwrap.dedent("\n".join(lines))
-    return {n.id for n in ast.walk(ast.parse("def f():\n" + textwrap.indent(text, "    "))) if isinstance(n, ast.Name)}
 
 
 _SEQUENCES = frozenset(
@@ -340,82 +320,3 @@ def _checkpoint(writer: FunctionWriter, step: Equation) -> None:
     outputs = named(writer, step.outputs, hint_of(step, "value"))
     operands = ", ".join(writer.text(v) for v in step.inputs)
     writer.add(f"{targets(outputs)} = jax.checkpoint({name})({operands})")
-
-
-def _float0(value: Value) -> str:
-    return f"np.zeros({literals.shape(value.aval.shape)}, jax.dtypes.float0)"
-
-
-def _is_inexact(item: Value | Literal) -> bool:
-    return jnp.issubdtype(item.aval.dtype, jnp.inexact)
-
-
-def write_custom_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
-    """Writes a function with its forward-mode rule."""
-    primal, rule = step.blocks["primal"], step.blocks["jvp"]
-    count, outputs = len(step.inputs), len(step.outputs)
-    writer.lines.append("@jax.custom_jvp")
-    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
-    inexact = [i for i, v in enumerate(step.inputs) if _is_inexact(v)]
-    primals = named(writer, rule.args[:count], "x")
-    tangents = ["_"] * count
-    for i, arg in zip(inexact, rule.args[count:], strict=True):
-        tangents[i] = named(writer, [arg], f"{primals[i]}_dot")[0]
-
-    def results(texts: list[str]) -> str:
-        remaining = iter(texts[outputs:])
-        dots = [next(remaining) if _is_inexact(v) else _float0(v) for v in step.outputs]
-        return f"{tuple_of(texts[:outputs])}, {tuple_of(dots)}"
-
-    writer.lines.append(f"@{name}.defjvp")
-    unpack = [f"{targets(primals)} = primals", f"{targets(tangents)} = tangents"]
-    writer.function(f"{name}_jvp", ["primals", "tangents"], rule, results, unpack, dims=rule.args)
-
-
-def write_refused(writer: FunctionWriter, step: Equation, name: str) -> None:
-    """Writes a function whose derivative, in either mode, is refused."""
-    primal = step.blocks["primal"]
-    writer.lines.append("@jax.custom_jvp")
-    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
-    writer.lines.append(f"@{name}.defjvp")
-    writer.lines.extend(define(f"{name}_jvp", ["primals", "tangents"], 0))
-    writer.lines.extend(statement(f"raise ValueError({literals.value(step.params['refused'])})", 4))
-
-
-def write_custom_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
-    """Writes a function with its reverse-mode rule."""
-    primal, forward, backward = (step.blocks[k] for k in ("primal", "forward", "backward"))
-    outputs = len(step.outputs)
-    saved = len(forward.results) - outputs
-    writer.lines.append("@jax.custom_vjp")
-    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
-
-    def pair(texts: list[str]) -> str:
-        return f"{tuple_of(texts[:outputs])}, {tuple_of(texts[outputs:]) if saved else '()'}"
-
-    writer.function(f"{name}_fwd", named(writer, forward.args, "x", unpacked=False), forward, pair, dims=forward.args)
-    residuals = named(writer, backward.args[:saved], "saved")
-    cotangents = named(writer, backward.args[saved:], "bar")
-
-    def gradients(texts: list[str]) -> str:
-        out = ["None"] * len(step.inputs)
-        for i, text in zip(step.params["gradients"], texts, strict=True):
-            out[i] = text
-        return tuple_of(out)
-
-    unpack = [f"{targets(residuals)} = residuals"] if saved else []
-    unpack.append(f"{targets(cotangents)} = cotangents")
-    arguments = ["residuals" if saved else "_", "cotangents"]
-    writer.function(f"{name}_bwd", arguments, backward, gradients, unpack, dims=backward.args)
-    writer.add(f"{name}.defvjp({name}_fwd, {name}_bwd)")
-
-
-@structured("custom_jvp_call", "custom_vjp_call", "custom_gradient")
-def _custom(writer: FunctionWriter, step: Equation) -> None:
-    _call(writer, step, writer.module.custom(step))
-
-
-def _call(writer: FunctionWriter, step: Equation, name: str) -> None:
-    outputs = named(writer, step.outputs, hint_of(step, "value"))
-    operands = ", ".join(writer.text(v) for v in step.inputs)
-    writer.add(f"{targets(outputs)} = {name}({operands})")

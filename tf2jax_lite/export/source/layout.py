@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
-__all__ = ["WIDTH", "define", "statement"]
+from tf2jax_lite.units import printable
+
+__all__ = ["WIDTH", "define", "docstring", "statement", "tidy"]
 
 WIDTH = 88
 
@@ -125,3 +128,27 @@ def _keyword(item: str) -> tuple[str, str]:
         if found and plain and not value.startswith("="):
             return name + separator, value
     return "", item
+
+
+def docstring(lines: Sequence[str], indent: int) -> list[str]:
+    """Returns the lines of a docstring."""
+    pad, mark = " " * indent, '"' * 3
+    safe = [printable(line.replace("\\", "\\\\").replace(mark, "'" * 3)) for line in lines]
+    if len(safe) == 1:
+        if safe[0].endswith('"'):
+            safe[0] = safe[0][:-1] + '\\"'
+        return [f"{pad}{mark}{safe[0]}{mark}"]
+    return [f"{pad}{mark}{safe[0]}", *(f"{pad}{line}" if line else "" for line in safe[1:]), f"{pad}{mark}"]
+
+
+def tidy(lines: Sequence[str]) -> list[str]:
+    """Drops blank lines that a formatter would drop."""
+    out: list[str] = []
+    for line in lines:
+        if line == "" and (not out or out[-1].endswith(":") or out[-2:] == ["", ""]):
+            continue
+        if line.startswith(" "):  # inside a function one blank line is enough
+            while out[-2:] == ["", ""]:
+                out.pop()
+        out.append(line)
+    return out

@@ -5,25 +5,19 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tf2jax_lite.errors import ExportError
-from tf2jax_lite.units import printable
 
-from . import computations, literals  # noqa: F401
+from . import computations, free_names, literals  # noqa: F401
 from .blocks import Block, Constant, Equation, Literal, Value
-from .functions import (
-    FunctionWriter,
-    dimension_sources,
-    loaded,
-    tuple_of,
-    write_custom_jvp,
-    write_custom_vjp,
-    write_refused,
-)
-from .layout import define
+from .constants import pass_constants
+from .free_names import dimension_sources, loaded
+from .functions import FunctionWriter, tuple_of
+from .layout import define, docstring, tidy
 from .names import Names, identifier
+from .rules import write_rules
 
 __all__ = ["Entry", "Ref", "write_module"]
 
@@ -80,17 +74,31 @@ def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, d
     Raises:
       ExportError: something has no source, or is nested deeper than Python can read.
     """
+    given: dict[Any, tuple[str, ...]] = {}
     try:
-        return _Module(entries, title).write()
+        for entry in entries:
+            pass_constants(entry.block)
+        while True:  # until functions with derivative rules, which may call each other, are given the sizes they need
+            module = _Module(entries, title, dict(given))
+            text, constants = module.write()
+            if module.given == given:
+                break
+            given = module.given
+        unknown = free_names.undefined(text)
     except RecursionError as error:
         raise ExportError(_TOO_DEEP) from error
     except SyntaxError as error:
         deep = isinstance(error, IndentationError) or "nested" in str(error)
         raise ExportError(_TOO_DEEP if deep else f"what was written is no Python ({error}); this is a bug") from error
+    if unknown:
+        raise ExportError(f"what was written uses {', '.join(unknown)}, which nothing defines; this is a bug")
+    return text, constants
 
 
 class _Module:
-    def __init__(self, entries: Sequence[Entry], title: Sequence[str]):
+    """Writes a module; ``given`` are the sizes that functions with derivative rules are passed, by key."""
+
+    def __init__(self, entries: Sequence[Entry], title: Sequence[str], given: dict[Any, tuple[str, ...]]):
         self.entries = entries
         self.title = title
         self.functions = Names()
@@ -99,18 +107,21 @@ class _Module:
         self._names: dict[int, str] = {}
         self._taken = {v for e in entries for v in e.variables}
         self._seen: dict[str, str] = {}
-        self._customs: dict[str, str] = {}
+        self._customs: dict[Any, tuple[str, int]] = {}
+        self.given = given
+        self.dims: Collection[str] = frozenset(d for e in entries for d in _dimensions(e))
         self.used = {id(v) for e in entries for v in e.block.used()}
 
     def write(self) -> tuple[str, dict[str, Any]]:
         for entry in self.entries:
             self._entry(entry)
-        body = "\n\n\n".join("\n".join(_tidy(chunk)) for chunk in self.chunks) + "\n"
-        head = _docstring(self.title, 0)
+        body = "\n\n\n".join("\n".join(tidy(chunk)) for chunk in self.chunks) + "\n"
+        head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         imports = [
             line
             for name, line in (
+                ("functools", "import functools\n"),
                 ("jax", "import jax"),
                 ("jnp", "import jax.numpy as jnp"),
                 ("np", "import numpy as np"),
@@ -136,25 +147,34 @@ class _Module:
             self.constants[name] = value.array
         return f"params[{literals.value(self._names[id(value)])}]"
 
-    def custom(self, step: Equation) -> str:
-        """Writes a function with derivative rules, once."""
+    def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
+        """Writes a function with derivative rules, once.
+
+        Returns:
+          Its name, and the symbolic dimensions that it is passed before its inputs.
+
+        Raises:
+          ExportError: functions call each other in their rules, and one of them has large constants.
+        """
         key = step.params["key"]
         if key not in self._customs:
             # Locals never begin with an underscore, so that these names are free everywhere.
             name = f"_{self.functions.new(step.path[-1] if step.path else 'function')}"
-            self._customs[key] = name
-            writer = FunctionWriter(Names(), self, [], 0)
-            if "refused" in step.params:
-                write = write_refused
-            else:
-                write = write_custom_jvp if "jvp" in step.blocks else write_custom_vjp
-            write(writer, step, name)
+            self._customs[key] = name, len(step.inputs)
+            given = self.given.get(key, ())
+            writer = FunctionWriter(Names(taken={*self.dims}), self, [], 0, given=given)
+            write_rules(writer, step, name)
+            if writer.missing:
+                self.given[key] = tuple(sorted({*given, *writer.missing}))
             lines = "\n".join(writer.lines).strip("\n")
             same = self._seen.setdefault(re.sub(rf"\b{name}(?=\b|_)", "@", lines), name)
-            self._customs[key] = same
+            self._customs[key] = same, len(step.inputs)
             if same == name:
                 self.chunks.append(lines.split("\n"))
-        return self._customs[key]
+        name, count = self._customs[key]
+        if count != len(step.inputs):
+            raise ExportError("functions with large constants call each other in their derivative rules")
+        return name, self.given.get(key, ())
 
     def _entry(self, entry: Entry) -> None:
         _name_constants(entry.block)
@@ -205,7 +225,7 @@ class _Module:
             if entry.inputs[i] in used or entry.inputs[i] in _roots(dims)
         ]
         doc = list(entry.doc)
-        text = _docstring(doc, 4) if doc else []
+        text = docstring(doc, 4) if doc else []
         self.chunks.append([*define(entry.name, args, 0), *text, *unpacked, *before, *lines])
 
     def _scope(
@@ -251,7 +271,7 @@ class _Module:
         if name is None:
             name = f"_{self.functions.new(scope, 'scope')}"
             self._seen[body] = name
-            doc = _docstring([f"TensorFlow scope {scope}."], 4)
+            doc = docstring([f"TensorFlow scope {scope}."], 4)
             self.chunks.append([*define(name, names, 0), *doc, *inner.lines])
         targets = [main.names.new(v.hint) for v in outputs]
         for value, target in zip(outputs, targets, strict=True):
@@ -374,26 +394,3 @@ def _leaves(structure: Any, source: str) -> list[tuple[int, str]]:
 
 def _roots(dims: Mapping[str, str]) -> set[str]:
     return {source.split(".")[0] for source in dims.values()}
-
-
-def _docstring(lines: Sequence[str], indent: int) -> list[str]:
-    pad, mark = " " * indent, '"' * 3
-    safe = [printable(line.replace("\\", "\\\\").replace(mark, "'" * 3)) for line in lines]
-    if len(safe) == 1:
-        if safe[0].endswith('"'):
-            safe[0] = safe[0][:-1] + '\\"'
-        return [f"{pad}{mark}{safe[0]}{mark}"]
-    return [f"{pad}{mark}{safe[0]}", *(f"{pad}{line}" if line else "" for line in safe[1:]), f"{pad}{mark}"]
-
-
-def _tidy(lines: Sequence[str]) -> list[str]:
-    """Drops blank lines that a formatter would drop."""
-    out: list[str] = []
-    for line in lines:
-        if line == "" and (not out or out[-1].endswith(":") or out[-2:] == ["", ""]):
-            continue
-        if line.startswith(" "):  # inside a function one blank line is enough
-            while out[-2:] == ["", ""]:
-                out.pop()
-        out.append(line)
-    return out
