@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import LoweringError
+from tf2jax_lite.export import artifact, open_sizes
 
 TABLE = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 
@@ -46,3 +48,50 @@ def test_sizes_are_one_only_where_they_have_to_be(name, backend, tmp_path):
         found = own(params, *args)[0]
         for e, a in zip(expected, found if isinstance(found, tuple) else [found], strict=True):
             np.testing.assert_allclose(a, e, rtol=1e-6)
+
+
+def attention(x, a):
+    """Graph attention over a dense adjacency matrix: scores of each node with each."""
+    total = tf.reduce_sum(x, -1)
+    return tf.matmul(tf.nn.softmax(total[..., :, None] + total[..., None, :] - 1e9 * (1.0 - a)), x)
+
+
+# Function, shapes of arguments, and what they are taken to be.
+AT_ONE_NODE = {
+    "three sizes": (attention, [[None, None, 5], [None] * 3], [("b", "d1", 5), ("b", "d1", "d1")]),
+    "three sizes without a batch": (attention, [[None, 5], [None] * 2], [("b", 5), ("b", "b")]),
+    "two and two": (lambda x, y: x + y, [[None] * 3, [None] * 3], [("b", "d1", "d2")] * 2),
+    "three, two of which are one": (lambda x, y: x + y, [[None, None, 5], [None, 5]], [("b", "d1", 5), ("d1", 5)]),
+    "a square": (lambda x: tf.matmul(x, x), [[None, None]], [("b", "b")]),
+    "squares": (lambda x: tf.matmul(x, x), [[None] * 3], [("b", "d1", "d1")]),
+    "of three arrays": (lambda *xs: tf.concat(xs, 0), [[None] * 3] * 3, [("b", "d1", "d2")] * 3),
+    "of three arrays, one place": (
+        lambda *xs: tf.concat(xs, 1),
+        [[None] * 3] * 3,
+        [("b", "d1", "d2"), ("b", "d3", "d2"), ("b", "d5", "d2")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AT_ONE_NODE)
+def test_more_than_two_sizes_meet_at_a_node(name):
+    function, shapes, expected = AT_ONE_NODE[name]
+    fn, params = tf2jax.convert(tf.function(function, autograph=False), *map(tf.TensorSpec, shapes))
+    staged = open_sizes.stage_symbolic(artifact.converted_function(fn), None, params)
+    assert [spec.shape for spec in staged.inputs] == expected
+
+
+# Steps that need to know a size, or meet others that it cannot be.
+NOWHERE = {
+    "sizes that do not fit": (lambda x, y: tf.concat([x, tf.concat([y, y[:, :1]], 1)], 0), [[None, 4], [None, None]]),
+    "a size that must be known": (lambda x: tf.reshape(x[:, 1:], [-1]), [[None, None, 4]]),
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_sizes_that_nothing_makes_fit(name):
+    """What is said is what was wrong at first; no size is taken for the batch's to have something that runs."""
+    function, shapes = NOWHERE[name]
+    fn, params = tf2jax.convert(tf.function(function, autograph=False), *map(tf.TensorSpec, shapes))
+    with pytest.raises(LoweringError, match=r"concat|a size must be known"):
+        open_sizes.stage_symbolic(artifact.converted_function(fn), None, params)
