@@ -96,7 +96,7 @@ def describe_model(
       InvalidModelError: it cannot be read, or has no such MetaGraph, inputs or outputs.
       InputError: an option does not go with this kind of model.
     """
-    if os.path.isfile(path) and os.path.splitext(path)[1] in (".pb", ".meta"):
+    if os.path.isfile(path) and os.fspath(path).endswith((".pb", ".meta")):
         if tags:
             raise InputError("--tag goes with SavedModels.")
         with reading(os.fspath(path)):

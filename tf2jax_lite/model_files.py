@@ -64,7 +64,7 @@ def convert_file(
     _refuse(bool(tags), "--tag goes with SavedModels")
     if path.suffix in (".keras", ".h5", ".hdf5"):
         return _chosen(_keras(path, train, split_host, progress), signatures)
-    if path.suffix in (".pb", ".meta"):
+    if path.name.endswith((".pb", ".meta")):  # a checkpoint's whole name may be .meta, which is no suffix
         _refuse(train, "--train needs a Keras file")
         _refuse(
             split_host, "--split-host goes with SavedModels and Keras files; of a .pb, name what to cut at as --input"

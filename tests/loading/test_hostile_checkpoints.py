@@ -30,7 +30,7 @@ def test_a_checkpoint_is_read(prefix):
 
 def test_tensors_larger_than_their_files(prefix, monkeypatch):
     """The index is protected by checksums, so the reader itself is made to say what a crafted one would."""
-    load = tf.train.load_checkpoint
+    load = tf.compat.v1.train.NewCheckpointReader
 
     class Reader:
         def __init__(self, path):
@@ -42,7 +42,7 @@ def test_tensors_larger_than_their_files(prefix, monkeypatch):
         def get_variable_to_dtype_map(self):
             return self._reader.get_variable_to_dtype_map()
 
-    monkeypatch.setattr(checkpoints.tf.train, "load_checkpoint", Reader)
+    monkeypatch.setattr(checkpoints.tf.compat.v1.train, "NewCheckpointReader", Reader)
     with pytest.raises(InvalidModelError, match="more than the"):
         Checkpoint(prefix)
 

@@ -3,6 +3,7 @@
 testdata/make_tf1.py made the models and ran them.
 """
 
+import shutil
 from pathlib import Path
 
 import jax
@@ -13,10 +14,11 @@ from tensorflow.python.ops import control_flow_v2_toggles, gen_control_flow_ops
 
 import tf2jax_lite
 from tf2jax_lite.api import graph_of
-from tf2jax_lite.describe import describe_saved_model
+from tf2jax_lite.describe import describe_model, describe_saved_model
 from tf2jax_lite.errors import InvalidModelError, Tf2JaxError, UnsupportedError, UnsupportedOpsError
 from tf2jax_lite.loading.checkpoints import Checkpoint
 from tf2jax_lite.model_files import convert_file
+from tf2jax_lite.verification import verify
 
 tf1 = tf.compat.v1
 DATA = Path(__file__).parent.parent.parent / "testdata" / "tf1"
@@ -109,6 +111,27 @@ def test_a_checkpoint_saved_under_another_name():
     close(fn(params, np.eye(3, dtype=np.float32))[0], data["w"])
     functions = convert_file(DATA / "checkpoint" / "model.meta", inputs=["x"], outputs=["y"])
     assert list(functions) == ["serving_default"]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_checkpoint_whose_prefix_is_a_folder(folder, tmp_path, monkeypatch):
+    """`Saver.save(session, "DIR/")` writes DIR/.meta, as musicnn ships its models; within DIR that is `.meta`."""
+    for file in (DATA / "checkpoint").iterdir():
+        shutil.copy(file, tmp_path / file.name.removeprefix("model"))
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / ".meta" if folder else ".meta"
+    whole = recorded("checkpoint")["w"]
+    close(tf2jax_lite.convert_graph_def(path, "x", "y")[1]["renamed"], whole)
+    close(convert_file(path, inputs=["x"], outputs=["y"])["serving_default"][1]["renamed"], whole)
+    assert "renamed" in {v.name for v in describe_model(path).variables}
+    assert verify(path, ends=(["x"], ["y"]), batch_sizes=(2,)).ok
+
+
+def test_a_folder_beside_a_checkpoint_of_the_same_name(tmp_path):
+    for file in (DATA / "checkpoint").iterdir():
+        shutil.copy(file, tmp_path)
+    (tmp_path / "model").mkdir()
+    close(tf2jax_lite.convert_graph_def(tmp_path / "model.meta", "x", "y")[1]["renamed"], recorded("checkpoint")["w"])
 
 
 def test_parts_of_a_variable():

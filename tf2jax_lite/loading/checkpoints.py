@@ -37,7 +37,7 @@ class Checkpoint:
                 regular(file)
                 if file.name.endswith(".index"):
                     check_index(file)
-            self._reader = tf.train.load_checkpoint(self._prefix)
+            self._reader = self._open()
             shapes = self._reader.get_variable_to_shape_map()
             self._known = set(shapes)
             self._check_sizes(shapes, self._reader.get_variable_to_dtype_map())
@@ -45,6 +45,11 @@ class Checkpoint:
             raise
         except Exception as error:  # TensorFlow raises whatever its readers raise
             raise InvalidModelError(f"{self._prefix}: not a checkpoint that TensorFlow reads ({error}).") from error
+
+    def _open(self) -> Any:
+        if os.path.exists(f"{self._prefix}.index"):  # a folder may have the same name, and "DIR/" is a prefix, too
+            return tf.compat.v1.train.NewCheckpointReader(self._prefix)
+        return tf.train.load_checkpoint(self._prefix)
 
     def _files(self) -> list[Path]:
         folder, name = os.path.split(self._prefix)

@@ -79,8 +79,7 @@ def load_frozen(
         meta_graph = tf1.read_meta_graph(source)
         trainable = tf1.trainable_names(meta_graph)
         proto = meta_graph.graph_def
-        prefix = os.fspath(source).removesuffix(".meta")
-        checkpoint = checkpoint or (prefix if os.path.exists(f"{prefix}.index") else None)
+        checkpoint = checkpoint or tf1.checkpoint_beside(source)
     else:
         proto = read_graph_def(source)
     single = isinstance(outputs, str)

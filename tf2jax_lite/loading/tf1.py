@@ -35,6 +35,7 @@ from .unsafe import assets_of
 __all__ = [
     "Values",
     "as_meta_graph",
+    "checkpoint_beside",
     "checkpoint_values",
     "is_tf1",
     "lift_state",
@@ -68,6 +69,15 @@ def read_meta_graph(path: str | os.PathLike[str]) -> Any:
     if not found.graph_def.node:
         raise InvalidModelError(f"{file}: the graph has no nodes.")
     return found
+
+
+def checkpoint_beside(path: str | os.PathLike[str]) -> str | None:
+    """Returns the prefix of the checkpoint that a ``.meta`` file is part of, or None if it stands alone.
+
+    A prefix may end with a folder: ``dir/`` has the files ``dir/.meta``, ``dir/.index``, ``dir/.data-...``.
+    """
+    prefix = os.fspath(path).removesuffix(".meta") or f".{os.sep}"
+    return prefix if os.path.exists(f"{prefix}.index") else None
 
 
 def as_meta_graph(graph: Any) -> Any:

@@ -72,11 +72,11 @@ class Session:
     def of_meta_graph(cls, path: Path, outputs: Sequence[str]) -> Session:
         """Returns what a ``.meta`` file and the checkpoint beside it compute."""
         saved_model.check_before_tensorflow(tf1.read_meta_graph(path), path)
-        prefix = os.fspath(path).removesuffix(".meta")
+        prefix = tf1.checkpoint_beside(path)
 
         def load(session: Any) -> None:
             saver = tf.compat.v1.train.import_meta_graph(os.fspath(path))
-            if os.path.exists(f"{prefix}.index") and saver is not None:
+            if prefix is not None and saver is not None:
                 saver.restore(session, prefix)
 
         return cls(load, [_tensor(name) for name in outputs])
