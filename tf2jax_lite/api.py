@@ -192,7 +192,9 @@ def convert_graph_def(
     Args:
       graph_def: a GraphDef proto, its serialized bytes, or a path to a ``.pb`` or ``.meta`` file.
       inputs: tensor names (``"x:0"`` or ``"x"``) that become arguments, in order; they need not be placeholders.
-      outputs: tensor names that are returned, in order; one name alone (not in a list) gives one bare result.
+      outputs: tensor names that are returned, in order; one name alone (not in a list) gives one bare result. A node
+        without results (a training step), or any as ``"^name"``, runs for what it does: variables that it sets are in
+        the new params, and its result is None.
       constants_as_params: make floating constants with more than one element params, named after their nodes.
       checkpoint: prefix of the checkpoint that holds the graph's variables; the one beside a ``.meta`` file by default.
         Without one, variables are params without values.

@@ -15,6 +15,7 @@ from . import ir, lowering
 from .errors import InputError, InvalidModelError, UnsupportedError, UntrustedError
 from .limits import reading
 from .loading import attributes, dtypes, frozen, graph_def, ref_variables, saved_model, tf1, unsafe
+from .loading.fetches import fetches
 from .loading.graph_size import check_graph_size
 from .loading.tables import TABLE_OPS
 from .passes import control_flow_v1
@@ -117,12 +118,13 @@ def _describe_file(
         inputs, outputs = inputs or first, outputs or last
     nodes = {node.name: node for node in graph.node}
     args = [frozen.argument(nodes, name) for name in inputs]
-    main = graph_def.load_main(graph, "serving_default", args, outputs)
+    asked = fetches(graph, outputs)
+    main = graph_def.load_main(graph, "serving_default", args, asked.tensors, asked.operations)
     library = graph_def.load_library(graph.library)
     dtypes_of = {node.name: node.output_dtypes for node in main.nodes} | {arg.name: (arg.dtype,) for arg in args}
     known = {node.name: node.output_shapes for node in main.nodes}
     results = []
-    for name, ref in zip(outputs, main.outputs, strict=True):
+    for name, ref in zip(asked.tensors, main.outputs, strict=True):
         given, shapes = dtypes_of.get(ref.node, ()), known.get(ref.node) or ()
         shape = shapes[ref.index] if ref.index < len(shapes) else None
         dtype = given[ref.index] if ref.index < len(given) else "unknown"

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from .test_cli import TESTDATA, run, shell
 
@@ -73,6 +74,26 @@ def test_verify(name, ends):
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert found["ok"] and all(s["outputs"] for s in found["signatures"])
+
+
+def test_a_training_step_as_an_output(tmp_path):
+    """The artefact's function returns what the step leaves in the variables; the step itself has no result."""
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session:
+        x = tf1.placeholder(tf.float32, [2], name="x")
+        w = tf1.get_variable("w", initializer=np.float32([1, 2]), use_resource=False)
+        loss = tf.reduce_sum(w * x, name="loss")
+        tf1.train.GradientDescentOptimizer(0.5).minimize(loss, name="train")
+        session.run(w.initializer)
+        tf1.train.Saver().save(session, f"{tmp_path}/model")
+    path, ends = tmp_path / "model.meta", ["--input", "x", "--output", "loss", "--output", "train"]
+    assert run("inspect", path, *ends).exit_code == 0
+    result = run("convert", path, tmp_path / "out", "--platforms", "cpu", "--quiet", *ends)
+    assert result.exit_code == 0, result.output
+    result = run("verify", path, tmp_path / "out", "--source", "--train", "--batch-size", "2", "--json", *ends)
+    assert result.exit_code == 0, result.output
+    found = {(o["kind"], o["against"]) for o in json.loads(result.output)["signatures"][0]["outputs"]}
+    assert found == {(kind, against) for kind in ("result", "variable") for against in ("jax", "stablehlo", "source")}
 
 
 def test_errors_are_one_line_with_exit_code_2(tmp_path):

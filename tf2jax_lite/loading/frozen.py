@@ -25,6 +25,7 @@ from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, paramete
 from . import graph_def, op_defs, tf1
 from .concrete import Loaded
 from .custom_gradients import report_missing
+from .fetches import fetches
 from .function_gradients import with_function_gradients
 from .graph_size import check_graph_size
 from .tables import Tables
@@ -83,12 +84,12 @@ def load_frozen(
     else:
         proto = read_graph_def(source)
     single = isinstance(outputs, str)
-    names, wanted = _tensor_names(inputs, "inputs"), _tensor_names(outputs, "outputs")
+    names, asked = _tensor_names(inputs, "inputs"), fetches(proto, _tensor_names(outputs, "outputs"))
     nodes = {node.name: node for node in proto.node}
     args = [argument(nodes, name) for name in names]
     if len({a.name for a in args}) != len(args):
         raise InvalidModelError(f"an input is named twice in {names}.")
-    main = graph_def.load_main(proto, "graph", args, wanted)
+    main = graph_def.load_main(proto, "graph", args, asked.tensors, asked.operations)
     values = tf1.checkpoint_values(proto, checkpoint)
     main, captures = tf1.lift_state(main, values, trainable, Tables(proto))
     if constants_as_params:
@@ -99,15 +100,16 @@ def load_frozen(
     )
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(name, kind) for name in parameter_names([arg.name for arg in args])]
-    refs = [OutputRef(i) for i in range(len(wanted))]
+    refs = [None if place is None else OutputRef(place) for place in asked.places]
     interface = Interface(
         "graph", inspect.Signature(parameters), tensors, {}, len(args), refs[0] if single else tuple(refs)
     )
     specs = tuple(tf.TensorSpec(_tensor_shape(a.shape), _tf_dtype(a.dtype), a.name) for a in args)
-    described: Any = tuple(
+    found = [
         tf.TensorSpec(_tensor_shape(None), _tf_dtype(_output_dtype(main, ref)), text.replace(":", "_"))
-        for ref, text in zip(main.outputs, wanted, strict=True)
-    )
+        for ref, text in zip(main.outputs, asked.tensors, strict=True)
+    ]
+    described: Any = tuple(None if place is None else found[place] for place in asked.places)
     graph = ir.Graph(main, graph_def.load_library(proto.library), tuple(captures))
     if get_config("convert_custom_gradient"):
         graph = with_function_gradients(graph, proto.library)
@@ -120,7 +122,7 @@ def _tensor_names(given: Any, what: str) -> list[str]:
     names = list(names) if isinstance(names, Iterable) and not isinstance(names, (bytes, Mapping)) else None
     wrong = [given] if names is None else [name for name in names if not isinstance(name, str)]
     if wrong:
-        raise InputError(f"{what} are names of tensors ('x', 'x:0') in a list, or one alone; got {wrong[0]!r}.")
+        raise InputError(f"{what} are names ('x', 'x:0') in a list, or one alone; got {wrong[0]!r}.")
     return names or []
 
 
@@ -211,9 +213,8 @@ def default_ends(source: Any) -> tuple[list[str], list[str]]:
     proto = tf1.read_meta_graph(source).graph_def if is_meta_graph(source) else read_graph_def(source)
     inputs = [node.name for node in proto.node if node.op == "Placeholder"]
     read = {ref.lstrip("^").split(":")[0] for node in proto.node for ref in node.input}
-    outputs = [
-        n.name for n in proto.node if n.name not in read and n.op not in ("Placeholder", "Const", "NoOp", "Assert")
-    ]
+    unread = [node.name for node in proto.node if node.name not in read and node.op not in ("Placeholder", "Const")]
+    outputs = list(fetches(proto, unread).tensors)  # what runs for what it does is to be asked for
     nodes = {node.name: node for node in proto.node}
     outputs = [name for name in outputs if _is_numeric(nodes[name])] or outputs
     if not inputs or not outputs:

@@ -184,7 +184,10 @@ def lift_state(
         moved[node.name] = handles[name]
     nodes = [_rewired(node, moved) for node in nodes]
     outputs = tuple(ir.TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in main.outputs)
-    return dataclasses.replace(main, args=tuple(args), nodes=tuple(nodes), outputs=outputs), captures
+    left = {node.name for node in nodes}
+    control = tuple(name for name in main.control_outputs if name in left)  # what is an argument now does nothing
+    main = dataclasses.replace(main, args=tuple(args), nodes=tuple(nodes), outputs=outputs, control_outputs=control)
+    return main, captures
 
 
 def _rewired(node: ir.Node, moved: Mapping[str, str]) -> ir.Node:
@@ -240,7 +243,7 @@ def _tensors(where: str, infos: Any) -> dict[str, Any]:
             kind = info.WhichOneof("encoding")
             raise UnsupportedError(
                 f"{where}: {key!r} is a composite tensor ({kind}). Name its component tensors with "
-                "convert_meta_graph(inputs=, outputs=) instead."
+                "convert_graph_def(graph_def, inputs, outputs) instead."
             )
     return dict(sorted(infos.items()))
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_toggles
 
 from tf2jax_lite.loading import saved_model, tf1
+from tf2jax_lite.loading.fetches import fetches
 from tf2jax_lite.loading.ref_variables import VARIABLE_OPS
 
 __all__ = ["Session"]
@@ -48,9 +49,10 @@ class Session:
     Args:
       load: loads graph and variables into the session that it is given; the graph is the default one.
       outputs: the names of the results.
+      operations: the names of nodes that run for what they do.
     """
 
-    def __init__(self, load: Callable[[Any], None], outputs: Sequence[str]):
+    def __init__(self, load: Callable[[Any], None], outputs: Sequence[str], operations: Sequence[str] = ()):
         self.graph = tf.Graph()
         options = tf.compat.v1.ConfigProto()
         # Graph optimizers break some v1 control flow ("Retval does not have value"); the executor is what counts.
@@ -59,6 +61,7 @@ class Session:
             self._session = tf.compat.v1.Session(graph=self.graph, config=options)
             load(self._session)
         self._outputs = list(outputs)
+        self._operations = list(operations)
         self._setters: dict[str, tuple[Any, Any]] = {}
 
     @classmethod
@@ -71,7 +74,9 @@ class Session:
     @classmethod
     def of_meta_graph(cls, path: Path, outputs: Sequence[str]) -> Session:
         """Returns what a ``.meta`` file and the checkpoint beside it compute."""
-        saved_model.check_before_tensorflow(tf1.read_meta_graph(path), path)
+        meta_graph = tf1.read_meta_graph(path)
+        saved_model.check_before_tensorflow(meta_graph, path)
+        asked = fetches(meta_graph.graph_def, outputs)
         prefix = tf1.checkpoint_beside(path)
 
         def load(session: Any) -> None:
@@ -79,12 +84,12 @@ class Session:
             if prefix is not None and saver is not None:
                 saver.restore(session, prefix)
 
-        return cls(load, [_tensor(name) for name in outputs])
+        return cls(load, [_tensor(name) for name in asked.tensors], asked.operations)
 
     def run(self, names: Sequence[str], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs the signature; ``inputs`` are the values of the nodes ``names``."""
         feeds = {_tensor(name): value for name, value in zip(names, inputs, strict=True)}
-        return self._session.run(self._outputs, feeds)
+        return self._session.run([*self._outputs, *self._operations], feeds)[: len(self._outputs)]
 
     def gradients(
         self, inputs: Mapping[str, np.ndarray], at: Sequence[str], variables: Sequence[str], upstream: Mapping[int, Any]

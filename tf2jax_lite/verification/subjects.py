@@ -15,6 +15,7 @@ from tf2jax_lite import api, ir, model_files
 from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.function import ConvertedFunction
 from tf2jax_lite.loading import frozen, graph_def, saved_model, tf1, unsafe
+from tf2jax_lite.loading.fetches import fetches
 from tf2jax_lite.loading.host import HostFunction
 from tf2jax_lite.params import is_seed_state
 from tf2jax_lite.signature import TensorArgument
@@ -340,16 +341,16 @@ def _of_graph(path: Path, inputs: Sequence[str] | None, outputs: Sequence[str] |
     if not inputs or not outputs:
         first, last = frozen.default_ends(proto)
         inputs, outputs = inputs or first, outputs or last
-    feeds, fetches = [_tensor_name(n) for n in inputs], [_tensor_name(n) for n in outputs]
+    feeds, asked = [_tensor_name(n) for n in inputs], fetches(proto, outputs)
 
     def make() -> Any:
         unsafe.refuse_unsafe_graph(proto, str(path))
         graph_def.check(proto, str(path))
         wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(proto, name=""), [])
         graph = wrapped.graph
-        return wrapped.prune(
-            [graph.get_tensor_by_name(n) for n in feeds], [graph.get_tensor_by_name(n) for n in fetches]
-        )
+        tensors = [graph.get_tensor_by_name(_tensor_name(n)) for n in asked.tensors]
+        operations = [graph.get_operation_by_name(n) for n in asked.operations]
+        return wrapped.prune([graph.get_tensor_by_name(n) for n in feeds], [tensors, operations])
 
     return Source("serving_default", make, path, (proto, list(inputs), list(outputs)))
 
