@@ -1,4 +1,4 @@
-"""What a graph is asked for by name, as ``tf.compat.v1.Session.run`` takes it: tensors, and operations that are to run."""
+"""What a graph is asked for by name, as ``tf.compat.v1.Session.run`` takes it: tensors, and operations that run."""
 
 from __future__ import annotations
 
