@@ -554,6 +554,22 @@ def test_killing_never_leaves_a_broken_directory(tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
+@pytest.mark.parametrize(
+    "dtype", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+)
+def test_float8_is_read_back_with_what_is_beside_it(dtype, tmp_path):
+    """Safetensors writes it for numpy, and does not read it."""
+    kinds = [dtype, "bfloat16", "float16", "float64", "int8", "uint32", "bool"]
+    values = {kind: np.asarray([[1, 0], [2, 4]]).astype(jnp.dtype(kind)) for kind in kinds}
+    values["complex64"], values["scalar"] = np.complex64([1 + 2j]), np.asarray(2, jnp.dtype(dtype))
+    tensors.write_tensors(values, tmp_path)
+    found = tensors.read_tensors(tmp_path / "params.safetensors")
+    for name, value in values.items():
+        read = tensors.as_complex(found[name], value.dtype.name)
+        assert read.dtype == value.dtype and read.shape == value.shape
+        np.testing.assert_array_equal(read.astype(complex), value.astype(complex))
+
+
 def test_tensors_are_split_and_read_back(tmp_path):
     values = {
         "a/b:0": np.arange(6.0).reshape(2, 3).T,  # not in C order

@@ -3,6 +3,7 @@
 import json
 
 import jax
+import ml_dtypes
 import numpy as np
 import optax
 import pytest
@@ -10,10 +11,12 @@ import tensorflow as tf
 
 from tests.federated import workload
 from tf2jax_lite.errors import CheckpointError, DataError, InputError
+from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 from tf2jax_lite.federated.checkpoint import CheckpointFile, Checkpoints
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.federated.training import read_history, run_rounds
 
 CLIENTS = [ClientDataset(c) for c in workload.make_clients(8, seed=1, low=5, high=9, shape=(6,), classes=4)]
@@ -87,6 +90,35 @@ def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
         store(tmp_path, identity={"algorithm": "mime"}).restore(whole)
     with pytest.raises(InputError, match="text or integers"):
         store(tmp_path / "x").save(1, process.next(whole, [((1, 2), CLIENTS[0])]).state)
+
+
+@pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
+def test_every_dtype_comes_back(tmp_path, store):
+    """Numpy's readers know few of those that weights may have; bfloat16 was written, and then said to be damaged."""
+    names = [n for n in dir(ml_dtypes) if n.startswith(("bfloat", "float4", "float8", "int", "uint"))]
+    kinds = [np.dtype(getattr(ml_dtypes, n)) for n in names] + ["float16", "float64", "complex128", "bool"]
+    state = {str(np.dtype(k)): np.asarray([[1, 0, 1], [0, 1, 1]]).astype(k).T for k in kinds}
+    state |= {"scalar": np.asarray(1.5, ml_dtypes.bfloat16), "none": np.zeros((0, 2), ml_dtypes.float8_e5m2)}
+    checkpoints = store(tmp_path)
+    checkpoints.save(1, state)
+    with jax.enable_x64(True):
+        found = checkpoints.restore(state).state
+    for name, value in state.items():
+        assert found[name].dtype == value.dtype, name
+        assert found[name].shape == value.shape and np.asarray(found[name]).tobytes() == value.tobytes(), name
+
+
+@pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
+def test_a_training_in_bfloat16_is_resumed(tmp_path, store):
+    model = create_model_from_fn(
+        {"w": np.zeros((), ml_dtypes.bfloat16)}, lambda p, b: b["x"].astype(p["w"].dtype) * p["w"], lambda b, q: q
+    )
+    process = build_weighted_fed_avg(model, optax.sgd(0.1, momentum=0.9))
+    clients = [[{"x": np.full(4, value, np.float32)}] for value in (1, 2)]
+    whole, _ = run_rounds(process, lambda number: clients, 2)
+    run_rounds(process, lambda number: clients, 1, checkpoint_dir=store(tmp_path))
+    found, _ = run_rounds(process, lambda number: clients, 2, checkpoint_dir=store(tmp_path))
+    assert found.weights.trainable["w"] == whole.weights.trainable["w"] != 0
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from tf2jax_lite.errors import ExportError
@@ -17,6 +19,15 @@ SHARD_BYTES = 5 * 1000**3
 
 # safetensors has no complex numbers: they are stored with a last dimension of real and imaginary parts.
 _COMPLEX = {"complex64": np.float32, "complex128": np.float64}
+# Its reader of files looks for these in numpy, where they are not.
+_FLOAT8 = {
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+}
+_OTHERS = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_, "C64": np.complex64}
 
 
 def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> dict[str, str]:
@@ -71,9 +82,19 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
       ExportError: the file is damaged.
     """
     try:
-        return safetensors.numpy.load_file(str(path))
+        with safetensors.safe_open(str(path), "np") as file:
+            kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+        if kinds.isdisjoint(_FLOAT8):
+            return safetensors.numpy.load_file(str(path))
+        return {name: _array(found) for name, found in safetensors.deserialize(path.read_bytes())}
     except Exception as error:  # SafetensorError, and what damaged headers lead to
         raise ExportError(f"{path.name} is damaged: {error}") from error
+
+
+def _array(found: Mapping[str, Any]) -> np.ndarray:
+    kind = found["dtype"]
+    dtype = {**_FLOAT8, **_OTHERS}.get(kind) or np.dtype(f"{kind[0].lower()}{int(kind[1:]) // 8}")  # F32, I64, U8
+    return np.frombuffer(found["data"], dtype).reshape(found["shape"])
 
 
 def as_complex(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -18,6 +18,7 @@ import safetensors.numpy
 
 from tf2jax_lite.errors import CheckpointError, InputError, Tf2JaxError
 from tf2jax_lite.export.files import write_file
+from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
 from tf2jax_lite.federated.states import restored_state, state_arrays
 
 __all__ = ["Checkpoint", "CheckpointFile", "CheckpointStore", "Checkpoints"]
@@ -74,9 +75,14 @@ class CheckpointStore(abc.ABC):
         Raises:
           CheckpointError: it cannot be written.
         """
-        text = json.dumps({"number": number, "identity": self._identity, "record": dict(record or {})})
+        arrays: Arrays = {}
+        dtypes: dict[str, str] = {}  # of arrays that are stored as bytes: bfloat16, float8, int4 and their like
         try:
-            self._write(number, {**state_arrays(state), _RECORD: np.frombuffer(text.encode(), np.uint8)})
+            for name, value in state_arrays(state).items():
+                arrays[name], kind = to_plain(value)
+                dtypes |= {} if kind is None else {name: kind}
+            found = {"number": number, "identity": self._identity, "record": dict(record or {}), "dtypes": dtypes}
+            self._write(number, {**arrays, _RECORD: np.frombuffer(json.dumps(found).encode(), np.uint8)})
         except (OSError, ValueError, safetensors.SafetensorError) as error:
             if isinstance(error, InputError):
                 raise
@@ -98,6 +104,7 @@ class CheckpointStore(abc.ABC):
             arrays = self._read(number)
             found = json.loads(np.asarray(arrays.pop(_RECORD)).tobytes())
             number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
+            arrays |= {name: from_plain(arrays[name], kind) for name, kind in found.get("dtypes", {}).items()}
         except Exception as error:  # Orbax, TensorStore and damaged headers fail in many ways
             raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
         now = self._identity
@@ -198,9 +205,8 @@ class CheckpointFile(CheckpointStore):
 
     def _write(self, number: int, arrays: Arrays) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)  # it may have gone since
-        whole = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in arrays.items()}
         try:
-            write_file(self._path, safetensors.numpy.save(whole))
+            write_file(self._path, safetensors.numpy.save(arrays))
         except Tf2JaxError as error:
             raise OSError(str(error)) from error
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from tf2jax_lite.errors import DataError
+from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
 from tf2jax_lite.federated.data.examples import check_examples
 from tf2jax_lite.federated.data.preprocessor import Examples
 
 __all__ = ["decode_examples", "encode_examples"]
 
-_NATIVE = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))}
-_NATIVE |= {"float16", "float32", "float64", "complex64"}
 _DTYPES = "dtypes"  # the metadata's key
 _LENGTHS = "#lengths"  # ends the name of the lengths of strings
 
@@ -45,12 +43,12 @@ def encode_examples(examples: Examples, where: str = "client data") -> bytes:
             kind, tensors[name], tensors[name + _LENGTHS] = _pack_strings(array, f"{where}, feature {name!r}")
             dtypes[name] = kind
             continue
-        array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
-        if array.dtype.name in _NATIVE:
-            tensors[name] = array
-            continue
-        dtypes[name] = _dtype_name(array.dtype, f"{where}, feature {name!r}")
-        tensors[name] = np.frombuffer(array.tobytes(), np.uint8).reshape(*array.shape, array.dtype.itemsize)
+        try:
+            tensors[name], kind = to_plain(array)
+        except ValueError as error:
+            raise DataError(f"{where}, feature {name!r}: {error}") from error
+        if kind is not None:
+            dtypes[name] = kind
     return safetensors.numpy.save(tensors, {_DTYPES: json.dumps(dtypes)} if dtypes else None)
 
 
@@ -69,40 +67,13 @@ def decode_examples(record: bytes, where: str = "client data") -> dict[str, np.n
             if name.endswith(_LENGTHS):
                 continue
             kind = dtypes.get(name)
-            if kind is None:
-                examples[name] = array
-            elif kind in ("bytes", "str"):
+            if kind in ("bytes", "str"):
                 examples[name] = _unpack_strings(kind, array, tensors[name + _LENGTHS])
             else:
-                examples[name] = _from_bytes(array, _dtype(kind))
+                examples[name] = from_plain(array, kind)
     except (safetensors.SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{where}: the record is damaged: {error}") from error
     return check_examples(examples, where)
-
-
-def _dtype_name(dtype: np.dtype, where: str) -> str:
-    if dtype.kind in "SUMmc":
-        return dtype.str
-    if dtype.fields is None and not dtype.hasobject and getattr(ml_dtypes, dtype.name, None) is not None:
-        return dtype.name
-    raise DataError(f"{where}: dtype {dtype} cannot be stored; use numbers, bools or strings")
-
-
-def _dtype(name: str) -> np.dtype:
-    kind = getattr(ml_dtypes, name, None) if name.isidentifier() else None
-    if isinstance(kind, type):
-        return np.dtype(kind)
-    if name[:2] not in ("<S", "|S", "<U", "<M", "<m", "<c"):
-        raise ValueError(f"unknown dtype {name!r}")
-    return np.dtype(name)
-
-
-def _from_bytes(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if array.dtype != np.uint8 or array.ndim < 2 or array.shape[-1] != dtype.itemsize:
-        raise ValueError(f"{array.dtype}{list(array.shape)} does not hold {dtype}")
-    if dtype.itemsize == 0:  # strings that are all empty
-        return np.zeros(array.shape[:-1], dtype)
-    return np.frombuffer(array.tobytes(), dtype).reshape(array.shape[:-1])
 
 
 def _pack_strings(array: np.ndarray, where: str) -> tuple[str, np.ndarray, np.ndarray]:
