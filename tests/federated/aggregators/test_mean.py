@@ -9,6 +9,7 @@ import pytest
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.aggregators.base import row_norms
 from tf2jax_lite.federated.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, N, aggregate, flat, make, vector
@@ -72,6 +73,19 @@ def test_norms_neither_overflow_nor_vanish():
         bound = min(1.0, scale)
         found = aggregate(agg.ClippingFactory(bound).create(TEMPLATE), updates)
         np.testing.assert_allclose(vector(found.result) / min(1, scale), expected / min(1, scale), rtol=1e-4, atol=1e-6)
+
+
+def test_the_largest_numbers_are_clipped():
+    """A quotient by 3e38 was a product with 0: the norm was 0, and an attacker was let through whole."""
+    updates = {"a": np.float32([[3e38, 0, 0], [0, -1e38, 0], [3, 0, 4]]), "b": np.float32([[0], [2], [0]])}
+    norms = jax.jit(row_norms)(updates)
+    np.testing.assert_allclose(norms, [3e38, 1e38, 5], rtol=1e-6)
+    form = {"a": jax.ShapeDtypeStruct((3,), np.float32), "b": jax.ShapeDtypeStruct((1,), np.float32)}
+    process = agg.ClippingFactory(1.0, agg.SumFactory()).create(form)
+    given = ClientUpdates(updates, np.ones(3, np.float32), np.ones(3, bool), np.arange(3, dtype=np.int32))
+    found = jax.jit(process.next)(process.initialize(), given, jax.random.key(0))
+    assert int(found.measurements["clipped_count"]) == 3
+    assert np.linalg.norm(np.concatenate(list(found.result.values()))) <= 3
 
 
 def test_an_adaptive_norm_follows_its_quantile():

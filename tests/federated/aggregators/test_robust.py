@@ -45,26 +45,6 @@ def test_rules_are_those_of_numpy(factory, expected, even):
     np.testing.assert_allclose(vector(found.result), expected(x), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("weighted", [True, False])
-def test_the_geometric_median_is_the_least_sum_of_distances(weighted):
-    updates = make(4)
-    x, w = flat(updates), updates.weight[MASK].astype(float) if weighted else np.ones(MASK.sum())
-    factory = agg.GeometricMedianFactory(tolerance=0.0, num_iterations=300, weighted=weighted)
-    found = vector(aggregate(factory.create(TEMPLATE), updates).result)
-    away = (found - x) / np.linalg.norm(found - x, axis=1)[:, None]
-    # At the minimum of a convex function the gradient vanishes; no iteration of ours is needed to know it.
-    assert np.linalg.norm((w[:, None] * away).sum(0)) / w.sum() < 1e-4
-
-
-def test_a_geometric_median_on_a_client():
-    """Where most clients agree, the median is their point: distances of zero must not divide."""
-    updates = make(5)
-    for leaf in updates.update.values():
-        leaf[[0, 1, 3, 4, 5]] = 0.25
-    found = aggregate(agg.GeometricMedianFactory(weighted=False).create(TEMPLATE), updates)
-    np.testing.assert_allclose(vector(found.result), 0.25, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     "factory",
     [

@@ -5,11 +5,12 @@ from .base import Factory
 from .clipping import ClippingFactory, ZeroingFactory
 from .codecs import Codec, Drive, RotatedUniformQuantizer, TernGrad, TopK, UniformQuantizer
 from .compression import CompressionFactory
+from .geometric import GeometricMedianFactory
 from .mean import MeanFactory, SumFactory, UnweightedMeanFactory
 from .privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
 from .quantile import QuantileEstimation
 from .recommended import compression_aggregator, dp_aggregator, robust_aggregator, secure_aggregator
-from .robust import CoordinateMedianFactory, GeometricMedianFactory, KrumFactory, TrimmedMeanFactory
+from .robust import CoordinateMedianFactory, KrumFactory, TrimmedMeanFactory
 from .screening import ScreeningFactory, finite_clients, screen_updates
 from .secure import SecureSumFactory
 

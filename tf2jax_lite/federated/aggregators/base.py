@@ -21,6 +21,7 @@ __all__ = [
     "as_aggregator",
     "before",
     "client_keys",
+    "factor_to_one",
     "float_template",
     "keep_rows",
     "row_norms",
@@ -148,9 +149,23 @@ def row_norms(update: PyTree, order: float = 2.0) -> Any:
         return largest
     if order == 1:
         return sum(jnp.sum(x, axis=1) for x in leaves)
-    # Scaled by the largest, so that squares neither overflow nor vanish.
-    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
-    return scale * jnp.sqrt(jnp.asarray(sum(jnp.sum(jnp.square(x / scale[:, None]), axis=1) for x in leaves)))
+    factor = factor_to_one(largest)
+    small = [x * rows(factor, x).astype(x.dtype) for x in leaves]
+    return jnp.sqrt(jnp.asarray(sum(jnp.sum(jnp.square(x), axis=1) for x in small))) / factor
+
+
+def factor_to_one(largest: Any) -> Any:
+    """Returns powers of two that bring numbers to about 1, so that their squares neither overflow nor vanish.
+
+    They and their reciprocals are normal numbers: XLA writes quotients by one number as products with its reciprocal,
+    and takes that of 1e38 for 0.
+
+    Args:
+      largest: float (n,), the largest magnitudes; where they are not finite the factor is 1.
+    """
+    _, exponent = jnp.frexp(jnp.where(jnp.isfinite(largest), largest, 1.0))
+    most = jnp.finfo(largest.dtype).maxexp
+    return jnp.ldexp(jnp.ones((), largest.dtype), jnp.clip(-exponent, 8 - most, most - 26))
 
 
 def client_keys(key: Any, index: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Aggregations that a few wrong clients cannot move far. All but the geometric median count clients alike.
+"""Aggregations that a few wrong clients cannot move far, and that count clients alike.
 
 These need all updates at once, so the accumulator holds one row for each client of the cohort: memory is the cohort's
 padded size times one update. Rows are placed by the client's index: chunks and their order change nothing.
@@ -18,7 +18,7 @@ from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from .base import Factory, cast_like, float_template, keep_rows, rows, sum_rows, zeros_like
 
-__all__ = ["CoordinateMedianFactory", "GeometricMedianFactory", "KrumFactory", "TrimmedMeanFactory"]
+__all__ = ["BufferedFactory", "CoordinateMedianFactory", "KrumFactory", "TrimmedMeanFactory"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,53 +174,3 @@ class KrumFactory(BufferedFactory):
         kept = keep_rows(update, chosen)
         mean = jax.tree.map(lambda x: sum_rows(x) / jnp.maximum(selected, 1).astype(x.dtype), kept)
         return mean, {"num_selected": selected}
-
-
-@dataclasses.dataclass(frozen=True)
-class GeometricMedianFactory(BufferedFactory):
-    """The point with the least sum of distances to the updates, by smoothed Weiszfeld steps (Pillutla et al., 2022).
-
-    Measures num_iterations, and distance: the weighted mean distance to the result.
-
-    Attributes:
-      num_iterations: at most this many steps.
-      smoothing: distances below it count as it; above 0.
-      tolerance: steps end once one improves the objective by less than this share.
-      weighted: whether distances count in proportion to the clients' weights.
-    """
-
-    num_iterations: int = 100
-    smoothing: float = 1e-6
-    tolerance: float = 1e-6
-    weighted: bool = True
-
-    def __post_init__(self) -> None:
-        check_number("GeometricMedianFactory", "num_iterations", self.num_iterations, least=1, whole=True)
-        check_number("GeometricMedianFactory", "smoothing", self.smoothing, above=0)
-        check_number("GeometricMedianFactory", "tolerance", self.tolerance, least=0)
-
-    def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
-        """See `BufferedFactory.combine`."""
-        given = jnp.where(mask, weight if self.weighted else 1.0, 0.0)
-        share = given / jnp.maximum(jnp.sum(given), jnp.finfo(jnp.float32).tiny)
-
-        def mean(by: Any) -> Any:
-            by = by / jnp.maximum(jnp.sum(by), jnp.finfo(jnp.float32).tiny)
-            return jax.tree.map(lambda x: sum_rows(x * rows(by, x).astype(x.dtype)), update)
-
-        def distances(point: Any) -> Any:
-            squares = jax.tree.map(lambda x, p: jnp.sum(jnp.square(x - p), axis=tuple(range(1, x.ndim))), update, point)
-            return jnp.maximum(jnp.sqrt(jnp.asarray(sum(jax.tree.leaves(squares)))), self.smoothing)
-
-        def step(carry: Any) -> Any:
-            i, _, far, objective, _ = carry
-            point = mean(share / far)
-            far = distances(point)
-            found = jnp.sum(share * far)
-            return i + 1, point, far, found, objective - found > self.tolerance * objective
-
-        start = mean(share)
-        far = distances(start)
-        begin = (jnp.int32(0), start, far, jnp.sum(share * far), jnp.bool_(True))
-        number, point, _, objective, _ = jax.lax.while_loop(lambda c: c[4] & (c[0] < self.num_iterations), step, begin)
-        return point, {"num_iterations": number, "distance": objective}
