@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.aggregators.base import tree_norm
 from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
 
 __all__ = [
@@ -76,7 +77,7 @@ def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> 
         grads = jax.tree.map(jnp.negative, aggregate)
         updates, state = optimizer.update(grads, state, weights.trainable)
         new = weights._replace(trainable=optax.apply_updates(weights.trainable, updates))
-        return MeasuredProcessOutput(state, new, {"update_norm": optax.tree.norm(aggregate)})
+        return MeasuredProcessOutput(state, new, {"update_norm": tree_norm(aggregate)})
 
     return Finalizer(lambda weights: optimizer.init(weights.trainable), next_fn)
 

@@ -297,13 +297,16 @@ def build_fed_sgd_client_work(
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:
-        zeros = jax.tree.map(jnp.zeros_like, message.trainable)
+        # Half precision stands still at 256 times a number, and rounds counts.
+        zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.promote_types(w.dtype, jnp.float32)), message.trainable)
         return _Carry(zeros, _keep(model, message), (), key, jnp.int32(0), jnp.float32(0), _zero_stats(metrics))
 
     def client_step(state: Any, message: ModelWeights, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
         weights = ModelWeights(message.trainable, _with(model, message, carry.changed))
         aux, grads = value_and_grad(weights, batch, jax.random.fold_in(carry.key, carry.step))
-        total = jax.tree.map(lambda t, g: t - g * aux.num_examples.astype(g.dtype), carry.trainable, grads)
+        total = jax.tree.map(
+            lambda t, g: t - g.astype(t.dtype) * aux.num_examples.astype(t.dtype), carry.trainable, grads
+        )
         return _Carry(
             total,
             _keep(model, ModelWeights((), aux.non_trainable)),
@@ -317,7 +320,7 @@ def build_fed_sgd_client_work(
     def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
         count = jnp.maximum(carry.weight, 1)
         return ClientResult(
-            jax.tree.map(lambda t: t / count.astype(t.dtype), carry.trainable),
+            jax.tree.map(lambda t, w: (t / count.astype(t.dtype)).astype(w.dtype), carry.trainable, message.trainable),
             client_weight(client_weighting, carry.weight),
             _state_delta(model, message, carry.changed),
             carry.measurements,

@@ -15,6 +15,7 @@ import numpy as np
 from tf2jax_lite.errors import InputError, Tf2JaxError
 from tf2jax_lite.federated.losses import TrainLoss
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
+from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.options import check_key
 from tf2jax_lite.federated.process import ModelWeights
 
@@ -89,7 +90,8 @@ class BatchLoss(NamedTuple):
     """What `model_value_and_grad` gives beside the gradient.
 
     Attributes:
-      loss: scalar, the mean loss of the batch's examples, without regularization; 0 for a batch without any.
+      loss: scalar, float32 or wider: the mean loss of the batch's examples, without regularization; 0 for a batch
+        without any.
       num_examples: int32 scalar, the batch's examples without padding.
       weight: scalar, the sum of their weights in the mean; their number if all weigh the same.
       non_trainable: the weights that the batch has changed, with the others.
@@ -225,10 +227,11 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
 
 
 def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
-    """Returns per-example losses with padding at 0, the train output, and the mask or None."""
+    """Returns per-example losses, float32 or wider, with padding at 0, the train output, and the mask or None."""
     examples, mask = split_mask(batch)
     output = model.apply_for_train(weights, examples, rng)
-    losses = jnp.asarray(model.train_loss(examples, output.predictions))
+    # A sum of losses, or a number of examples, may be beyond what half precision holds.
+    losses = as_float(model.train_loss(examples, output.predictions))
     count = jnp.shape(next(iter(examples.values())))[0]
     if losses.shape != (count,):
         raise InputError(
@@ -238,7 +241,7 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
 
 
 def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Array]:
-    """Returns ``(weights, batch, rng) -> float (n,)``: losses in training mode; 0 for padding.
+    """Returns ``(weights, batch, rng) -> float (n,)``: losses in training mode, float32 or wider; 0 for padding.
 
     See fedjax.model_per_example_loss.
 

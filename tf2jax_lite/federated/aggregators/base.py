@@ -27,6 +27,7 @@ __all__ = [
     "row_norms",
     "scale_rows",
     "sum_rows",
+    "tree_norm",
 ]
 
 PyTree = Any
@@ -133,7 +134,7 @@ def sum_rows(x: Any, dtype: Any = None) -> Any:
 
 
 def row_norms(update: PyTree, order: float = 2.0) -> Any:
-    """Returns each client's norm over all leaves, float32 (n,).
+    """Returns each client's norm over all leaves, float32 or wider (n,).
 
     Args:
       update: pytree with leaves (n, ...).
@@ -152,6 +153,12 @@ def row_norms(update: PyTree, order: float = 2.0) -> Any:
     factor = factor_to_one(largest)
     small = [x * rows(factor, x).astype(x.dtype) for x in leaves]
     return jnp.sqrt(jnp.asarray(sum(jnp.sum(jnp.square(x), axis=1) for x in small))) / factor
+
+
+def tree_norm(tree: PyTree) -> Any:
+    """Returns the L2 norm of a pytree of arrays, float32 or wider (); 0 without any number. See `row_norms`."""
+    filled = [x[None] for x in jax.tree.leaves(tree) if x.size]
+    return row_norms(filled)[0] if filled else jnp.float32(0)
 
 
 def factor_to_one(largest: Any) -> Any:

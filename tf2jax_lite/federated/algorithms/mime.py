@@ -16,6 +16,7 @@ import optax
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import MeanFactory
+from tf2jax_lite.federated.aggregators.base import tree_norm
 from tf2jax_lite.federated.blocks import Finalizer
 from tf2jax_lite.federated.client_work import (
     ClientResult,
@@ -92,7 +93,7 @@ def _finalizer(base: optax.GradientTransformation, server_learning_rate: float) 
         gradient = jax.tree.map(jnp.negative, found.survey)
         _, state = base.update(gradient, state, weights.trainable)
         trainable = jax.tree.map(lambda w, u: w + server_learning_rate * u, weights.trainable, found.aggregate)
-        measured = {"gradient_norm": optax.tree.norm(gradient), "update_norm": optax.tree.norm(found.aggregate)}
+        measured = {"gradient_norm": tree_norm(gradient), "update_norm": tree_norm(found.aggregate)}
         return MeasuredProcessOutput(state, weights._replace(trainable=trainable), measured)
 
     return Finalizer(lambda weights: base.init(weights.trainable), next_fn)

@@ -43,7 +43,8 @@ class ScaffoldState(NamedTuple):
       round: int32 scalar, rounds done.
       key: the training's JAX key.
       weights: the model's weights, x.
-      control: the server's control variate c, in the form of the trainable weights.
+      control: the server's control variate c, in the form of the trainable weights; float32 or wider, as the means of
+        gradients that control variates are round away in half precision.
       client_controls: client id to its control variate, on the host; a client that never took part has zeros.
       aggregator: the aggregator's state.
     """
@@ -140,15 +141,16 @@ def build_scaffold(
     check_number("build_scaffold", "server_learning_rate", server_learning_rate, above=0)
     template = jax.eval_shape(model.init, jax.random.key(0)).trainable
     work = _client_work(model, client_learning_rate, train_metrics)
-    aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": template})
+    controls = jax.tree.map(lambda t: jax.ShapeDtypeStruct(t.shape, jnp.promote_types(t.dtype, jnp.float32)), template)
+    aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": controls})
     runner = CohortRunner(work, aggregation, client_execution, clients_per_chunk, mesh)
-    none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), template)
+    none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), controls)
     controls_of_none = ByClient(none)
 
     def initialize(key: Any = None, *, params: Any = None) -> ScaffoldState:
         key = jax.random.key(0) if key is None else key
         weights = initial_weights(model, key, params)
-        zeros = jax.tree.map(jnp.zeros_like, weights.trainable)
+        zeros = jax.tree.map(jnp.asarray, none)
         return ScaffoldState(jnp.int32(0), key, weights, zeros, controls_of_none, aggregation.initialize())
 
     @jax.jit

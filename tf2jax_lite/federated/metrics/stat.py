@@ -29,8 +29,15 @@ def zero_count(shape: tuple[int, ...] = ()) -> jax.Array:
     return as_count(jnp.zeros(shape, jnp.int32))
 
 
-def _sum(value: Any, axis: int) -> jax.Array:
+def _wide(value: Any) -> jax.Array:
+    """Returns half precision as float32, in which sums do not stand still, and all else as it is."""
     value = jnp.asarray(value)
+    narrow = jnp.issubdtype(value.dtype, jnp.floating)
+    return value.astype(jnp.promote_types(value.dtype, jnp.float32)) if narrow else value
+
+
+def _sum(value: Any, axis: int) -> jax.Array:
+    value = _wide(value)
     return jnp.sum(value, axis=axis, dtype=value.dtype)
 
 
@@ -71,7 +78,7 @@ class MeanStat(Stat):
           accum: value times weight, shape (...).
           weight: not negative, same shape or one that broadcasts; below zero counts as zero.
         """
-        accum, weight = jnp.broadcast_arrays(jnp.asarray(accum), jnp.asarray(weight))
+        accum, weight = jnp.broadcast_arrays(_wide(accum), _wide(weight))
         weight = jnp.maximum(weight, jnp.zeros((), weight.dtype))
         return cls(jnp.where(weight == 0, jnp.zeros((), accum.dtype), accum), weight)
 
@@ -114,7 +121,7 @@ class SumStat(Stat):
     @classmethod
     def new(cls, accum: Any) -> Self:
         """Makes a statistic of one value."""
-        return cls(jnp.asarray(accum))
+        return cls(_wide(accum))
 
     def merge(self, other: Self) -> Self:
         """See `Stat.merge`."""

@@ -51,6 +51,12 @@ def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(one, new, old)
 
 
+def _zeros(leaf: Any) -> np.ndarray:
+    """Returns zeros to add to; for half precision, whose sums stand still, in float32."""
+    narrow = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return np.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32) if narrow else leaf.dtype)
+
+
 def zero(
     aggregator: AggregationProcess, aggregator_state: PyTree, num_clients: int, result: ClientResult
 ) -> Accumulator:
@@ -58,7 +64,7 @@ def zero(
 
     Much of it is numpy's: a program takes that as well, and each array of zeros that JAX makes is a program of its own.
     """
-    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (result.non_trainable, result.measurements))
+    zeros = jax.tree.map(_zeros, (result.non_trainable, result.measurements))
     aggregate = aggregator.zero(aggregator_state, num_clients)
     return Accumulator(aggregate, zeros[0], np.float32(0), zeros[1], np.int32(0), np.int32(0))
 
@@ -110,12 +116,14 @@ def fold(
     def add_rows(value: Any, rows: Any) -> Any:
         return value.merge(rows.reduce()) if _is_stat(value) else value + jnp.sum(rows, axis=0, dtype=value.dtype)
 
+    def add_changes(value: Any, rows: Any) -> Any:
+        if not jnp.issubdtype(value.dtype, jnp.inexact):
+            return value
+        return value + jnp.tensordot(weight.astype(value.dtype), rows.astype(value.dtype), 1)
+
     return Accumulator(
         aggregator.accumulate(aggregator_state, total.aggregate, updates, key),
-        [
-            t + jnp.tensordot(weight.astype(c.dtype), c, 1) if jnp.issubdtype(c.dtype, jnp.inexact) else t
-            for t, c in zip(total.non_trainable, changes, strict=True)
-        ],
+        [add_changes(t, c) for t, c in zip(total.non_trainable, changes, strict=True)],
         total.weight + jnp.sum(weight),
         jax.tree.map(add_rows, total.measurements, measured, is_leaf=_is_stat),
         total.participated + jnp.sum(mask, dtype=jnp.int32),
