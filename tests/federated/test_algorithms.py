@@ -7,6 +7,7 @@ import pytest
 from tests.federated import workload
 from tests.federated.workload import Logistic, batches, fed_avg, local_sgd, tree, weighted_mean
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated import aggregators as agg
 from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
 from tf2jax_lite.federated.algorithms.cluster_init import kmeans_init
 from tf2jax_lite.federated.algorithms.fed_avg import (
@@ -312,6 +313,29 @@ def test_kmeans():
     state, _ = train(process, params=centers)
     np.testing.assert_allclose(state.centroids, c, atol=1e-5)
     np.testing.assert_allclose(state.weights, w)
+
+
+def test_kmeans_keeps_the_state_of_its_aggregator():
+    """All clients are beyond the norm, so that it grows by exp(0.5 * 0.5) a round; it began anew in each."""
+    norm = agg.QuantileEstimation(1e-3, target_quantile=0.5, learning_rate=0.5)
+    process = build_fed_kmeans(
+        3, (6,), client_batching=BATCHING, aggregator=agg.ClippingFactory(norm, agg.SumFactory())
+    )
+    state, found = process.initialize(), []
+    for clients in ROUNDS:
+        state, metrics = process.next(state, data(clients))
+        found.append(float(metrics["aggregator"]["clipping_norm"]))
+    np.testing.assert_allclose(found, 1e-3 * np.exp(0.25 * np.arange(len(ROUNDS))), rtol=1e-5)
+
+
+def test_kmeans_goes_on_from_its_weights():
+    process = build_fed_kmeans(3, (6,), client_batching=BATCHING)
+    state, _ = train(process)
+    weights = process.get_model_weights(state)
+    for again in (process.initialize(params=weights), process.set_model_weights(process.initialize(), weights)):
+        for a, b in zip(process.get_model_weights(again), weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(process.set_model_weights(state, weights.trainable).weights, np.ones(3))
 
 
 def agnostic(**options):

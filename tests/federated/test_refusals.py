@@ -34,6 +34,19 @@ def average():
     return fed.build_weighted_fed_avg(MODEL, SGD)
 
 
+def changed(process, *args, weights=..., **options):
+    state = process.initialize(*args, **options)
+    return state if weights is ... else process.set_model_weights(state, weights)
+
+
+def kmeans(*args, **options):
+    return changed(fed.build_fed_kmeans(2, (3,)), *args, **options)
+
+
+def clusters(*args, **options):
+    return changed(fed.build_hyp_cluster(MODEL, 2, SGD), *args, **options)
+
+
 def averaging(batch=None, model=None, step_size=0.1):
     batch = {"x": np.float32} if batch is None else batch
     return fed.build_jax_federated_averaging_process(batch, model or {"w": np.float32}, lambda m, b: 0.0, step_size)
@@ -90,6 +103,21 @@ def test_numbers_are_refused_by_name(call, name, value):
         (lambda: average().set_model_weights(average().initialize(), None), "not None"),
         (lambda: fed.build_fed_eval(MODEL).set_model_weights(fed.build_fed_eval(MODEL).initialize(), None), "not None"),
         (lambda: fed.build_weighted_fed_avg(MODEL, None), "client optimizer"),
+        (lambda: kmeans(0), "key is a JAX key"),
+        (lambda: kmeans(params="x"), "centroids are numbers of shape"),
+        (lambda: kmeans(params=[[1, 2], [3]]), "centroids are numbers of shape"),
+        (lambda: kmeans(params=jax.random.key(0)), "centroids are numbers of shape"),
+        (lambda: kmeans(params=np.ones((3, 2))), r"of shape \[2, 3\], not float64\[3, 2\]"),
+        (lambda: kmeans(weights=None), "centroids are numbers of shape"),
+        (lambda: kmeans(weights=fed.ModelWeights(np.ones((2, 3)), None)), r"weights are numbers of shape \[2\]"),
+        (lambda: kmeans(weights=fed.ModelWeights(np.ones((2, 3)), np.ones(3))), r"weights are .*, not float64\[3\]"),
+        (lambda: fed.build_fed_kmeans(2, (3,)).set_model_weights(None, np.ones((2, 3))), "state is what initialize"),
+        (lambda: clusters(0), "key is a JAX key"),
+        (lambda: clusters(params=3), "params is a list .*, not int"),
+        (lambda: clusters(params=MODEL.init(None)), "params is a list .*, not ModelWeights"),
+        (lambda: clusters(weights=None), "weights is a list .*, not NoneType"),
+        (lambda: clusters(weights=[None]), "weights has 1 entries for 2"),
+        (lambda: clusters(weights=[None, None]), "not None"),
         (lambda: fed.freeze(MODEL, "w"), "trains is a function"),
         (lambda: fed.with_lora(MODEL, 1, adapts="w"), "adapts is a function"),
         (lambda: fed.build_fed_kmeans(2, 3), "data_shape is a tuple"),

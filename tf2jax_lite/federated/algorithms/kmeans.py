@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
@@ -14,7 +15,7 @@ from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.compose import as_clients, check_state, round_keys
 from tf2jax_lite.federated.metrics import MASK_KEY
-from tf2jax_lite.federated.options import check_number
+from tf2jax_lite.federated.options import check_key, check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
@@ -31,12 +32,14 @@ class KMeansState(NamedTuple):
       key: the JAX key.
       centroids: float32 (clusters, *data_shape).
       weights: float32 (clusters,), how many points each centroid stands for.
+      aggregator: the aggregator's state.
     """
 
     round: Any
     key: Any
     centroids: Any
     weights: Any
+    aggregator: Any
 
 
 def _work(data_key: str) -> ClientWork:
@@ -83,7 +86,8 @@ def build_fed_kmeans(
 ) -> LearningProcess[KMeansState]:
     """Builds federated k-means: clients send the sum and the number of the points nearest to each centroid.
 
-    centroid <- (weight * centroid + sum) / (weight + number), and weight <- weight + number; weights start at 1.
+    centroid <- (weight * centroid + sum) / (weight + number), and weight <- weight + number; weights start at 1. Where
+    the new weight is not above 0 (noise of an aggregator, say), the centroid stays.
 
     Args:
       num_clusters: how many centroids.
@@ -97,9 +101,11 @@ def build_fed_kmeans(
 
     Returns:
       The process. ``initialize(key, params=centroids)``; without params centroids are drawn uniformly from [0, 1).
+      Params, and what ``set_model_weights`` takes, are centroids (clusters, *data_shape), whose weights are then 1, or
+      ``ModelWeights(centroids, weights)`` as ``get_model_weights`` gives them.
 
     Raises:
-      InputError: an option out of range, or centroids of another shape.
+      InputError: an option out of range; centroids or weights that are no numbers, or of another shape.
     """
     check_number("build_fed_kmeans", "num_clusters", num_clusters, least=1, whole=True)
     if not isinstance(data_shape, tuple | list):
@@ -112,26 +118,33 @@ def build_fed_kmeans(
     aggregation = as_aggregator(aggregator or SumFactory(), template)
     runner = CohortRunner(_work(data_key), aggregation, client_execution, clients_per_chunk, mesh)
 
+    def given(params: Any) -> ModelWeights:
+        pair = params if isinstance(params, ModelWeights) else ModelWeights(params, np.ones(num_clusters, np.float32))
+        return ModelWeights(
+            _array("centroids", pair.trainable, shape), _array("weights", pair.non_trainable, shape[:1])
+        )
+
     def initialize(key: Any = None, *, params: Any = None) -> KMeansState:
         key = jax.random.key(0) if key is None else key
-        centroids = jax.random.uniform(key, shape) if params is None else jnp.array(params, jnp.float32)
-        if centroids.shape != shape:
-            raise InputError(f"build_fed_kmeans: centroids have shape {centroids.shape}, not {shape}")
-        return KMeansState(jnp.int32(0), key, centroids, jnp.ones(num_clusters))
+        check_key(key)
+        start = given(jax.random.uniform(key, shape) if params is None else params)
+        return KMeansState(jnp.int32(0), key, start.trainable, start.non_trainable, aggregation.initialize())
 
     def next_fn(state: KMeansState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, KMeansState)
         keys = round_keys(state.key, state.round)
-        context = Context((), aggregation.initialize(), state.centroids, keys.clients, keys.aggregator)
+        context = Context((), state.aggregator, state.centroids, keys.clients, keys.aggregator)
         result = runner.run(context, Cohort(as_clients(client_data), client_batching, state.key, int(state.round)))
-        found = aggregation.report(context.aggregator, result.total.aggregate, keys.aggregator)
+        found = aggregation.report(state.aggregator, result.total.aggregate, keys.aggregator)
         weights = state.weights + found.result["counts"]
 
         def column(values: Any) -> Any:
             return jnp.reshape(values, (num_clusters,) + (1,) * len(data_shape))
 
-        moved = (state.centroids * column(state.weights) + found.result["sums"]) / column(weights)
-        new = KMeansState(state.round + 1, state.key, moved, weights)
+        some = weights > 0
+        moved = (state.centroids * column(state.weights) + found.result["sums"]) / column(jnp.where(some, weights, 1))
+        moved = jnp.where(column(some), moved, state.centroids)
+        new = KMeansState(state.round + 1, state.key, moved, weights, found.state)
         metrics = {
             "client_work": {"train": result.total.measurements},
             "aggregator": found.measurements,
@@ -139,9 +152,22 @@ def build_fed_kmeans(
         }
         return LearningProcessOutput(new, metrics)
 
+    def set_model_weights(state: KMeansState, weights: Any) -> KMeansState:
+        check_state(state, KMeansState)
+        new = given(weights)
+        return state._replace(centroids=new.trainable, weights=new.non_trainable)
+
     return LearningProcess(
-        initialize,
-        next_fn,
-        lambda state: ModelWeights(state.centroids, state.weights),
-        lambda state, weights: state._replace(centroids=weights.trainable, weights=weights.non_trainable),
+        initialize, next_fn, lambda state: ModelWeights(state.centroids, state.weights), set_model_weights
     )
+
+
+def _array(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+    try:
+        array = np.asarray(value)
+        if array.shape == shape and jnp.issubdtype(array.dtype, jnp.number):
+            return jnp.array(array, jnp.float32)
+        found = f"{array.dtype}{list(array.shape)}"
+    except (TypeError, ValueError) as error:  # rows of different lengths, JAX keys
+        found = f"{type(value).__name__} ({error})"
+    raise InputError(f"build_fed_kmeans: {name} are numbers of shape {list(shape)}, not {found}")
