@@ -110,6 +110,46 @@ def test_top_k(fraction, number, places):
     assert float(codec.bits(sent, SIZE)) == 32 * number + places
 
 
+@pytest.mark.parametrize(
+    ("fraction", "size", "number"),
+    [(0.07, 100, 7), (0.14, 50, 7), (0.55, 100, 55), (1 / 3, 3, 1), (0.071, 100, 8), (1e-9, 5, 1), (1.0, 5, 5)],
+)
+def test_top_k_sends_the_share_that_was_meant(fraction, size, number):
+    """Not one more because 0.07 * 100 is 7.000000000000001."""
+    sent = agg.TopK(fraction).encode(jnp.arange(size, dtype=jnp.float32), None, None)
+    assert sent["value"].shape == (number,)
+
+
+CODECS = [agg.UniformQuantizer(2), agg.RotatedUniformQuantizer(4), agg.Drive(), agg.Drive(False), agg.TopK(0.5)]
+
+
+@pytest.mark.parametrize("codec", [*CODECS, agg.TernGrad(), agg.TernGrad(2.5)], ids=repr)
+def test_codes_are_as_good_for_any_size_of_numbers(codec):
+    """Differences, sums and squares of numbers near 3e38 overflow, squares of those near 1e-30 vanish."""
+    keys = jax.random.key(0), jax.random.key(1)
+    x = np.float32([3, -3, 0, 1, -2, 0.5, 2.5, -1])
+
+    @jax.jit
+    def trip(x):
+        return codec.decode(codec.encode(x, *keys), 8, *keys)
+
+    expected = trip(x)
+    for power in (-110, 60, 100, 124):
+        np.testing.assert_allclose(trip(x * np.float32(2) ** power) / np.float32(2) ** power, expected, rtol=1e-5)
+    most = np.finfo(np.float32).max
+    for extreme in ([most] * 7 + [-most], [most, -most] * 4, [most] + [0] * 7, [most, -most, *x[2:]]):
+        found = trip(np.float32(extreme))
+        assert np.isfinite(found).all() and np.abs(found).max() > 1e37
+
+
+def test_an_attacker_leaves_the_measurements_numbers():
+    updates = make()
+    updates.update["w"][0] = 3e38
+    found = aggregate(agg.CompressionFactory(agg.Drive(), agg.CoordinateMedianFactory()).create(TEMPLATE), updates)
+    assert all(np.isfinite(v) for v in (*found.measurements.values(), *vector(found.result)))
+    assert 0 < float(found.measurements["distortion"]) < 1
+
+
 def test_entropy_coding_counts_the_levels_that_came():
     codec = agg.UniformQuantizer(3, coding="entropy")
     x = np.zeros(4000, np.float32)

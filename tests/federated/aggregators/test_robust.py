@@ -1,9 +1,11 @@
 """Robust rules against numpy, on cohorts with masked rows and with attackers."""
 
+import jax
 import numpy as np
 import pytest
 
 from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, aggregate, flat, make, vector
 
@@ -43,6 +45,15 @@ def test_rules_are_those_of_numpy(factory, expected, even):
         updates, x = updates._replace(mask=mask), np.delete(x, 3, 0)
     found = aggregate(factory.create(TEMPLATE), updates, exact=not even, whole=even)
     np.testing.assert_allclose(vector(found.result), expected(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("fraction", "size", "number"), [(0.1, 30, 3), (0.29, 100, 29), (1 / 3, 30, 10), (0.1, 29, 2)])
+def test_trimming_counts_as_was_meant(fraction, size, number):
+    """Where products with the fraction are just below a whole number in floating point."""
+    index = np.arange(size, dtype=np.int32)
+    updates = ClientUpdates({"a": index.astype(np.float32)}, np.ones(size), np.ones(size, bool), index)
+    process = agg.TrimmedMeanFactory(fraction).create({"a": jax.ShapeDtypeStruct((), np.float32)})
+    assert int(process.next((), updates, None).measurements["num_trimmed"]) == number
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 
 from ...errors import InputError
 from ..options import check_number
+from .base import factor_to_one
 from .hadamard import rotate, rotate_back, rotated_size
+from .shares import share_up
 
 __all__ = ["Codec", "Drive", "RotatedUniformQuantizer", "TernGrad", "TopK", "UniformQuantizer"]
 
@@ -21,7 +23,10 @@ FLOAT_BITS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Codec(abc.ABC):
-    """A lossy code for vectors. Keys are known to both sides (a client's seed can be sent or agreed on)."""
+    """A lossy code for vectors. Keys are known to both sides (a client's seed can be sent or agreed on).
+
+    What is decoded is finite if the vector is; beyond the largest float it is that.
+    """
 
     @abc.abstractmethod
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
@@ -40,6 +45,18 @@ class Codec(abc.ABC):
     @abc.abstractmethod
     def bits(self, sent: Any, size: int) -> Any:
         """Returns the number of bits of what is sent, float32 ()."""
+
+
+def _near_one(x: Any) -> tuple[Any, Any]:
+    """Returns the numbers times a power of two that brings them to about 1, and that power."""
+    factor = factor_to_one(jnp.max(jnp.abs(x)))
+    return x * factor, factor
+
+
+def _finite(x: Any) -> Any:
+    """Returns the numbers, the largest that there is in place of infinity."""
+    most = jnp.finfo(x.dtype).max
+    return jnp.clip(x, -most, most)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,17 +80,22 @@ class UniformQuantizer(Codec):
             raise InputError(f'{type(self).__name__}: coding is "fixed" or "entropy", not {self.coding!r}.')
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
-        """See `Codec.encode`: the levels, int32 (d,), with the smallest number and the distance of levels."""
+        """See `Codec.encode`: the levels, int32 (d,), with the smallest number and half the distance of levels."""
         del shared_key
+        return self._encoded(*_near_one(x), key)
+
+    def _encoded(self, x: Any, factor: Any, key: Any) -> Any:
+        """Returns what is sent for ``x / factor``; the whole distance of levels may be more than a float holds."""
         low, high = jnp.min(x), jnp.max(x)
         step = (high - low) / (self.num_levels - 1)
         place = (x - low) / jnp.where(step > 0, step, 1.0)
-        level = jnp.floor(place + jax.random.uniform(key, x.shape))
-        return {"level": jnp.clip(level, 0, self.num_levels - 1).astype(jnp.int32), "low": low, "step": step}
+        level = jnp.clip(jnp.floor(place + jax.random.uniform(key, x.shape)), 0, self.num_levels - 1)
+        low, half = _finite(low / factor), _finite(0.5 * step / factor)
+        return {"level": level.astype(jnp.int32), "low": low, "half": half}
 
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
         """See `Codec.decode`."""
-        return sent["low"] + sent["level"].astype(sent["low"].dtype) * sent["step"]
+        return _finite(2 * (0.5 * sent["low"] + sent["level"].astype(sent["low"].dtype) * sent["half"]))
 
     def bits(self, sent: Any, size: int) -> Any:
         """See `Codec.bits`."""
@@ -98,12 +120,13 @@ class RotatedUniformQuantizer(UniformQuantizer):
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
         """See `Codec.encode`."""
-        return super().encode(rotate(x, shared_key), key, shared_key)
+        x, factor = _near_one(x)
+        return self._encoded(rotate(x, shared_key), factor, key)
 
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
         """See `Codec.decode`."""
-        rotated = super().decode(sent, rotated_size(size), key, shared_key)
-        return rotate_back(rotated, size, shared_key)
+        rotated, factor = _near_one(super().decode(sent, rotated_size(size), key, shared_key))
+        return _finite(rotate_back(rotated, size, shared_key) / factor)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,17 +146,19 @@ class Drive(Codec):
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
         """See `Codec.encode`: bits, bool (d,), and the scale."""
         del shared_key
+        x, factor = _near_one(x)
         rotated = rotate(x, key)
         total = jnp.sum(jnp.abs(rotated))
         if self.unbiased:
             scale = jnp.where(total > 0, jnp.sum(jnp.square(rotated)) / jnp.where(total > 0, total, 1.0), 0.0)
         else:
             scale = total / rotated.shape[0]
-        return {"positive": rotated >= 0, "scale": scale}
+        return {"positive": rotated >= 0, "scale": _finite(scale / factor)}
 
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
         """See `Codec.decode`."""
-        return rotate_back(jnp.where(sent["positive"], sent["scale"], -sent["scale"]), size, key)
+        signs = jnp.where(sent["positive"], 1, -1).astype(sent["scale"].dtype)
+        return _finite(rotate_back(signs, size, key) * sent["scale"])
 
     def bits(self, sent: Any, size: int) -> Any:
         """See `Codec.bits`."""
@@ -160,13 +185,14 @@ class TernGrad(Codec):
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
         """See `Codec.encode`: int8 (d,) of -1, 0 and 1, and the magnitude."""
         del shared_key
+        x, factor = _near_one(x)
         if self.clip_stddevs is not None:
             bound = self.clip_stddevs * jnp.std(x)
             x = jnp.clip(x, -bound, bound)
         scale = jnp.max(jnp.abs(x))
         share = jnp.abs(x) / jnp.where(scale > 0, scale, 1.0)
         chosen = jax.random.uniform(key, x.shape) < share
-        return {"sign": jnp.where(chosen, jnp.sign(x), 0).astype(jnp.int8), "scale": scale}
+        return {"sign": jnp.where(chosen, jnp.sign(x), 0).astype(jnp.int8), "scale": scale / factor}
 
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
         """See `Codec.decode`."""
@@ -193,7 +219,7 @@ class TopK(Codec):
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
         """See `Codec.encode`: values (k,) and places, int32 (k,)."""
         del key, shared_key
-        number = max(1, math.ceil(self.fraction * x.shape[0]))
+        number = max(1, int(share_up(self.fraction, x.shape[0])))
         _, place = jax.lax.top_k(jnp.abs(x), number)
         return {"value": x[place], "place": place}
 

@@ -24,7 +24,8 @@ class CompressionFactory(Factory):
     """Encodes each leaf of each client's update, decodes it on the server, and aggregates that.
 
     Measures, over the clients that count: ``bits_per_client`` (the mean of the bits in fact sent),
-    ``compression_ratio`` (32 bits a number over that) and ``distortion`` (squared error over squared norm).
+    ``compression_ratio`` (32 bits a number over that) and ``distortion`` (squared error over squared norm, of those
+    whose squared norms float32 holds).
 
     Attributes:
       codec: the code.
@@ -67,7 +68,10 @@ class CompressionFactory(Factory):
             shared, own = jax.random.split(key)
             update = cast_like(updates.update, wide)
             decoded, *measured = jax.vmap(client, in_axes=(0, 0, None))(update, client_keys(own, updates.index), shared)
-            tally = [jnp.sum(jnp.where(updates.mask, v, 0), dtype=jnp.float32) for v in measured]
+            bits, error, energy = measured
+            held = updates.mask & jnp.isfinite(error) & jnp.isfinite(energy)
+            kept = ((bits, updates.mask), (error, held), (energy, held))
+            tally = [jnp.sum(jnp.where(mask, v, 0), dtype=jnp.float32) for v, mask in kept]
             tally.append(jnp.sum(updates.mask, dtype=jnp.float32))
             return updates._replace(update=cast_like(decoded, template)), tally
 

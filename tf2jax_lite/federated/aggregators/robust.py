@@ -12,11 +12,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ...errors import InputError
 from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from .base import Factory, cast_like, float_template, keep_rows, rows, sum_rows, zeros_like
+from .shares import share_down
 
 __all__ = ["BufferedFactory", "CoordinateMedianFactory", "KrumFactory", "TrimmedMeanFactory"]
 
@@ -113,8 +115,9 @@ class TrimmedMeanFactory(BufferedFactory):
     def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
         """See `BufferedFactory.combine`."""
         number = jnp.sum(mask, dtype=jnp.int32)
-        # A little more, since 0.1 * 30 in floating point may be just below 3.
-        trimmed = jnp.floor(number * self.trim_fraction + 1e-4).astype(jnp.int32)
+        # Looked up, as the number is traced.
+        shares = share_down(self.trim_fraction, np.arange(mask.shape[0] + 1))
+        trimmed = jnp.asarray(shares, jnp.int32)[number]
         trimmed = jnp.minimum(trimmed, jnp.maximum(number - 1, 0) // 2)
         return _mean_of_ranks(update, mask, trimmed, number - 1 - trimmed), {"num_trimmed": trimmed}
 
