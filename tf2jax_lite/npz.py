@@ -7,6 +7,7 @@ array is read first, and only one that tells the size that the archive's directo
 from __future__ import annotations
 
 import os
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ __all__ = ["MAX_ARRAYS", "read_npz", "shapes_in_npz"]
 
 MAX_ARRAYS = 10_000
 """No model takes so many inputs, and empty arrays, which no other limit counts, take a while to read each."""
+
+_PARSING = threading.Lock()
+"""NumPy parses headers as Python, which in several threads fails at times: github.com/python/cpython/issues/106905."""
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -97,7 +101,8 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"npy format {version} is unknown")
-    return _HEADERS[version](file)
+    with _PARSING:
+        return _HEADERS[version](file)
 
 
 def _elements(file: Any, count: int, dtype: np.dtype) -> np.ndarray:
