@@ -148,19 +148,18 @@ def _table(signature: Any) -> Table:
     together: dict[tuple[str, str], list[Any]] = {}
     for output in signature.outputs:
         against = "" if output.against == "jax" else f" ({output.against})"
-        if output.ok and output.kind != "result":
+        if output.verdict == "agrees" and output.kind != "result":
             together.setdefault((output.kind, against), []).append(output)
             continue
         prefix = "" if output.kind == "result" else f"{output.kind} "
-        verdict = ("agrees", "green") if output.ok else ("differs", "red")
-        problem = "" if output.ok else f" {output.problem}"
+        verdict = (output.verdict, "green" if output.ok else "red")
         table.add_row(
             f"{prefix}{output.name}{against}",
             f"{output.dtype}{shape_text(list(output.shape))}",
             f"{output.max_abs_error:.3g}",
             f"{output.max_rel_error:.3g}",
             "" if output.max_ulp is None else str(output.max_ulp),
-            styled(verdict, problem, f" {output.note}".rstrip()),
+            styled(verdict, f" {output.remarks}".rstrip()),
         )
     for (kind, against), outputs in together.items():
         worst = [max(o.max_abs_error for o in outputs), max(o.max_rel_error for o in outputs)]

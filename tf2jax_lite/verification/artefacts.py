@@ -16,6 +16,7 @@ from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.params import is_seed_state
 
 from .compare import OutputComparison, compare_arrays, failed
+from .judging import Judge
 
 __all__ = ["Artefact"]
 
@@ -71,6 +72,7 @@ class Artefact:
         rtol: float | None,
         random: set[str],
         notes: list[str],
+        judge: Judge,
     ) -> list[OutputComparison]:
         """Compares a signature's results, and its variables after the call, with TensorFlow's.
 
@@ -82,6 +84,7 @@ class Artefact:
           rtol: tolerance.
           random: names of results that draw random numbers.
           notes: what could not be compared is added here.
+          judge: what tells round-off from what is wrong.
 
         Raises:
           ExportError: a file of the artefact is damaged.
@@ -108,10 +111,11 @@ class Artefact:
                 if name not in actual:
                     raise ExportError(f"{self._path}: {signature!r} has no result {name!r}")
                 options: dict[str, Any] = {"against": backend, "loose_dtype": True, "values": name not in random}
-                found.append(compare_arrays(name, e, actual[name], rtol, **options))
+                found.append(judge(compare_arrays(name, e, actual[name], rtol, **options), e, actual[name]))
             for name, value in after.items():
                 e = variables[name]
-                found.append(compare_arrays(name, e, value, rtol, kind="variable", against=backend, loose_dtype=True))
+                options = {"kind": "variable", "against": backend, "loose_dtype": True}
+                found.append(judge(compare_arrays(name, e, value, rtol, **options), e, value))
         return found
 
     def _has(self, signature: str, backend: str) -> bool:

@@ -31,7 +31,7 @@ from .subjects import Subject
 from .suspects import Bisection, NodeError, Suspect, describe_inputs, short_attributes
 from .tf_nodes import run_node
 
-__all__ = ["bisect"]
+__all__ = ["Pair", "Walk", "bisect"]
 
 # Loops that run longer are one node.
 _MOST_ITERATIONS = 64
@@ -40,7 +40,7 @@ _JUMP = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Pair:
+class Pair:
     """One tensor on both sides, and how far apart they are; None where that cannot be told (resources, strings).
 
     A variant (a list of tensors) is as far apart as what went into it.
@@ -67,11 +67,13 @@ def bisect(
       seed: for nodes that draw random numbers; TensorFlow's numbers are used for both sides.
       most: how many suspects are described.
     """
-    walk = _Walk(subject, rtol, seed, most)
+    walk = Walk(subject, rtol, seed, most)
     return walk.main(inputs)
 
 
-class _Walk:
+class Walk:
+    """Both sides of a function, step by step; see `bisect` for the arguments."""
+
     def __init__(self, subject: Subject, rtol: float | None, seed: int, most: int):
         converted = subject.converted
         self._subject = subject
@@ -93,20 +95,8 @@ class _Walk:
         self._tf_only = False
 
     def main(self, inputs: Sequence[np.ndarray]) -> Bisection:
-        graph = self._program.graph
-        captured = {c.index: c.value for c in graph.captures}
-        pairs = []
-        for index in range(len(graph.main.args)):
-            value = captured.get(index, inputs[index] if index < len(inputs) else None)
-            if isinstance(value, ir.Variable):
-                handle = values.VariableHandle(value.name, value.dtype, value.shape)
-                pairs.append(_Pair(self._variables[value.name].handle, handle, None))
-            elif isinstance(value, Table):  # TensorFlow's own is in a session
-                pairs.append(_Pair(None, value, None))
-            else:
-                pairs.append(_Pair(tf.constant(value), value, 0.0))
-        results = self._run(self._program.plan(graph.main), pairs, self._trace.root_frame())
-        errors = [p.error for p in results if p.error is not None]
+        """Returns which nodes differ."""
+        errors = [p.error for p in self.results(inputs) if p.error is not None]
         return Bisection(
             suspects=list(self._suspects.values()),
             nodes=list(self._records.values()),
@@ -114,7 +104,23 @@ class _Walk:
             not_run=dict(self._not_run),
         )
 
-    def _run(self, plan: Plan, args: Sequence[_Pair], frame: Frame) -> list[_Pair]:
+    def results(self, inputs: Sequence[np.ndarray]) -> list[Pair]:
+        """Returns the function's flat results on both sides."""
+        graph = self._program.graph
+        captured = {c.index: c.value for c in graph.captures}
+        pairs = []
+        for index in range(len(graph.main.args)):
+            value = captured.get(index, inputs[index] if index < len(inputs) else None)
+            if isinstance(value, ir.Variable):
+                handle = values.VariableHandle(value.name, value.dtype, value.shape)
+                pairs.append(Pair(self._variables[value.name].handle, handle, None))
+            elif isinstance(value, Table):  # TensorFlow's own is in a session
+                pairs.append(Pair(None, value, None))
+            else:
+                pairs.append(Pair(tf.constant(value), value, 0.0))
+        return self._run(self._program.plan(graph.main), pairs, self._trace.root_frame())
+
+    def _run(self, plan: Plan, args: Sequence[Pair], frame: Frame) -> list[Pair]:
         env: list[Any] = [None] * plan.size
         env[: len(args)] = args
         self._functions.append(plan.function.name)
@@ -132,7 +138,7 @@ class _Walk:
             self._functions.pop()
         return [env[i] for i in plan.outputs]
 
-    def _step(self, step: Step, pairs: list[_Pair], frame: Frame) -> list[_Pair]:
+    def _step(self, step: Step, pairs: list[Pair], frame: Frame) -> list[Pair]:
         op, kwargs = step.node.op, step.kwargs
         if op in CALLS:
             return self._call(kwargs["f"], pairs, frame.enter(step))
@@ -146,10 +152,10 @@ class _Walk:
             return self._loop(step, pairs, frame)
         return self._leaf(step, pairs, frame, lambda: run_node(step.node, [p.tf for p in pairs]))
 
-    def _call(self, ref: ir.FunctionRef, pairs: Sequence[_Pair], frame: Frame) -> list[_Pair]:
+    def _call(self, ref: ir.FunctionRef, pairs: Sequence[Pair], frame: Frame) -> list[Pair]:
         return self._run(self._program.plan(self._program.function(ref.name)), pairs, frame)
 
-    def _loop(self, step: Step, pairs: list[_Pair], frame: Frame) -> list[_Pair]:
+    def _loop(self, step: Step, pairs: list[Pair], frame: Frame) -> list[Pair]:
         state = dict(self._trace.state)
         before = {name: variable.read_value() for name, variable in self._variables.items()}
         depth, used = len(self._functions), self._used
@@ -163,7 +169,7 @@ class _Walk:
                 self._variables[name].assign(value)
         return self._leaf(step, pairs, frame, lambda: self._loop_in_tf(step, pairs, frame))
 
-    def _iterate(self, step: Step, pairs: list[_Pair], frame: Frame, most: int | None) -> list[_Pair]:
+    def _iterate(self, step: Step, pairs: list[Pair], frame: Frame, most: int | None) -> list[Pair]:
         count = 0
         self._iterations.append(0)
         try:
@@ -179,31 +185,31 @@ class _Walk:
         finally:
             self._iterations.pop()
 
-    def _loop_in_tf(self, step: Step, pairs: list[_Pair], frame: Frame) -> list[Any]:
+    def _loop_in_tf(self, step: Step, pairs: list[Pair], frame: Frame) -> list[Any]:
         self._tf_only = True
         try:
             return [p.tf for p in self._iterate(step, pairs, frame, None)]
         finally:
             self._tf_only = False
 
-    def _leaf(self, step: Step, pairs: list[_Pair], frame: Frame, run: Callable[[], list[Any]]) -> list[_Pair]:
+    def _leaf(self, step: Step, pairs: list[Pair], frame: Frame, run: Callable[[], list[Any]]) -> list[Pair]:
         node, op, used = step.node, step.op, self._used
         if self._tf_only:
-            return [_Pair(t, None, None) for t in run()]
+            return [Pair(t, None, None) for t in run()]
         if op.effect and not node.output_dtypes:
             return []
         written_before = self._written(pairs) if op.writes else {}
         state = dict(self._trace.state)
         expected = self._tensorflow(node, pairs, run)
         if op.draws(step.node.attrs) and expected is not None:
-            return [_Pair(t, jnp.asarray(t.numpy()), 0.0) for t in expected]
+            return [Pair(t, jnp.asarray(t.numpy()), 0.0) for t in expected]
         problem = ""
         try:
             actual = self._trace._apply(step, [p.jax for p in pairs], frame)
         except Exception as error:  # what the implementation raises is what is looked for
             problem, actual = f"{type(error).__name__}: {error}", None
         if expected is None:
-            return [_Pair(_as_tf(a), a, None) for a in actual or [None] * len(node.output_dtypes)]
+            return [Pair(_as_tf(a), a, None) for a in actual or [None] * len(node.output_dtypes)]
         if actual is None:
             actual = [_as_jax(t) for t in expected]
         errors = _errors(expected, actual, used)
@@ -218,9 +224,9 @@ class _Walk:
             inside if e is None and (t.dtype == tf.variant or _is_symbol(a)) else e
             for t, a, e in zip(expected, actual, errors, strict=False)
         ]
-        return [_Pair(t, a, e) for t, a, e in zip(expected, actual, errors, strict=True)]
+        return [Pair(t, a, e) for t, a, e in zip(expected, actual, errors, strict=True)]
 
-    def _tensorflow(self, node: ir.Node, pairs: list[_Pair], run: Callable[[], list[Any]]) -> list[Any] | None:
+    def _tensorflow(self, node: ir.Node, pairs: list[Pair], run: Callable[[], list[Any]]) -> list[Any] | None:
         """Returns TensorFlow's results, or None if it cannot run the node by itself."""
         if any(p.tf is None for p in pairs):
             self._not_run.setdefault(node.name, "an input is not known")
@@ -236,7 +242,7 @@ class _Walk:
         return results
 
     def _judge(
-        self, step: Step, frame: Frame, pairs: list[_Pair], error: float, known: bool, problem: str, own: _Own
+        self, step: Step, frame: Frame, pairs: list[Pair], error: float, known: bool, problem: str, own: _Own
     ) -> None:
         node = step.node
         incoming = [p.error for p in pairs if p.error is not None]
@@ -281,7 +287,7 @@ class _Walk:
             return 0.0 if not any(found) else max(found)
         return max(found, default=tolerance_of(np.float32, self._rtol))
 
-    def _written(self, pairs: Sequence[_Pair]) -> dict[str, np.ndarray]:
+    def _written(self, pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
         return {n: self._variables[n].numpy() for n in _handles(pairs) if n in self._variables}
 
     def _variable_error(self, name: str) -> float:
@@ -293,9 +299,9 @@ class _Walk:
 class _Own:
     """One node run in JAX on TensorFlow's values."""
 
-    walk: _Walk
+    walk: Walk
     step: Step
-    pairs: list[_Pair]
+    pairs: list[Pair]
     frame: Frame
     expected: list[Any]
     used: list[bool]
@@ -331,7 +337,7 @@ class _Own:
             trace.state = after
 
 
-def _handles(pairs: Sequence[_Pair]) -> list[str]:
+def _handles(pairs: Sequence[Pair]) -> list[str]:
     return [p.jax.name for p in pairs if isinstance(p.jax, values.VariableHandle)]
 
 
@@ -368,7 +374,7 @@ def _finite(error: float) -> float:
     return min(error, 1e300)
 
 
-def _forced(pair: _Pair) -> Any:
+def _forced(pair: Pair) -> Any:
     if _is_opaque(pair.tf) or (pair.jax is not None and _is_symbol(pair.jax)):
         return pair.jax
     array = pair.tf.numpy()

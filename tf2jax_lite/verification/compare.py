@@ -36,6 +36,9 @@ class OutputComparison:
       kind: ``result``, ``gradient`` or ``variable``.
       against: what was compared with TensorFlow: ``jax``, or the backend of an artefact.
       note: why values are not compared (random numbers), or how they were.
+      tensorflow_error, jax_error: of what differs by more than the tolerance, how far either side is from what
+        TensorFlow's ops give in float64, relative to the largest magnitude; None where that is not known. ``ok`` is
+        true nonetheless where both are round-off.
     """
 
     name: str
@@ -52,6 +55,27 @@ class OutputComparison:
     kind: str = "result"
     against: str = "jax"
     note: str = ""
+    tensorflow_error: float | None = None
+    jax_error: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """``agrees``, ``within round-off`` or ``differs``."""
+        if not self.ok:
+            return "differs"
+        return "agrees" if self.tensorflow_error is None else "within round-off"
+
+    @property
+    def remarks(self) -> str:
+        """What is to be said besides, in one line."""
+        parts = ["" if self.ok else self.problem, self.note]
+        if self.tensorflow_error is not None and self.jax_error is not None:
+            parts.append(f"from float64: TensorFlow {self.tensorflow_error:.2g}, JAX {self.jax_error:.2g}")
+        return "; ".join(filter(None, parts))
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the comparison as plain data."""
+        return {**dataclasses.asdict(self), "verdict": self.verdict}
 
 
 def failed(name: str, problem: str, *, kind: str = "result", against: str = "jax") -> OutputComparison:

@@ -90,7 +90,7 @@ def _signature(result: SignatureComparison) -> Iterable[str]:
 
 
 def _output(output: OutputComparison) -> list[str]:
-    verdict = "agrees" if output.ok else f"differs {output.problem}"
+    verdict, remarks = output.verdict, escaped(output.remarks)
     if output.positions:
         verdict += " at " + ", ".join(map(str, map(list, output.positions)))
     return [
@@ -104,7 +104,7 @@ def _output(output: OutputComparison) -> list[str]:
         "" if output.max_ulp is None else str(output.max_ulp),
         f"{output.nan[0]} / {output.nan[1]}",
         f"{output.infinite[0]} / {output.infinite[1]}",
-        f'<span class="{_class(output.ok)}">{escaped(verdict)}</span> <span class="soft">{escaped(output.note)}</span>',
+        f'<span class="{_class(output.ok)}">{escaped(verdict)}</span> <span class="soft">{remarks}</span>',
     ]
 
 

@@ -66,13 +66,13 @@ class SignatureComparison:
             "signature": self.signature,
             "ok": self.ok,
             "error": self.error,
-            "outputs": [_plain(dataclasses.asdict(o)) for o in self.outputs],
+            "outputs": [_plain(o.as_json()) for o in self.outputs],
             "cases": [
                 {
                     "seed": c.seed,
                     "batch": c.batch,
                     "ok": c.ok,
-                    "outputs": [_plain(dataclasses.asdict(o)) for o in c.outputs],
+                    "outputs": [_plain(o.as_json()) for o in c.outputs],
                 }
                 for c in self.cases
             ],

@@ -21,6 +21,7 @@ from .bisection import bisect as bisect_subject
 from .compare import OutputComparison, compare_arrays, failed
 from .gradients import compare_gradients
 from .inputs import draw, given_values, named_arguments
+from .judging import Judge
 from .randomness import random_results
 from .ranges import index_ranges
 from .report import write_report
@@ -83,7 +84,8 @@ def verify(
       grad: compare gradients of a random projection of the results, by trainable variables and floating inputs.
       train: compare variables after one call; of a Keras model, add the function ``train``, in training mode.
       rtol: tolerance on the relative error; by default 1e-4 (1e-2 for float16, 5e-2 for bfloat16; integers are equal).
-      bisect: look for the first differing nodes; by default if results differ or JAX fails.
+      bisect: look for the first differing nodes; by default if results differ or JAX fails. If there are none, results
+        that differ by rounding alone agree (see `OutputComparison.verdict`); False leaves that out, too.
       repro: a directory for a script that shows the first differing node by itself.
       report: an HTML file to write.
       backends: of the artefact, which to compare; ``"source"`` runs its Python code: for artefacts that you trust.
@@ -180,6 +182,7 @@ class _Comparison:
         self._runner = JaxRunner(made)
         self._random, self._random_variables = random_results(program)
         self._notes: list[str] = []
+        self._bisections: dict[tuple[int, int | None], Any] = {}
 
     def run(self) -> SignatureComparison:
         options, name = self._options, self._subject.name
@@ -197,14 +200,15 @@ class _Comparison:
                 error = f"TensorFlow itself fails on these inputs (give others with inputs=): {_text(problem)}"
                 break
             try:
-                outputs = self._compare(flat, arrays, reference, seed)
+                outputs = self._compare(flat, arrays, reference, seed, batch)
             except ExportError:  # a damaged artefact is no verdict on the model
                 raise
             except Exception as problem:  # the verdict on a signature that does not run is its error
                 error, failing = _text(problem), failing or (flat, seed, batch)
                 break
             cases.append(CaseComparison(seed, batch, outputs))
-            if failing is None and any(not o.ok and o.against == "jax" and o.kind != "gradient" for o in outputs):
+            apart = [o for o in outputs if o.verdict != "agrees" and o.kind != "gradient"]
+            if failing is None and any(o.against == "jax" for o in apart):
                 failing = (flat, seed, batch)
         if options.bisect is not False and (failing is not None or options.bisect) and flat is not None:
             options.progress(f"{name}: node by node")
@@ -248,24 +252,32 @@ class _Comparison:
         arrays: Mapping[str, np.ndarray],
         reference: tuple[list[np.ndarray], dict[str, np.ndarray]],
         seed: int,
+        batch: int | None,
     ) -> list[OutputComparison]:
         made, options = self._subject, self._options
         expected, variables = reference
+        judge = Judge(made, flat, seed, lambda: self._walked(flat, seed, batch))
         with jax.enable_x64(True):
             results, state = self._runner(flat, seed)
         random = {n for n, is_random in named(made, self._random).items() if is_random}
         wanted, actual = named(made, expected), named(made, results)
-        outputs = [compare_arrays(n, e, actual[n], options.rtol, values=n not in random) for n, e in wanted.items()]
+        outputs = [
+            judge(compare_arrays(n, e, actual[n], options.rtol, values=n not in random), e, actual[n])
+            for n, e in wanted.items()
+        ]
         if not options.train:
             variables = {}
         for name, value in variables.items():
             comparable = name not in self._random_variables
-            outputs.append(compare_arrays(name, value, state[name], options.rtol, kind="variable", values=comparable))
+            found = compare_arrays(name, value, state[name], options.rtol, kind="variable", values=comparable)
+            outputs.append(judge(found, value, state[name]))
         if options.grad:
             outputs += self._gradients(flat, seed)
         if self._artefact is not None:
             fixed = {n: v for n, v in variables.items() if n not in self._random_variables}
-            outputs += self._artefact.compare(made.name, arrays, wanted, fixed, options.rtol, random, self._notes)
+            outputs += self._artefact.compare(
+                made.name, arrays, wanted, fixed, options.rtol, random, self._notes, judge
+            )
         return outputs
 
     def _gradients(self, flat: Sequence[np.ndarray], seed: int) -> list[OutputComparison]:
@@ -280,7 +292,19 @@ class _Comparison:
         except Exception as error:  # results are compared nonetheless
             return [failed("all gradients", _text(error), kind="gradient")]
 
+    def _walked(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
+        """Returns what the bisection of a case finds; None if it is not wanted, or if random numbers would differ."""
+        if self._options.bisect is False or self._subject.converted.program.random_nodes:
+            return None
+        self._options.progress(f"{self._subject.name}: node by node")
+        return self._bisect(flat, seed, batch)
+
     def _bisect(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
+        if (seed, batch) not in self._bisections:
+            self._bisections[seed, batch] = self._bisected(flat, seed, batch)
+        return self._bisections[seed, batch]
+
+    def _bisected(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
         try:
             with jax.enable_x64(True):
                 found = bisect_subject(self._subject, flat, rtol=self._options.rtol, seed=seed)
