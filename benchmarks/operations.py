@@ -147,6 +147,11 @@ OPERATIONS = tuple(
         ("conv1d", lambda tf, x, w: tf.nn.conv1d(x, w, 1, "SAME"), (normal(16, 256, 128), normal(5, 128, 128))),
         ("conv2d, dilated", lambda tf, x, w: _dilated(tf, x, w), (normal(2, 64, 64, 64), normal(3, 3, 64, 64))),
         ("conv2d, 9x9 to 3", lambda tf, x, w: _convolved(tf, x, w), (normal(1, 128, 128, 32), normal(9, 9, 32, 3))),
+        (
+            "conv2d, as wide as the image",
+            lambda tf, x, w: _unpadded(tf, x, w),
+            (normal(4, 64, 128, 1), normal(5, 128, 1, 64)),
+        ),
         ("conv2d_transpose", lambda tf, x, w: _transposed(tf, x, w), (normal(4, 32, 32, 64), normal(3, 3, 32, 64))),
         ("conv3d", lambda tf, x, w: _volume(tf, x, w), (normal(1, 24, 24, 24, 16), normal(3, 3, 3, 16, 32))),
         ("conv3d, 48", lambda tf, x, w: _volume(tf, x, w), (normal(1, 48, 48, 48, 16), normal(3, 3, 3, 16, 16))),
@@ -201,6 +206,10 @@ def _dilation(tf: Any, x: Any, w: Any) -> Any:
 
 def _convolved(tf: Any, x: Any, w: Any) -> Any:
     return tf.nn.conv2d(x, w, 1, "SAME")
+
+
+def _unpadded(tf: Any, x: Any, w: Any) -> Any:
+    return tf.nn.conv2d(x, w, 1, "VALID")
 
 
 def _volume(tf: Any, x: Any, w: Any) -> Any:
