@@ -54,7 +54,7 @@ def convert_file(
     path = Path(path)
     if not path.is_dir() and not path.is_file():
         raise InvalidModelError(f"{path}: no such file or directory")
-    if path.is_dir() or path.suffix not in (".pb", ".meta"):
+    if path.is_dir() or not path.name.endswith((".pb", ".meta")):  # all of a checkpoint's name may be .meta
         own = "--input and --output go with .pb and .meta files; other models say what theirs are"
         _refuse(bool(inputs or outputs), own)
         _refuse(not constants_as_params, "--no-constants-as-params goes with .pb and .meta files")
@@ -64,7 +64,7 @@ def convert_file(
     _refuse(bool(tags), "--tag goes with SavedModels")
     if path.suffix in (".keras", ".h5", ".hdf5"):
         return _chosen(_keras(path, train, split_host, progress), signatures)
-    if path.name.endswith((".pb", ".meta")):  # a checkpoint's whole name may be .meta, which is no suffix
+    if path.name.endswith((".pb", ".meta")):
         _refuse(train, "--train needs a Keras file")
         _refuse(
             split_host, "--split-host goes with SavedModels and Keras files; of a .pb, name what to cut at as --input"

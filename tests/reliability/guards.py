@@ -169,7 +169,7 @@ GUARDS = (
     Guard(
         "names that become source",
         "tf2jax_lite/export/source/module.py",
-        '            doc = _docstring([f"TensorFlow scope {scope}."], 4)',
+        '            doc = docstring([f"TensorFlow scope {scope}."], 4)',
         """            doc = [f'    \"\"\"TensorFlow scope {scope}.\"\"\"']""",
         "tests/export/test_source.py::test_names_are_text_and_nothing_else",
     ),
