@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -588,6 +589,17 @@ def test_tensors_are_split_and_read_back(tmp_path):
         np.testing.assert_array_equal(found, value)
     with pytest.raises(ExportError, match="safetensors"):
         tensors.write_tensors({"x": np.ones(2, jnp.int4)}, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["int2", "uint2", "int4"])
+def test_params_of_dtypes_that_no_file_has(dtype, tmp_path):
+    """JAX's serialization knows some of them not, safetensors others."""
+    variable = tf.Variable(np.ones(3, np.float32), name="v")
+    fn, _ = tf2jax.convert(tf.function(lambda x: x * variable, autograph=False), tf.TensorSpec([3]))
+    params = {"v": np.ones(3, getattr(ml_dtypes, dtype))}
+    with pytest.raises(ExportError, match=dtype):
+        tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_checkpoint(digits, tmp_path):

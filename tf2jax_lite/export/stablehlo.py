@@ -51,6 +51,12 @@ def serialize(staged: Staged, params: Mapping[str, Any], platforms: Sequence[str
         try:
             return bytes(exported.serialize(vjp_order=1)), ""
         except Exception as error:  # a loop without a known trip count, or a primitive without a transpose
-            problem = f"the StableHLO cannot be differentiated: {error}"
-            return bytes(exported.serialize()), problem
-    return bytes(exported.serialize()), ""
+            return _serialized(exported), f"the StableHLO cannot be differentiated: {error}"
+    return _serialized(exported), ""
+
+
+def _serialized(exported: jax.export.Exported) -> bytes:
+    try:
+        return bytes(exported.serialize())
+    except Exception as error:  # a dtype that JAX has no number for (int2)
+        raise ExportError(f"JAX cannot write the StableHLO: {type(error).__name__}: {error}") from error
