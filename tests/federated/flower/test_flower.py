@@ -136,12 +136,16 @@ def test_other_aggregators(factory):
     _assert_same(weights, _simulated(_in_order_of_nodes(datasets), aggregator=factory)[0].weights)
 
 
-def test_flowers_own_fedavg():
-    """FedAvg averages weights by numbers of examples, which is what the simulation does to their changes."""
+@pytest.mark.parametrize("fill", [False, True])
+def test_flowers_own_fedavg(fill):
+    """FedAvg averages weights by numbers of examples, which is what the simulation does to their changes.
+
+    What fills up a last batch does not count in either.
+    """
     datasets = apps.clients(2)
     # FedAvg gives no places, so each client shuffles as the first of a cohort: keep the order instead.
     grid = Grid(datasets)
-    plain = apps.BATCHING.replace(skip_shuffle=True)
+    plain = apps.BATCHING.replace(skip_shuffle=True, fill_remainder=fill)
     grid.app = _client_app(plain)
     weights, result = _run(FedAvg(), grid)
     state, _ = _simulated(datasets, batching=plain)
