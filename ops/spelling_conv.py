@@ -80,7 +80,7 @@ _FEW_MEMBERS, _FEW_OF_FILTERS = 8, 4  # channels of a group
 _FEW_GROUPS, _FEWEST_ALONE = 4, 32  # groups, and their channels
 _MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
 _MANY_WEIGHTS = ((64, 1 << 19), (512, 1 << 20))  # for so many windows at most, so many weights at least
-_MOST_UNPADDED, _FEWEST_UNPADDED = 3 << 20, 3  # values of all windows, and channels
+_MOST_UNPADDED, _MOST_OF_FEW, _FEWEST_UNPADDED = 3 << 20, 1 << 18, 3  # values of all windows, and channels
 _TOGETHER, _FEWEST_EVENED = 4, 1 << 20  # channels that are read at once, and products
 _SLOW_OUTPUTS = range(17, 33)  # outputs of a few channels
 
@@ -320,7 +320,8 @@ def _is_unpadded(lhs: Any, conv: Conv, channels: Any, wide: Any) -> bool:
     if len(conv.window) != 2 or lhs.dtype != wide or any(p != (0, 0) for p in conv.pads) or max(conv.gaps) > 1:
         return False
     sizes = [n if isinstance(n, int) else 1 for n in (lhs.shape[conv.lhs[0]], *conv.result, *conv.window, channels)]
-    return sizes[-1] >= _FEWEST_UNPADDED and math.prod(sizes) >= _MOST_UNPADDED
+    most = _MOST_OF_FEW if sizes[-1] <= _TOGETHER else _MOST_UNPADDED
+    return sizes[-1] >= _FEWEST_UNPADDED and math.prod(sizes) >= most
 
 
 def _with_padding(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:

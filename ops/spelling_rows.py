@@ -21,7 +21,8 @@ from .spelling_layout import Conv, pad, plain, respec
 __all__ = ["placing", "side_by_side"]
 
 _BLOCK = 1 << 18  # columns, channels and outputs of one thread's share
-_FEWEST_CHANNELS, _FEWEST_UNPADDED = 16, 3  # the second where there is no padding, which is slow anyway
+# Of the channels; the second and third where there is no padding, which is slow anyway, the third of large results.
+_FEWEST_CHANNELS, _FEWEST_UNPADDED, _FEWEST_OF_LARGE, _LARGE = 16, 5, 3, 3 << 21
 _FEWEST_WEIGHTS = 384  # of a place: with 16 channels and as many outputs images by themselves are faster
 _SMALL = 1 << 22  # values of images and results that stay near the processor
 _MOST_BLOCKS = 64  # in a row that is made: more threads than that are not waited for
@@ -43,8 +44,11 @@ def placing(conv: Conv, batch: Any, channels: Any, outputs: Any) -> tuple[int, i
         return None
     sizes = (batch, channels, outputs)
     padded = any(n > 0 for pair in conv.pads for n in pair)
-    fewest = _FEWEST_CHANNELS if padded else _FEWEST_UNPADDED
-    if len(conv.window) != 2 or not all(isinstance(n, int) for n in sizes) or min(sizes[1:]) < fewest:
+    if len(conv.window) != 2 or not all(isinstance(n, int) for n in sizes):
+        return None
+    large = batch * outputs * math.prod(conv.result) >= _LARGE
+    fewest = _FEWEST_CHANNELS if padded else _FEWEST_OF_LARGE if large else _FEWEST_UNPADDED
+    if min(sizes[1:]) < fewest:
         return None
     if padded and channels * outputs < _FEWEST_WEIGHTS:
         return None

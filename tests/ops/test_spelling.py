@@ -520,6 +520,7 @@ def test_highest_precision_keeps_the_direct_convolution():
         ((8, 224, 3, 32, 3, 2), "SAME", ["8x224x224x4"]),  # channels are made even
         ((8, 224, 3, 64, 3, 1), "SAME", ["8x224x224x3"]),
         ((8, 230, 3, 64, 7, 2), "VALID", ["1x230x1840x3"]),
+        ((8, 299, 3, 32, 3, 2), "VALID", ["8x299x299x4"]),  # of few channels only large results are worth the moving
         ((8, 73, 80, 192, 3, 1), "VALID", ["1x73x584x80"]),
         ((8, 112, 64, 256, 3, 1), "VALID", ["8x112x112x64"]),  # with a line of zeros
     ],
