@@ -390,7 +390,8 @@ def conv3d_backprop_filter(
     )
 
 
-def _depthwise(input: Any, filter: Any, *, data_format: str, **kwargs: Any) -> Any:
+def convolve_depthwise(input: Any, filter: Any, *, data_format: str, **kwargs: Any) -> Any:
+    """Convolves each channel by itself; takes what `convolve` does but groups."""
     input, filter = array(input), array(filter)
     height, width, channels, multiplier = filter.shape
     filter = lax.reshape(filter, (height, width, 1, channels * multiplier))
@@ -409,7 +410,7 @@ def depthwise_conv2d(
     dilations: Dims = (1, 1, 1, 1),
 ) -> Any:
     """Convolves each channel by itself. See tf.raw_ops.DepthwiseConv2dNative."""
-    return _depthwise(
+    return convolve_depthwise(
         input,
         filter,
         strides=strides,
@@ -435,7 +436,7 @@ def depthwise_conv2d_backprop_input(
     """Returns the gradient by the images. See tf.raw_ops.DepthwiseConv2dNativeBackpropInput."""
 
     def forward(x: Any) -> Any:
-        return _depthwise(
+        return convolve_depthwise(
             x,
             filter,
             strides=strides,
@@ -464,7 +465,7 @@ def depthwise_conv2d_backprop_filter(
     """Returns the gradient by the filter. See tf.raw_ops.DepthwiseConv2dNativeBackpropFilter."""
 
     def forward(w: Any) -> Any:
-        return _depthwise(
+        return convolve_depthwise(
             input,
             w,
             strides=strides,

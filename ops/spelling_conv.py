@@ -13,7 +13,8 @@ output sums many channels over a small window, and poor elsewhere. So
 - an image of one place's width is convolved without that dimension, by a kernel with more outputs (`spelling_narrow`);
 - windows that do not overlap (patches) are a matrix product of the regrouped input, and so is the gradient by their
   filter (`spelling_patches`);
-- a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`);
+- a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`),
+  one by a rate does with the values of each phase in an image of its own (`spelling_rates`);
 - a few windows, with weights that do not stay near the processor or of an image smaller than they are, are gathered for
   one matrix product;
 - several images, or strips of one, are put side by side where rows are too short for XLA to share among threads
@@ -66,6 +67,7 @@ from .spelling_members import by_member, filter_by_member
 from .spelling_narrow import is_narrow, narrowed
 from .spelling_patches import is_patches, is_patches_filter, patches, patches_filter
 from .spelling_phases import by_phase, has_phases, is_apart, set_apart
+from .spelling_rates import by_rate, is_by_rate
 from .spelling_rows import placing, side_by_side
 from .spelling_tiles import is_tiled, tiled
 from .spelling_volumes import by_plane, by_slab, is_slabs, is_volume
@@ -149,6 +151,8 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
             found = by_plane(lhs.astype(wide), rhs.astype(wide), conv, summed, _convolved)
     elif _is_odd(lhs, conv, channels, outputs):
         return _evened(lhs, rhs, conv, params)
+    elif is_by_rate(conv, lhs.shape[conv.lhs[0]], channels, outputs):
+        return by_rate(lhs, rhs, conv, params, _convolved)
     elif is_tiled(conv, lhs.shape[conv.lhs[0]], channels, outputs):
         found = kept(functools.partial(tiled, conv=conv), lhs.astype(wide), rhs.astype(wide))
     elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):

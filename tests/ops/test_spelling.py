@@ -88,6 +88,7 @@ CONVOLUTIONS = {
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
     "tiles of a volume": conv((1, 4, 14, 15, 32), (2, 3, 3, 32, 34), (1, 1, 1), "SAME", VOLUMES),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
+    "tiles by a rate NCHW": conv((1, 32, 22, 23), (3, 3, 32, 34), (1, 1), ((2, 1), (3, 4)), FIRST, rhs_dilation=(2, 3)),
     "gathered": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
     "gathered, many weights NCHW": conv((1, 240, 9, 8), (3, 3, 240, 256), (2, 1), BORDER, FIRST),
     "depthwise, many taps": conv((1, 9, 8, 3), (7, 6, 1, 3), (1, 2), "SAME", feature_group_count=3),
@@ -556,6 +557,15 @@ def test_rule_of_filter_gradients(form, expected):
     shapes = re.findall(r"stablehlo.convolution.* : \(tensor<([^>]*)xf32>, .*\) -> tensor<(.*)xf32>", text)
     assert [sorted(map(int, s[0].split("x"))) for s in shapes] == [sorted(map(int, e.split("x"))) for e in expected]
     assert all(int(n) <= side for _, result in shapes for n in result.split("x")[1:3]), shapes
+
+
+@pytest.mark.parametrize(("side", "rate", "direct"), [(33, 6, False), (33, 12, True), (32, 4, False)])
+def test_rates_take_tiles_where_little_is_padded(side, rate, direct):
+    params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST, "rhs_dilation": (rate, rate)}
+    fn = jax.jit(partial(spelling_conv.call, lax.conv_general_dilated, **params))
+    args = (1, side, side, 512), (3, 3, 512, 256)
+    text = fn.lower(*(jax.ShapeDtypeStruct(a, np.float32) for a in args)).as_text()
+    assert ("stablehlo.convolution" in text) == direct
 
 
 def test_rows_are_for_float32():

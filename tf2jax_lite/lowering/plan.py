@@ -14,6 +14,7 @@ from tf2jax_lite.config import Config
 from tf2jax_lite.errors import InvalidModelError, UnsupportedAttributeError
 from tf2jax_lite.ops import registry
 
+from .dilated import mark_dilated
 from .sharing import Passage, shared_results
 from .turned import mark_turned
 
@@ -64,7 +65,7 @@ class Step:
     heavy: bool  # whether it reads its operands from memory, many times each
     passage: Passage | None = None  # of the function that it is a call of; see `sharing`
     shared: tuple[int, ...] = ()  # positions of results that are computed once; see `sharing`
-    turned: Callable[..., list[Any]] | None = None  # runs it in the place of its op; see `turned`
+    turned: Callable[..., list[Any]] | None = None  # runs it in the place of its op; see `turned`, `dilated`
 
     @property
     def stable_id(self) -> int:
@@ -167,6 +168,7 @@ def make_plan(
     for index, positions in found.items():
         steps[index].shared = positions
     mark_turned(steps, results)
+    mark_dilated(steps, results)
     return Plan(function, tuple(steps), size, results, own_passage)
 
 
