@@ -20,6 +20,7 @@ output sums many channels over a small window, and poor elsewhere. So
 - several images, or strips of one, are put side by side where rows are too short for XLA to share among threads
   (`spelling_rows`);
 - a gradient by the filter that gives few channels has its operands exchanged;
+- of few channels that give few, neighbours in a row are put together as channels (`spelling_folded`);
 - an odd number of channels is made even: XLA reads fours at once;
 - without any padding XLA lays all windows side by side in memory: where that is much, it is given a line of padding,
   whose results are dropped;
@@ -50,6 +51,7 @@ from .kept import kept
 from .spelling import call, twin
 from .spelling_depthwise import depthwise, depthwise_filter
 from .spelling_flat import flattened, is_flat
+from .spelling_folded import fold_of, folded
 from .spelling_groups import apart, is_point_of_groups, one_by_one, points, points_filter
 from .spelling_layout import (
     Conv,
@@ -149,6 +151,8 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
             found = by_slab(lhs.astype(wide), rhs.astype(wide), conv, summed)
         else:
             found = by_plane(lhs.astype(wide), rhs.astype(wide), conv, summed, _convolved)
+    elif lhs.dtype == np.float32 and (fold := fold_of(conv, lhs.shape[conv.lhs[0]], channels, outputs)) > 1:
+        return folded(lhs, rhs, conv, params, fold)
     elif _is_odd(lhs, conv, channels, outputs):
         return _evened(lhs, rhs, conv, params)
     elif is_by_rate(conv, lhs.shape[conv.lhs[0]], channels, outputs):

@@ -25,7 +25,7 @@ from jax import lax
 
 from .spelling_layout import Conv, pad, respec, transposed
 
-__all__ = ["is_tiled", "tiled"]
+__all__ = ["is_exact", "is_tiled", "tiled"]
 
 _FEWEST_TILES = 96  # with fewer, transforming the weights takes longer than it saves
 _FEWEST_CHANNELS, _FEWEST_PRODUCTS = 128, 190 << 20
@@ -48,7 +48,7 @@ def is_tiled(conv: Conv, batch: Any, channels: Any, outputs: Any) -> bool:
     """
     if conv.window != (3, 3) or any(n != 1 for n in (*conv.strides, *conv.gaps, *conv.rates)):
         return False
-    if not all(isinstance(n, int) and n >= _FEWEST_CHANNELS for n in (channels, outputs)) or _exact(conv.precision):
+    if not all(isinstance(n, int) and n >= _FEWEST_CHANNELS for n in (channels, outputs)) or is_exact(conv.precision):
         return False
     places = (batch if isinstance(batch, int) else 1) * math.prod(conv.result)
     tiles = (batch if isinstance(batch, int) else 1) * math.prod(-(-n // 2) for n in conv.result)
@@ -58,7 +58,8 @@ def is_tiled(conv: Conv, batch: Any, channels: Any, outputs: Any) -> bool:
     return saves and channels * outputs >= _FEWEST_PAID * (channels + outputs)
 
 
-def _exact(precision: Any) -> bool:
+def is_exact(precision: Any) -> bool:
+    """Returns whether products by zero and of sums are ruled out, for what is not finite: at highest precision."""
     given = precision if isinstance(precision, tuple) else (precision,)
     return lax.Precision.HIGHEST in given
 

@@ -29,7 +29,7 @@ _FEW_PRODUCTS, _MOST_PRODUCTS = 9, (25, 25, 125)  # the second for each number o
 _FEWEST_COLUMNS, _MANY_COLUMNS = 16, 256  # of a product
 _MANY_VALUES = 100  # of a window, for each result
 _MOST_AT_ONCE, _MOST_RESULTS = 27, 128  # places of a window; in more of them, few channels
-_FEWEST_CHANNELS, _FEW_CHANNELS = 8, 64
+_FEWEST_CHANNELS, _FEW_CHANNELS, _FEW_OF_PAIRS = 8, 64, 32
 _MANY_OF_FEW = 6 << 20  # values, as below
 _FEWEST_WEIGHTS, _FEWEST_VALUES = 256, 1 << 18  # of a place, and of images and what they are multiplied with
 _MANY_WEIGHTS, _FEWEST_OF_MANY = 1 << 12, 1 << 17
@@ -106,6 +106,8 @@ def is_laid_out(conv: Conv, images: Any, channels: Any, outputs: Any) -> bool:
     most = _MOST_RESULTS if channels < _FEWEST_CHANNELS else _MOST_AT_ONCE
     if not 1 < results <= most or outputs < _FEWEST_COLUMNS:
         return False
+    if len(conv.window) == 2 and results == 2 and _FEWEST_CHANNELS <= channels <= _FEW_OF_PAIRS:
+        return False  # two products, of short rows, take less than it does to move them
     values = images * window * (channels + outputs)
     if len(conv.window) == 3 and results > _FEW_PRODUCTS:  # a product for each place reads them so many times
         few = channels <= _FEW_CHANNELS or (channels <= 2 * _FEW_CHANNELS and values < _MANY_OF_VOLUMES)

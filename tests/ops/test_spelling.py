@@ -18,6 +18,7 @@ from tests.compiling import fast_options
 from tf2jax_lite.ops import (
     spelling_blocks,
     spelling_conv,
+    spelling_folded,
     spelling_members,
     spelling_rows,
     spelling_tiles,
@@ -89,6 +90,11 @@ CONVOLUTIONS = {
     "tiles of a volume": conv((1, 4, 14, 15, 32), (2, 3, 3, 32, 34), (1, 1, 1), "SAME", VOLUMES),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
     "tiles by a rate NCHW": conv((1, 32, 22, 23), (3, 3, 32, 34), (1, 1), ((2, 1), (3, 4)), FIRST, rhs_dilation=(2, 3)),
+    "folded": conv((2, 9, 11, 3), (3, 3, 3, 7), (2, 1), BORDER, rhs_dilation=(2, 1)),
+    "folded NCHW": conv((2, 1, 9, 10), (2, 5, 1, 3), (1, 1), ((1, 0), (3, 4)), FIRST),
+    "folded, cut": conv((2, 9, 12, 8), (3, 2, 8, 3), (1, 1), ((-1, 0), (1, -2))),
+    "folded 1d": conv((3, 29, 2), (6, 2, 16), (1,), "VALID", ("NWC", "WIO", "NWC")),
+    "folded, short": conv((4, 9, 3, 4), (3, 3, 4, 1), (1, 1), "SAME"),
     "gathered": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
     "gathered, many weights NCHW": conv((1, 240, 9, 8), (3, 3, 240, 256), (2, 1), BORDER, FIRST),
     "depthwise, many taps": conv((1, 9, 8, 3), (7, 6, 1, 3), (1, 2), "SAME", feature_group_count=3),
@@ -216,6 +222,7 @@ APART = ((spelling_conv, "_FEW_MEMBERS", 0), (spelling_conv, "_FEW_OF_FILTERS", 
 SMALL = {
     "tiles": ((spelling_tiles, "_FEWEST_CHANNELS", 32), (spelling_tiles, "_FEWEST_PRODUCTS", 0)),
     "rows": ((spelling_rows, "_WORTH_IMAGES", 0), (spelling_rows, "_WORTH_STRIPS", ((0, 4),))),
+    "folded": ((spelling_folded, "_FEWEST_PRODUCTS", 0),),
     "odd": ((spelling_conv, "_FEWEST_EVENED", 0),),
     "blocks": ((spelling_blocks, "FEWEST_CHANNELS", 64), (spelling_blocks, "FEWEST_PLACES", 1)),
     "rows, some": ((spelling_rows, "_MOST_BLOCKS", 0.03),),
@@ -557,6 +564,32 @@ def test_rule_of_filter_gradients(form, expected):
     shapes = re.findall(r"stablehlo.convolution.* : \(tensor<([^>]*)xf32>, .*\) -> tensor<(.*)xf32>", text)
     assert [sorted(map(int, s[0].split("x"))) for s in shapes] == [sorted(map(int, e.split("x"))) for e in expected]
     assert all(int(n) <= side for _, result in shapes for n in result.split("x")[1:3]), shapes
+
+
+FOLDED = [
+    ((8, 208, 3, 16, 3), 2),
+    ((8, 28, 1, 6, 5), 4),
+    ((8, 64, 8, 3, 3), 4),
+    ((8, 64, 16, 1, 3), 8),
+    ((8, 64, 8, 16, 3), 1),
+    ((8, 64, 32, 1, 3), 1),
+    ((8, 64, 3, 32, 3), 1),
+    ((1, 5, 1, 1, 3), 1),  # too few products
+]
+
+
+@pytest.mark.parametrize(("form", "fold"), FOLDED)
+def test_few_channels_that_give_few_are_folded(form, fold):
+    batch, side, channels, outputs, window = form
+    params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
+    fn = partial(spelling_conv.call, lax.conv_general_dilated, **params)
+    args = (batch, side, side, channels), (window, window, channels, outputs)
+    forms = [jax.ShapeDtypeStruct(a, np.float32) for a in args]
+    (found,) = re.findall(r"stablehlo.convolution.* -> tensor<(.*)xf32>", jax.jit(fn).lower(*forms).as_text())
+    folded = side if fold == 1 else -(-side // fold)
+    assert found == f"{batch}x{side}x{folded}x{fold * outputs}"
+    exact = jax.jit(partial(fn, precision="highest")).lower(*forms).as_text()
+    assert f"-> tensor<{batch}x{side}x{side}x{outputs}xf32>" in exact
 
 
 @pytest.mark.parametrize(("side", "rate", "direct"), [(33, 6, False), (33, 12, True), (32, 4, False)])
