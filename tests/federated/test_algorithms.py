@@ -1,5 +1,7 @@
 """Every algorithm against an independent version in numpy, float64: logistic regression, few clients, few rounds."""
 
+import dataclasses
+
 import numpy as np
 import optax
 import pytest
@@ -203,12 +205,12 @@ def test_agnostic():
                 if len(kept["y"]):
                     loss[d] += Logistic.value_and_grad(p, kept)[0] * len(kept["y"])
                     count[d] += len(kept["y"])
-            y = p
+            y, weight = p, alpha[k["domain_id"]].sum()
             for batch in batches(k, SIZE):
-                a = alpha[batch["domain_id"]]
-                y = tree(lambda y, g: y - LR * g, y, Logistic.value_and_grad(y, batch, a / a.sum())[1])
+                a = alpha[batch["domain_id"]] / weight  # the client's, not the batch's: fedjax.create_scaled_loss
+                y = tree(lambda y, g: y - LR * g, y, Logistic.value_and_grad(y, batch, a)[1])
             updates.append(tree(np.subtract, y, p))
-            weights.append(alpha[k["domain_id"]].sum())
+            weights.append(weight)
         p = tree(np.add, p, weighted_mean(updates, weights))
         lam = lam * np.exp(lr * loss / count)
         lam /= lam.sum()
@@ -225,6 +227,29 @@ def test_agnostic():
     np.testing.assert_allclose(state.finalizer.weights, lam, atol=1e-5)
 
 
+def test_agnostic_weighs_a_client_by_its_examples_however_it_goes_through_them():
+    """Several epochs and batches that are filled up do not change the weights of clients and of examples."""
+    clients = [{**c, "domain_id": (np.arange(len(c["y"])) % 2).astype(np.int32)} for c in CLIENTS]
+    alpha = np.array([0.25, 0.75]) / 5
+    batching = ShuffleRepeatBatchHParams(batch_size=SIZE, num_epochs=2, seed=3)
+    updates, weights = [], []
+    for i, k in enumerate(clients):
+        y, weight = zeros(), alpha[k["domain_id"]].sum()
+        for batch in ClientDataset(k).shuffle_repeat_batch(dataclasses.replace(batching, seed=[3, 0, i])):
+            a = alpha[batch["domain_id"]] / weight
+            y = tree(lambda y, g: y - LR * g, y, Logistic.value_and_grad(y, batch, a)[1])
+        updates.append(y)
+        weights.append(weight)
+    process = build_agnostic_fed_avg(
+        model(),
+        optax.sgd(LR),
+        init_domain_weights=[0.25, 0.75],
+        init_domain_window=[[5, 5]],
+        client_batching=batching,
+    )
+    check(process, weighted_mean(updates, weights), rounds=[clients])
+
+
 def test_a_domain_that_was_absent_and_losses_that_overflow():
     """The round's examples stand in for a window without any; exp of a large loss is not infinite."""
     clients = [{**CLIENTS[0], "domain_id": np.full(len(CLIENTS[0]["y"]), d, np.int32)} for d in (0, 1)]
@@ -237,9 +262,13 @@ def test_a_domain_that_was_absent_and_losses_that_overflow():
         client_batching=BATCHING,
     )
     state, _ = train(process, rounds=[clients[:1], clients])
-    # The second round's clients have the same examples, and domains weigh the same within a client: plain SGD twice.
-    once = local_sgd(zeros(), CLIENTS[0], LR, SIZE)
-    np.testing.assert_allclose(state.weights.trainable["w"], local_sgd(once, CLIENTS[0], LR, SIZE)["w"], atol=1e-5)
+    # The second round's clients have the same examples, and domains weigh the same within a client: SGD twice, in which
+    # each example counts as one of the client's.
+    y = zeros()
+    for batch in [*batches(CLIENTS[0], SIZE)] * 2:
+        weights = np.full(len(batch["y"]), 1 / len(CLIENTS[0]["y"]))
+        y = tree(lambda y, g: y - LR * g, y, Logistic.value_and_grad(y, batch, weights)[1])
+    np.testing.assert_allclose(state.weights.trainable["w"], y["w"], atol=1e-5)
     process = build_agnostic_fed_avg(
         model(),
         optax.sgd(LR),

@@ -126,6 +126,8 @@ def test_numbers_are_refused_by_name(call, name, value):
         (lambda: averaging(batch=3), "batch_type is a dict"),
         (lambda: averaging(model={"w": "weights"}), "a type is a dtype"),
         (lambda: fed.build_mime(MODEL, lambda number: SGD), "base_optimizer is an optax.GradientTransformation"),
+        (lambda: agnostic(server_optimizer=lambda number: SGD), "a server optimizer is an optax.*; not function"),
+        (lambda: agnostic(server_optimizer="adam"), "a server optimizer is an optax.*; not str"),
         (lambda: fed.build_mime(MODEL, None), "base_optimizer"),
         (lambda: fed.build_weighted_fed_avg(MODEL, SGD, train_metrics=[ACCURACY]), "train_metrics is a dict"),
         (lambda: fed.build_fed_sgd(MODEL, train_metrics={"accuracy": 3}), "train_metrics.*'accuracy' is a int"),

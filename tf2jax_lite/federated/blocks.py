@@ -23,6 +23,7 @@ __all__ = [
     "broadcast_distributor",
     "build_add_finalizer",
     "build_apply_optimizer_finalizer",
+    "check_optimizer",
 ]
 
 PyTree = Any
@@ -59,6 +60,24 @@ def broadcast_distributor() -> Distributor:
     return Distributor(lambda: (), lambda state, weights: MeasuredProcessOutput(state, weights, {}))
 
 
+def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
+    """Returns an optimizer whose state the server keeps.
+
+    Args:
+      optimizer: what was given.
+      name: what a message calls it, with its article.
+
+    Raises:
+      InputError: it is no optax transformation; a function of the round's number, say, which clients' may be.
+    """
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise InputError(
+            f"{name} is an optax.GradientTransformation, whose state is kept from round to round; not "
+            f"{type(optimizer).__name__}"
+        )
+    return optimizer
+
+
 def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> Finalizer:
     """Makes the finalizer that takes the negative aggregate for a gradient.
 
@@ -70,8 +89,7 @@ def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> 
     Raises:
       InputError: it is none.
     """
-    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise InputError(f"a server optimizer is an optax.GradientTransformation, not {type(optimizer).__name__}")
+    check_optimizer(optimizer, "a server optimizer")
 
     def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
         grads = jax.tree.map(jnp.negative, aggregate)

@@ -212,6 +212,7 @@ def build_model_delta_client_work(
     proximal_strength: float = 0.0,
     train_metrics: Mapping[str, Metric] | None = None,
     example_weight: Callable[[Mapping[str, Any]], Any] | None = None,
+    total_weight: Any = None,
 ) -> ClientWork:
     """Makes the client work that trains on the client's batches and sends the change of the weights.
 
@@ -222,6 +223,7 @@ def build_model_delta_client_work(
       proximal_strength: mu of FedProx (Li et al. 2018): adds mu/2 times the squared distance from the weights received.
       train_metrics: more metrics of predictions in training mode, beside ``loss`` and ``num_examples``.
       example_weight: ``(batch) -> (n,)``, weights of the examples in a batch's mean loss, and in the client's weight.
+      total_weight: see `model_value_and_grad`.
 
     Returns:
       The client work; its update is the change of the trainable weights. See
@@ -235,7 +237,7 @@ def build_model_delta_client_work(
         optimizer_of(optimizer, 0)
     client_weight(client_weighting, jnp.float32(0))
     metrics = dict(train_metrics or {})
-    value_and_grad = model_value_and_grad(with_products(check_model(model)), example_weight)
+    value_and_grad = model_value_and_grad(with_products(check_model(model)), example_weight, total_weight)
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:

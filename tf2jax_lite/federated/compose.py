@@ -76,7 +76,8 @@ class Survey:
     """A first pass over the round's clients, before they train: what it finds goes into the message and the finalizer.
 
     Attributes:
-      client_work: what clients do; its message is the distributor's.
+      client_work: what clients do; its message is the distributor's. A client's output, if the work has one, is its
+        input (``client_input``) when it trains.
       aggregator: an `AggregationProcess` of its updates.
       message: ``(weights, finalizer state, found) -> message`` for the training pass. ``found`` is the aggregate.
       client_batching: how ClientDatasets are cut into batches in this pass; as in training if None.
@@ -253,13 +254,15 @@ def compose_learning_process(
         found = survey.aggregator.report(context.aggregator, total.aggregate, context.aggregator_key).result
         return found, survey.message(context.message, state.finalizer, found)
 
-    def run_survey(state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context]:
+    def run_survey(state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context, Cohort]:
         assert survey is not None and surveyor is not None
         first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
         batching = survey.client_batching or cohort.batching
         result = surveyor.run(first, dataclasses.replace(cohort, batching=batching, check=survey.check))
         found, message = survey_message(state, first, result.total)
-        return found, context._replace(message=message)
+        if result.outputs:
+            cohort = dataclasses.replace(cohort, inputs=[result.outputs.get(i) for i in range(len(cohort))])
+        return found, context._replace(message=message), cohort
 
     @jax.jit
     def end(
@@ -295,7 +298,7 @@ def compose_learning_process(
         surveyed: PyTree = ()
         if surveyor is not None:
             cohort = dataclasses.replace(cohort, clients=reusable(cohort.clients))
-            surveyed, context = run_survey(state, context, cohort)
+            surveyed, context, cohort = run_survey(state, context, cohort)
         result = runner.run(context, cohort)
         new, metrics = end(state, distributor_state, context, result._replace(outputs={}), surveyed)
         return LearningProcessOutput(new, {"distributor": sent, **metrics})

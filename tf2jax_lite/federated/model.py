@@ -257,7 +257,7 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
 
 
 def model_value_and_grad(
-    model: Model, example_weight: Callable[[Batch], Any] | None = None
+    model: Model, example_weight: Callable[[Batch], Any] | None = None, total_weight: Any = None
 ) -> Callable[[Any, Batch, Any], tuple[BatchLoss, PyTree]]:
     """Returns ``(weights, batch, rng) -> (BatchLoss, gradient of the mean loss over the trainable weights)``.
 
@@ -266,6 +266,9 @@ def model_value_and_grad(
     Args:
       model: the model.
       example_weight: ``(batch) -> (n,)``, weights of the examples in the mean, 0 or more; all the same by default.
+      total_weight: scalar, what the gradient's sum of weighted losses is divided by, in place of the weight of the
+        batch's own examples: those of all batches, where a batch is a part of one sum. The loss that is returned is the
+        batch's mean all the same.
 
     Raises:
       InputError: it is no model.
@@ -280,10 +283,14 @@ def model_value_and_grad(
             each = jnp.asarray(example_weight({k: v for k, v in batch.items() if k != MASK_KEY}), jnp.float32)
             each = each if mask is None else jnp.where(mask, each, 0)
             weight, losses = jnp.sum(each), losses * each
-        loss = jnp.sum(losses) / jnp.where(weight > 0, weight, 1).astype(losses.dtype)
+        total = jnp.sum(losses)
+        loss = total / jnp.where(weight > 0, weight, 1).astype(losses.dtype)
         # A batch that is padding alone moves nothing.
         regularization = jnp.where(count > 0, output.regularization, 0)
-        return loss + regularization, BatchLoss(loss, count, weight, output.non_trainable, output.predictions)
+        minimized = loss
+        if total_weight is not None:
+            minimized = total / jnp.where(total_weight > 0, total_weight, 1).astype(losses.dtype)
+        return minimized + regularization, BatchLoss(loss, count, weight, output.non_trainable, output.predictions)
 
     def value_and_grad(weights: Any, batch: Batch, rng: Any) -> tuple[BatchLoss, PyTree]:
         weights = as_model_weights(weights)

@@ -17,7 +17,7 @@ import optax
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import MeanFactory, SumFactory
-from tf2jax_lite.federated.blocks import Finalizer
+from tf2jax_lite.federated.blocks import Finalizer, check_optimizer
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
 from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compose_learning_process
 from tf2jax_lite.federated.data import BatchHParams
@@ -49,6 +49,11 @@ class DomainState(NamedTuple):
 class _Message(NamedTuple):
     weights: ModelWeights
     scale: Any
+
+
+class _Carry(NamedTuple):
+    inner: Any
+    weight: Any
 
 
 def _check_domains(examples: Mapping[str, Any], who: str, domains: int, key_name: str) -> None:
@@ -86,25 +91,35 @@ def _survey_work(model: Model, domains: int, key_name: str) -> ClientWork:
         return {**carry, "sums": jax.tree.map(jnp.add, carry["sums"], sums), "step": carry["step"] + 1}
 
     def client_final(state: Any, message: ModelWeights, carry: Any) -> ClientResult:
-        return ClientResult(carry["sums"], jnp.float32(1), [], {})
+        return ClientResult(carry["sums"], jnp.float32(1), [], {}, carry["sums"]["count"])
 
     return ClientWork(lambda: (), client_init, client_step, client_final)
 
 
 def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: Any) -> ClientWork:
-    def work(scale: Any) -> ClientWork:
+    def work(scale: Any, total: Any) -> ClientWork:
         return build_model_delta_client_work(
-            model, optimizer, train_metrics=train_metrics, example_weight=lambda batch: scale[_domain(batch, key_name)]
+            model,
+            optimizer,
+            train_metrics=train_metrics,
+            example_weight=lambda batch: scale[_domain(batch, key_name)],
+            total_weight=total,
         )
 
-    outer = work(None)
+    outer = work(None, None)
+
+    def client_init(state: Any, message: _Message, key: Any, counts: Any) -> _Carry:
+        return _Carry(outer.client_init(state, message.weights, key, None), jnp.sum(message.scale * counts))
+
+    def client_step(state: Any, message: _Message, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
+        inner = work(message.scale, carry.weight).client_step(state, message.weights, carry.inner, batch)
+        return carry._replace(inner=inner)
+
+    def client_final(state: Any, message: _Message, carry: _Carry) -> ClientResult:
+        return outer.client_final(state, message.weights, carry.inner)._replace(weight=carry.weight)
+
     return dataclasses.replace(
-        outer,
-        client_init=lambda state, message, key, extra: outer.client_init(state, message.weights, key, extra),
-        client_step=lambda state, message, carry, batch: work(message.scale).client_step(
-            state, message.weights, carry, batch
-        ),
-        client_final=lambda state, message, carry: outer.client_final(state, message.weights, carry),
+        outer, client_init=client_init, client_step=client_step, client_final=client_final, counts_examples=False
     )
 
 
@@ -125,7 +140,9 @@ def build_agnostic_fed_avg(
     """Builds agnostic federated averaging.
 
     With domain weights w and a window of examples by domain in the last rounds, an example of domain d weighs
-    a[d] = w[d] / mean of the window[d] in its batch's mean loss; a client weighs the sum of its examples' weights.
+    a[d] = w[d] / mean of the window[d], and a client the sum of the weights of all its examples, each once. A client
+    steps along the gradient of the sum of its batch's losses times their weights, divided by the *client's* weight: a
+    batch is a part of the client's loss, and with k batches an epoch a step is about 1/k of one by the batch's mean.
     Where the window has no example of a domain, the round's number of them takes its place.
     After the round w[d] <- w[d] * exp(lr * mean loss of domain d at the round's first weights), scaled to sum 1
     (exponentiated gradient), and the window moves on.
@@ -160,7 +177,7 @@ def build_agnostic_fed_avg(
     if not (np.all((start > 0) & np.isfinite(start)) and np.all((window > 0) & np.isfinite(window))):
         raise InputError("build_agnostic_fed_avg: init_domain_weights and init_domain_window are positive")
     domains = len(start)
-    optimizer = server_optimizer or optax.sgd(1.0)
+    optimizer = optax.sgd(1.0) if server_optimizer is None else check_optimizer(server_optimizer, "a server optimizer")
 
     def message(weights: ModelWeights, state: DomainState, found: Any) -> _Message:
         usual = jnp.mean(state.window, axis=0)

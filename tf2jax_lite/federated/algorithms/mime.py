@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import MeanFactory
 from tf2jax_lite.federated.aggregators.base import tree_norm
-from tf2jax_lite.federated.blocks import Finalizer
+from tf2jax_lite.federated.blocks import Finalizer, check_optimizer
 from tf2jax_lite.federated.client_work import (
     ClientResult,
     ClientWeighting,
@@ -131,11 +130,7 @@ def build_mime(
       InputError: an option does not fit; a function of the round's number as optimizer, for one.
     """
     check_number("build_mime", "server_learning_rate", server_learning_rate, above=0)
-    if not (hasattr(base_optimizer, "init") and hasattr(base_optimizer, "update")):
-        raise InputError(
-            "build_mime: base_optimizer is an optax.GradientTransformation, whose state the server keeps from round to "
-            f"round; not {type(base_optimizer).__name__}"
-        )
+    check_optimizer(base_optimizer, "build_mime: base_optimizer")
     metrics = check_metrics("build_mime", "train_metrics", train_metrics)
     template = check_model(model).shapes.trainable
     survey = Survey(
