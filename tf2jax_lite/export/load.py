@@ -125,13 +125,9 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
         raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
     content = inside(folder, file).read_bytes()
     try:
-        exported = jax.export.deserialize(bytearray(content))
-        stablehlo.check_payload(exported.mlir_module_serialized)
-        return exported
+        return stablehlo.read_exported(content)
     except Tf2JaxError as error:
         raise ExportError(f"{folder / file}: {error}") from error
-    except Exception as error:  # flatbuffers and MLIR fail in many ways
-        raise ExportError(f"{folder / file} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface, name: str) -> None:

@@ -27,12 +27,13 @@ from . import (  # noqa: F401
     shapes,
     sort,
 )
+from .exported import read_exported
 from .idioms import parse
 from .interpreter import Run, forced, is_static
 from .isolation import check_payload
 from .module import TOKEN, Function, Module, TensorType, TokenType
 
-__all__ = ["check_payload", "evaluate", "from_stablehlo", "main_function", "parse"]
+__all__ = ["check_payload", "evaluate", "from_stablehlo", "main_function", "parse", "read_exported"]
 
 
 def main_function(module: Module) -> Function:

@@ -119,6 +119,50 @@ def test_serialized_and_read_back():
     np.testing.assert_array_equal(inner(np.ones(2, np.float32)), [5, 5])
 
 
+def _damaged(change):
+    """A computation whose proto came from elsewhere, changed on the way."""
+    made = core.jax_computation({"w": (np.float32, [2]), "k": np.int32})(lambda p: {"z": p["w"] * p["k"], "a": p["k"]})
+    proto = type(made.to_proto()).FromString(made.to_proto().SerializeToString())
+    change(proto)
+    return fl.framework.ConcreteComputation.from_proto(proto)
+
+
+def _cut(proto):
+    proto.xla.hlo_module.value = proto.xla.hlo_module.value[:-200]
+
+
+def _scrambled(proto):
+    content = bytearray(proto.xla.hlo_module.value)
+    start = content.index(b"ML\xefR")
+    content[start + 4 : start + 200] = bytes(255 - b for b in content[start + 4 : start + 200])
+    proto.xla.hlo_module.value = bytes(content)
+
+
+def _no_bytecode(proto):
+    proto.xla.hlo_module.value = proto.xla.hlo_module.value.replace(b"ML\xefR", b"ML\xefS")
+
+
+def _of_another_parameter(proto):
+    added = proto.type.function.parameter.struct.element.add()
+    added.CopyFrom(proto.type.function.parameter.struct.element[0])
+    added.name = "v"
+
+
+def _of_another_result(proto):
+    proto.type.function.result.struct.element[1].value.CopyFrom(proto.type.function.result.struct.element[0].value)
+
+
+@pytest.mark.parametrize("change", [_cut, _scrambled, _no_bytecode, _of_another_parameter, _of_another_result])
+def test_damaged_protos_are_refused(change):
+    """Another process reads a proto's StableHLO first, as MLIR may crash on it; types that lie are seen."""
+    damaged = _damaged(change)
+    w = np.ones(2, np.float32)
+    given = [w, np.int32(3), w] if change is _of_another_parameter else [w, np.int32(3)]
+    for call in (lambda: damaged(given), lambda: core.stablehlo(damaged)):
+        with pytest.raises(FederatedTypeError, match="proto is damaged"):
+            call()
+
+
 @pytest.mark.parametrize(
     "dtype", [np.float64, np.int64, np.uint64, np.complex128, np.float16, ml_dtypes.bfloat16, bool]
 )

@@ -119,7 +119,7 @@ def _compiled(block: Any) -> Callable[[Any], Any]:
     def call(arg: Any) -> Any:
         # A value may have the type of what it is assigned to only after a cast that loses nothing.
         inputs = [] if kind.parameter is None else leaves(kind.parameter, map_structure(_cast, kind.parameter, arg))
-        outputs = iter(run_exported(proto, inputs))
+        outputs = iter(run_exported(proto, kind, inputs))
         return map_structure(lambda _: next(outputs), kind.result)
 
     return call
