@@ -94,7 +94,7 @@ ALGORITHMS = {
     "adagrad": lambda m: fed.build_fed_opt(m, optax.sgd(0.1), "adagrad"),
     "mime": lambda m: fed.build_mime(m, optax.sgd(0.1, momentum=0.9)),
     "mime_lite": lambda m: fed.build_mime_lite(m, optax.adam(0.1)),
-    "scaffold": lambda m: fed.build_scaffold(m, 4, 0.1),
+    "scaffold": lambda m: fed.build_scaffold(m, 4, np.float32(0.1), server_learning_rate=np.float32(0.5)),
     "agnostic": lambda m: fed.build_agnostic_fed_avg(
         m, optax.sgd(0.1), init_domain_weights=[1, 1], init_domain_window=[[1, 1]]
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated import client_work
 
 MODEL = fed.create_model_from_fn(
     {"w": np.ones((3, 2), np.float32)}, lambda params, batch: batch["x"] @ params["w"], "mse"
@@ -24,6 +25,11 @@ ACCURACY = fed.metrics.Accuracy()
 def agnostic(**options):
     given = {"init_domain_weights": [1, 1], "init_domain_window": [[1, 1]], **options}
     return fed.build_agnostic_fed_avg(MODEL, SGD, **given)
+
+
+def scaffold_of(client_id):
+    process = fed.build_scaffold(MODEL, 5, 0.1)
+    return process.next(process.initialize(), [(client_id, CLIENTS[0])])
 
 
 def hyp_cluster():
@@ -132,6 +138,13 @@ def test_numbers_are_refused_by_name(call, name, value):
         (lambda: fed.build_weighted_fed_avg(MODEL, SGD, train_metrics=[ACCURACY]), "train_metrics is a dict"),
         (lambda: fed.build_fed_sgd(MODEL, train_metrics={"accuracy": 3}), "train_metrics.*'accuracy' is a int"),
         (lambda: fed.build_mime(MODEL, SGD, train_metrics=[ACCURACY]), "train_metrics is a dict"),
+        (lambda: fed.build_scaffold(MODEL, 2, 0.1, train_metrics=[ACCURACY]), "scaffold: train_metrics is a dict"),
+        (lambda: agnostic(train_metrics=[ACCURACY]), "build_agnostic_fed_avg: train_metrics is a dict"),
+        (lambda: client_work.build_model_delta_client_work(MODEL, SGD, train_metrics=[ACCURACY]), "is a dict"),
+        (lambda: client_work.build_fed_sgd_client_work(MODEL, train_metrics=[ACCURACY]), "is a dict"),
+        (lambda: fed.build_scaffold(None, 2, 0.1), "a model is a federated.Model"),
+        (lambda: scaffold_of([0]), r"text or a number; not list: \[0\]"),
+        (lambda: scaffold_of(("a", {})), "text or a number; not tuple"),
         (lambda: fed.create_model_from_fn(np.ones(3), lambda w, b: b["x"] @ w, "mse", [1]), "eval_metrics is a dict"),
         (lambda: hyp_cluster().initialize(0), "key is a JAX key"),
         (lambda: hyp_cluster().initialize(params=np.zeros((2, 3, 2))), "params is a list"),

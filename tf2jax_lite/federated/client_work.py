@@ -15,7 +15,7 @@ import optax
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.convolutions import with_products
-from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, evaluate_batch
+from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, check_metrics, evaluate_batch
 from tf2jax_lite.federated.model import (
     Model,
     changing_leaves,
@@ -236,7 +236,7 @@ def build_model_delta_client_work(
     if not _is_of_the_round(optimizer):
         optimizer_of(optimizer, 0)
     client_weight(client_weighting, jnp.float32(0))
-    metrics = dict(train_metrics or {})
+    metrics = check_metrics("build_model_delta_client_work", "train_metrics", train_metrics)
     value_and_grad = model_value_and_grad(with_products(check_model(model)), example_weight, total_weight)
     initialize, advance = round_counter()
 
@@ -294,7 +294,7 @@ def build_fed_sgd_client_work(
     tff.learning.algorithms.build_fed_sgd; arguments as for `build_model_delta_client_work`.
     """
     client_weight(client_weighting, jnp.float32(0))
-    metrics = dict(train_metrics or {})
+    metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)
     value_and_grad = model_value_and_grad(with_products(check_model(model)))
     initialize, advance = round_counter()
 

@@ -21,7 +21,7 @@ from tf2jax_lite.federated.blocks import Finalizer, check_optimizer
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
 from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compose_learning_process
 from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.metrics import MASK_KEY
+from tf2jax_lite.federated.metrics import MASK_KEY, check_metrics
 from tf2jax_lite.federated.model import Model, model_per_example_loss
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
@@ -164,6 +164,7 @@ def build_agnostic_fed_avg(
       InputError: weights or window of the wrong shape, or not positive; when a round runs, a domain out of range.
     """
     check_number("build_agnostic_fed_avg", "domain_learning_rate", domain_learning_rate, least=0)
+    metrics = check_metrics("build_agnostic_fed_avg", "train_metrics", train_metrics)
     try:
         start = np.asarray(init_domain_weights, np.float32)
         window = np.asarray(init_domain_window, np.float32)
@@ -209,7 +210,7 @@ def build_agnostic_fed_avg(
     )
     return compose_learning_process(
         model,
-        client_work=_training_work(model, client_optimizer, domain_id_key, train_metrics),
+        client_work=_training_work(model, client_optimizer, domain_id_key, metrics),
         aggregator=MeanFactory() if aggregator is None else aggregator,
         finalizer=Finalizer(initialize, finalize),
         survey=survey,

@@ -23,7 +23,8 @@ from tf2jax_lite.federated.compose import (
     results_of,
     round_keys,
 )
-from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.metrics import check_metrics
+from tf2jax_lite.federated.model import Model, check_model
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
@@ -139,8 +140,10 @@ def build_scaffold(
     check_number("build_scaffold", "num_clients", num_clients, least=1, whole=True)
     check_number("build_scaffold", "client_learning_rate", client_learning_rate, above=0)
     check_number("build_scaffold", "server_learning_rate", server_learning_rate, above=0)
-    template = jax.eval_shape(model.init, jax.random.key(0)).trainable
-    work = _client_work(model, client_learning_rate, train_metrics)
+    # Numbers of NumPy's would widen bfloat16.
+    client_rate, server_rate = float(client_learning_rate), float(server_learning_rate)
+    template = check_model(model).shapes.trainable
+    work = _client_work(model, client_rate, check_metrics("build_scaffold", "train_metrics", train_metrics))
     controls = jax.tree.map(lambda t: jax.ShapeDtypeStruct(t.shape, jnp.promote_types(t.dtype, jnp.float32)), template)
     aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": controls})
     runner = CohortRunner(work, aggregation, client_execution, clients_per_chunk, mesh)
@@ -158,7 +161,7 @@ def build_scaffold(
         found = aggregation.report(state.aggregator, total.aggregate, aggregator_key)
         share = total.participated.astype(jnp.float32) / num_clients
         weights = apply_non_trainable(model, state.weights, total.non_trainable, total.weight)
-        step = jax.tree.map(lambda w, u: w + server_learning_rate * u, weights.trainable, found.result["weights"])
+        step = jax.tree.map(lambda w, u: w + server_rate * u, weights.trainable, found.result["weights"])
         control = jax.tree.map(lambda c, d: c + share * d, state.control, found.result["control"])
         return (
             weights._replace(trainable=step),
@@ -198,11 +201,25 @@ def build_scaffold(
     )
 
 
+def _is_hashed(client_id: Any) -> bool:
+    try:
+        hash(client_id)
+    except TypeError:  # a tuple of lists, say
+        return False
+    return True
+
+
 def _with_ids(client_data: Sequence[Any]) -> tuple[list[Hashable], list[Any]]:
     pairs = list(client_data)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise InputError("build_scaffold: client_data is a list of pairs (client id, data): each client keeps a state")
     ids = [pair[0] for pair in pairs]
+    for client_id in ids:
+        if not _is_hashed(client_id):
+            raise InputError(
+                f"build_scaffold: a client's state is kept under its id, which is text or a number; not "
+                f"{type(client_id).__name__}: {client_id!r:.80}"
+            )
     if len(set(ids)) != len(ids):
         raise InputError("build_scaffold: a client is in the round twice")
     return ids, [pair[1] for pair in pairs]
