@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import jax
+import jax.extend.core as jex
 import jax.numpy as jnp
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from tensorflow.core.framework import graph_pb2
 import tf2jax_lite as tf2jax
 from tests.models import builders
 from tests.reliability.strange_protos import FLOAT, X, const, node
+from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export import artifact, open_sizes, source
 from tf2jax_lite.export.source import layout, literals, names
 
@@ -435,6 +437,71 @@ def test_deeply_nested_loops(tmp_path):
     report = tf2jax.export_functions({"f": (converted, params)}, tmp_path / "out", platforms=["cpu"])
     assert not report.warnings
     assert "lax." in (tmp_path / "out" / "model.py").read_text()
+
+
+def test_a_primitive_that_cannot_be_read(tmp_path, monkeypatch):
+    """There is no source then, and everything else; without StableHLO there is nothing to run, and no artefact."""
+
+    def refuse(jaxpr):
+        raise KeyError("jaxpr of a primitive that is not known")
+
+    monkeypatch.setattr(artifact.source, "from_jaxpr", refuse)
+    made = tf2jax.convert(nested_loops(2), tf.TensorSpec([2], tf.float32))
+    report = tf2jax.export_functions({"f": made}, tmp_path / "out", platforms=["cpu"])
+    assert any("no source: f: KeyError: 'jaxpr of a primitive" in warning for warning in report.warnings)
+    assert not (tmp_path / "out" / "model.py").exists()
+    loaded, params = tf2jax.load(tmp_path / "out")
+    np.testing.assert_allclose(loaded(params, np.ones(2))[0], made[0](made[1], np.ones(2))[0])
+    with pytest.raises(ExportError, match="no way to run 'f': no source"):
+        tf2jax.export_functions({"f": made}, tmp_path / "nothing", stablehlo=False)
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("name", ["linear_solve", "scatter_apply", "unheard_of"])
+def test_a_primitive_without_a_spelling(name):
+    """It is read, as its module may be of use without source, and refused by whoever writes."""
+    primitive = jex.Primitive(name)
+    primitive.def_abstract_eval(lambda x: x)
+    block = source.from_jaxpr(jax.make_jaxpr(primitive.bind)(np.float32(1)))
+    entry = source.Entry("f", block, [], ["x"], {"x": source.Ref(0)}, False, source.Ref(0), {}, [])
+    with pytest.raises(ExportError, match=f"{name!r} cannot be written as source"):
+        source.write_module([entry], ["A model."])
+
+
+def pooled():
+    model = keras.Sequential(
+        [keras.Input((None, None, 3)), keras.layers.MaxPool2D(), keras.layers.GlobalAveragePooling2D()]
+    )
+    return model, [None, None, None, 3]
+
+
+def recurrent():
+    return keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4)]), [None, None, 3]
+
+
+def of_sizes():
+    def fn(x):
+        n, m = tf.unstack(tf.shape(x))
+        padded = tf.pad(x, [[0, 1], [1, n]])
+        return tf.reshape(x, [n * m]), tf.range(n, dtype=tf.float32), padded, tf.one_hot(tf.argmax(x, 1), m), x[: n - 1]
+
+    return fn, [None, None]
+
+
+@pytest.mark.parametrize("build", [pooled, recurrent, of_sizes])
+def test_source_is_exported_again_for_all_sizes(build, tmp_path):
+    """Sizes are symbolic dimensions then, which NumPy cannot make numbers of."""
+    model, shape = build()
+    fn, params = tf2jax.convert(tf.function(model, autograph=False), tf.TensorSpec(shape))
+    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", stablehlo=False)
+    loaded, params = tf2jax.load(tmp_path / "out", backend="source")
+    names = [d if d else f"d{i}" for i, d in enumerate(shape)]
+    spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape(", ".join(map(str, names))), np.float32)
+    exported = jax.export.export(jax.jit(lambda params, x: loaded(params, x)[0]))(params, spec)
+    x = np.random.default_rng(0).normal(size=[d or 5 for d in shape]).astype(np.float32)
+    found, wanted = (jax.tree.leaves(out) for out in (exported.call(params, x), loaded(params, x)[0]))
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_code_nested_deeper_than_python_reads(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.errors import ExportError, InputError
+from tf2jax_lite.errors import ExportError, InputError, Tf2JaxError
 from tf2jax_lite.function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
 from tf2jax_lite.units import size_text
@@ -87,7 +87,7 @@ def export_functions(
       progress: called with the name of each step as it begins.
 
     Raises:
-      ExportError: a function cannot be written, or ``path`` cannot be.
+      ExportError: a function cannot be written, neither as StableHLO nor as source, or ``path`` cannot be.
       InputError: ``shapes`` do not fit, or there is no such platform.
     """
     platforms = _platforms(platforms)
@@ -98,14 +98,19 @@ def export_functions(
     trainable = {name: bool(getattr(name, "trainable", True)) for name in params}
     warnings: list[str] = []
     with new_directory(Path(path), overwrite=overwrite) as folder:
-        entries, signatures = [], {}
+        entries, signatures, unread = {}, {}, []
         spelled = source.Names()
         for name, (fn, _) in functions.items():
             progress(f"trace {name}")
             converted = converted_function(fn)
             staged = stage_symbolic(converted, given[name], params, dtype)
             function = spelled.new(name, "model")
-            entries.append(entry(name, converted, staged, function))
+            try:
+                entries[name] = entry(name, converted, staged, function)
+            except Tf2JaxError:  # of calls back to Python, of which there is no StableHLO either
+                raise
+            except Exception as error:  # an artefact is of use without source, too
+                unread.append(f"{name}: {type(error).__name__}: {error}")
             signatures[name] = _signature(converted, staged)
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
@@ -120,9 +125,16 @@ def export_functions(
                 except ExportError as error:
                     warnings.append(f"{name}: {error}")
         progress("write source")
-        text, constants = _source(dict(zip(signatures, entries, strict=True)), title, signatures, warnings)
+        if unread:
+            text, constants = None, {}
+            warnings.extend(f"no source: {why}" for why in unread)
+        else:
+            text, constants = _source(entries, title, signatures, warnings)
         if text is not None:
             (folder / "model.py").write_text(text, encoding="utf-8")
+        lost = [name for name, found in signatures.items() if text is None and found["stablehlo"] is None]
+        if lost:
+            raise ExportError(f"there would be no way to run {', '.join(map(repr, lost))}: {'; '.join(warnings)}")
         arrays = {**params, **constants}
         progress(f"write params ({size_text(sum(v.nbytes for v in arrays.values()))})")
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)

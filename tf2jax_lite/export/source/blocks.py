@@ -220,8 +220,6 @@ class _Reader:
             inner = params["jaxpr"]
             closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, params["consts"])
             step.blocks["body"] = self.block(closed, ())
-        elif step.name in ("scatter_apply", "linear_solve"):
-            raise ExportError(f"JAX's primitive {step.name!r} cannot be written as source")
         elif "callback" in step.name:
             raise ExportError("the function calls back to Python, which an artefact cannot hold")
 

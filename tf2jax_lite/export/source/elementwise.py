@@ -241,4 +241,5 @@ def _results(eqn: Equation) -> str:
 
 @rule("dim_as_value")
 def _dim_as_value(eqn: Equation) -> str:
-    return f"{literals.dtype(eqn.outputs[0].dtype)}({literals.dimension(eqn.params['dim'])})"
+    # NumPy takes no symbolic dimension, which a size is where the module is exported once more.
+    return call("jnp.asarray", literals.dimension(eqn.params["dim"]), literals.dtype(eqn.outputs[0].dtype))
