@@ -108,6 +108,62 @@ def test_shapes_over_which_tensorflow_ends_the_process(prefix, change, match):
         Checkpoint(prefix)
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with two checkpoints, and the file that says which is the newest."""
+    saved = tf.train.Checkpoint(v=tf.Variable([1.0, 2.0]))
+    saved.save(str(tmp_path / "made" / "point"))
+    saved.v.assign([3.0, 4.0])
+    saved.save(str(tmp_path / "made" / "point"))
+    return tmp_path / "made"
+
+
+V = ("v/.ATTRIBUTES/VARIABLE_VALUE", "")
+
+
+def test_a_folder_gives_its_newest_checkpoint(folder, tmp_path):
+    """Whatever path its state names, it is one in the folder: that may have moved, or be made by somebody else."""
+    np.testing.assert_array_equal(Checkpoint(folder).read(V), [3, 4])
+    tf.train.Checkpoint(v=tf.Variable([5.0, 6.0])).write(str(tmp_path / "point-1"))
+    for path in (tmp_path / "point-1", "../point-1", "/elsewhere/point-1"):
+        (folder / "checkpoint").write_text(f'model_checkpoint_path: "{path}"')
+        np.testing.assert_array_equal(Checkpoint(folder).read(V), [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (None, "checkpoint: cannot be read"),
+        (b"", "Invalid checkpoint state"),
+        (b'model_checkpoint_path: "../"', "names no checkpoint"),
+        (b'model_checkpoint_path: "nothing"', "not a checkpoint"),
+        (b'model_checkpoint_path: "point-2', "names no checkpoint"),
+        (b"\xff\xfe", "checkpoint"),
+        (b'all_model_checkpoint_paths: "point-2"', "Invalid checkpoint state"),
+    ],
+)
+def test_folders_whose_state_says_nothing(folder, content, match):
+    (folder / "checkpoint").unlink()
+    if content is not None:
+        (folder / "checkpoint").write_bytes(content)
+    with pytest.raises(InvalidModelError, match=match):
+        Checkpoint(folder)
+
+
+def test_a_folder_whose_checkpoint_would_end_the_process(folder):
+    index = folder / "point-2.index"
+    entries = []
+    for key, value in bundle_index._entries(index.read_bytes()):
+        entry = tensor_bundle_pb2.BundleEntryProto.FromString(value) if key.startswith(b"v/") else None
+        if entry is not None:
+            for _ in range(300):
+                entry.shape.dim.add(size=1)
+        entries.append((key, value if entry is None else entry.SerializeToString()))
+    index.write_bytes(table(entries))
+    with pytest.raises(InvalidModelError, match="301 dimensions"):
+        Checkpoint(folder)
+
+
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
 def test_damaged_checkpoints(prefix, part):
     data = Path(f"{prefix}.{part}").read_bytes()

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite.errors import InvalidModelError
-from tf2jax_lite.limits import regular
+from tf2jax_lite.limits import read_bytes, regular
 
 from . import attributes
 from .bundle_index import check_index
@@ -24,7 +24,7 @@ Place = tuple[str, str]
 
 
 class Checkpoint:
-    """A checkpoint, given by the prefix of its files.
+    """A checkpoint, given by the prefix of its files, or by a folder whose file ``checkpoint`` names the newest.
 
     Raises:
       InvalidModelError: there is none, or it cannot be read.
@@ -33,6 +33,8 @@ class Checkpoint:
     def __init__(self, prefix: str | os.PathLike[str]):
         self._prefix = os.fspath(prefix)
         try:
+            if os.path.isdir(self._prefix) and not os.path.exists(f"{self._prefix}.index"):
+                self._prefix = _newest(self._prefix)
             for file in self._files():
                 regular(file)
                 if file.name.endswith(".index"):
@@ -84,6 +86,19 @@ class Checkpoint:
         except Exception as error:
             raise InvalidModelError(f"{self._prefix}: {name!r} cannot be read ({error}).") from error
         return value if not part else value[_slices(part, value.shape, name)]
+
+
+def _newest(folder: str) -> str:
+    """Returns the prefix of the checkpoint that a folder's state says is the newest: one in the folder, and no other.
+
+    The state may name it by a path of where the folder was when it was written.
+    """
+    read_bytes(Path(folder, "checkpoint"))  # a plain file, and no large one
+    state = tf.train.get_checkpoint_state(folder)
+    name = "" if state is None else os.path.basename(state.model_checkpoint_path)
+    if not name:
+        raise InvalidModelError(f"{folder}: its file 'checkpoint' names no checkpoint.")
+    return os.path.join(folder, name)
 
 
 def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
