@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import core, export, lax
@@ -26,6 +25,7 @@ from jax.interpreters import ad, batching
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import largest, names, parsed, value
+from .inconclusive import InconclusiveDimensionOperation
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
 
@@ -135,7 +135,7 @@ def is_size(dim: Any) -> bool:
 def _reaches(size: Any, least: int) -> bool:
     try:
         return size >= least
-    except jax.errors.InconclusiveDimensionOperation:
+    except InconclusiveDimensionOperation:
         return False
 
 

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax import core
 from jax.extend import core as jex
 
+from .inconclusive import InconclusiveDimensionOperation
 from .provenance import constant_of, equation_of
 
 __all__ = ["Range", "range_of"]
@@ -203,7 +203,7 @@ class _Walk:
                 found = _BY_SIZE[name](ranges, operands, params, results[0])
             else:
                 found = _RULES[name](*ranges)
-        except (jax.errors.InconclusiveDimensionOperation, OverflowError, TypeError):
+        except (InconclusiveDimensionOperation, OverflowError, TypeError):
             found = _UNKNOWN
         return [_fitting(found, results[0].dtype)]
 

@@ -13,17 +13,18 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import core
 from jax.export import is_symbolic_dim
 
+from .inconclusive import InconclusiveDimensionOperation
+
 __all__ = ["RealSize", "as_float", "is_real_size", "whole"]
 
 _LARGEST_FACTOR = 16  # of a size: float32 has all whole numbers up to sixteen million
 _LARGEST = 4096  # divisors, and numbers that are added
-_Undecided = jax.errors.InconclusiveDimensionOperation
+_Undecided = InconclusiveDimensionOperation
 
 
 def _fraction(value: Any) -> Fraction | None:

@@ -17,6 +17,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .extents import Extents, UnboundedError
+from .inconclusive import InconclusiveDimensionOperation
 from .once import once
 from .operands import number
 from .registry import Static, op
@@ -127,7 +128,7 @@ def _host_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
     x = np.asarray(x)
     axes = _axes(axis, x.ndim)
     if is_symbolic(x):
-        raise jax.errors.InconclusiveDimensionOperation("the mean of symbolic dimensions is not a dimension")
+        raise InconclusiveDimensionOperation("the mean of symbolic dimensions is not a dimension")
     count = _size(x.shape, axes)
     if jnp.issubdtype(x.dtype, jnp.integer):
         total = np.sum(x, axis=axes, keepdims=keep_dims)  # 64 bits wide

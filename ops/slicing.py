@@ -7,12 +7,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, errors, lax
+from jax import core, lax
 
 from tf2jax_lite.errors import OpError
 
 from .extents import Extents, UnboundedError, at_least, is_found, is_size
 from .gather import take
+from .inconclusive import InconclusiveDimensionOperation
 from .provenance import Entry, entries, name_of, value_of
 from .registry import Static, op
 from .values import as_array, dims
@@ -131,7 +132,7 @@ def _inside(input: Any, low: list[Any], high: list[Any]) -> Any:
     """Slices; where JAX cannot tell of symbolic bounds that they are inside, they are taken to be, as in TensorFlow."""
     try:
         return lax.slice(input, low, high)
-    except errors.InconclusiveDimensionOperation:
+    except InconclusiveDimensionOperation:
         at = [jnp.asarray(start, np.int32) for start in low]
         sizes = [end - start for start, end in zip(low, high, strict=True)]
         return lax.dynamic_slice(input, at, sizes, allow_negative_indices=False)
@@ -353,7 +354,7 @@ def _with_room(input: Any, plan: _Plan) -> tuple[Any, _Plan]:
 def _is_positive(start: Any) -> bool:
     try:
         return start >= 0
-    except errors.InconclusiveDimensionOperation:
+    except InconclusiveDimensionOperation:
         return False
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.function import ConvertedFunction
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
 
 from .dimensions import MULTIPLE
@@ -225,7 +226,7 @@ def stage(
 
     try:
         jaxpr, (results, _) = jax.make_jaxpr(function, return_shape=True)(variables, inputs, key)
-    except jax.errors.InconclusiveDimensionOperation as error:
+    except InconclusiveDimensionOperation as error:
         raise ExportError(_SYMBOLIC.format(converted.interface.name, error)) from error
     except Exception as error:
         if "InconclusiveDimensionOperation" in f"{error!r} {error}":

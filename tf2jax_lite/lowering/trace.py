@@ -17,6 +17,7 @@ from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.dimension_forms import result_in_one_form
 from tf2jax_lite.ops.extents import Extents
+from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 from tf2jax_lite.ops.manual_axes import axes_of, in_mesh, varying_along
 from tf2jax_lite.ops.once import once_if_traced
 from tf2jax_lite.ops.real_sizes import is_real_size
@@ -287,7 +288,7 @@ class Trace:
         if step.op.host is not None:
             try:
                 return flatten_results(step.op.host(*args, **step.kwargs))
-            except jax.errors.InconclusiveDimensionOperation:
+            except InconclusiveDimensionOperation:
                 return None
             except TypeError:
                 if any(map(is_real_size, inputs)):  # numpy knows nothing of them
@@ -494,7 +495,7 @@ def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") 
     text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
     if isinstance(problem, TypeError) and "forward-mode" in text:
         text = NO_FORWARD_RULE
-    if isinstance(problem, jax.errors.InconclusiveDimensionOperation):
+    if isinstance(problem, InconclusiveDimensionOperation):
         text = f"a size must be known here: {str(problem).splitlines()[0]}"
     if hint:
         text = text.removesuffix(".") + "."

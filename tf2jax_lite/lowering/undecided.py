@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
 from tf2jax_lite.errors import LoweringError
 from tf2jax_lite.ops import values
+from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 
 _log = logging.getLogger("tf2jax_lite")
 _T = TypeVar("_T")
@@ -33,7 +33,7 @@ def _is_open(a: Any, b: Any) -> bool:
 def _is_less(a: Any, b: Any) -> bool:
     try:
         return bool(a < b)
-    except jax.errors.InconclusiveDimensionOperation:
+    except InconclusiveDimensionOperation:
         return False
 
 

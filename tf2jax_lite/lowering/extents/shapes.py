@@ -8,10 +8,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, errors, lax
+from jax import core, lax
 
 from tf2jax_lite.ops.equations import bind
 from tf2jax_lite.ops.extents import is_found
+from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 
 from .evaluator import Evaluator, rule, unsupported
 from .sizes import Sizes, is_symbolic
@@ -55,7 +56,7 @@ def is_sure(comparison: Callable[[], bool]) -> bool:
     """Whether sizes compare so, whatever given dimensions come to."""
     try:
         return bool(comparison())
-    except errors.InconclusiveDimensionOperation:
+    except InconclusiveDimensionOperation:
         return False
 
 
