@@ -12,6 +12,7 @@ from jax import lax
 from tests.federated import workload
 from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated.aggregators import SumFactory
+from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
@@ -188,6 +189,17 @@ ON_A_MESH = {
         lambda clients: list(enumerate(clients)),
     ),
     "kmeans": (lambda **k: build_fed_kmeans(3, (6,), **MESH_OPTIONS, **k), list),
+    "agnostic": (
+        lambda **k: build_agnostic_fed_avg(
+            workload.jax_logistic(6, 4),
+            optax.sgd(0.3),
+            init_domain_weights=[1, 2],
+            init_domain_window=[[5, 5]],
+            **MESH_OPTIONS,
+            **k,
+        ),
+        lambda clients: [ClientDataset({**c.all_examples(), "domain_id": np.arange(len(c)) % 2}) for c in clients],
+    ),
 }
 
 
