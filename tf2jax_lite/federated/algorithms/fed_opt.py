@@ -34,7 +34,7 @@ def server_optimizer(
       learning_rate: a float, or a schedule: a function of the round's number.
       beta_1: decay of the first moment, or of the momentum.
       beta_2: decay of the second moment.
-      tau: the degree of adaptivity, added to the root of the second moment.
+      tau: the degree of adaptivity, added to the root of the second moment; of Adagrad, its square under the root.
 
     Raises:
       InputError: no such optimizer, or a rate that is none.
