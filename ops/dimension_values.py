@@ -17,9 +17,12 @@ from jax import core
 
 from tf2jax_lite.errors import OpError
 
-__all__ = ["largest", "names", "parsed", "value"]
+__all__ = ["constraint_asked_for", "largest", "names", "parsed", "value"]
 
 _MOST_VALUES = 1 << 20  # of one variable that are tried
+_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 100)  # that are tried for each of several variables
+_MOST_TRIED = 4  # variables
+_INCONCLUSIVE = re.compile("comparison '(.+?)' >= '(.+?)' is inconclusive")
 _MOST_VARIABLES = 10  # an expression of several is largest where each is at an end; so many ends are tried
 
 
@@ -93,3 +96,26 @@ def largest(tree: ast.expr, most: Mapping[str, int]) -> int | None:
         return None
     ends = itertools.product(*[(1, most[name]) for name in found])
     return max(int(value(tree, dict(zip(found, end, strict=True)))) for end in ends)
+
+
+def constraint_asked_for(problem: str) -> str | None:
+    """Returns what JAX could not tell of symbolic dimensions, if it holds for all sizes that were tried.
+
+    JAX decides of ``b*n - b`` only with a constraint whether it may be below 0; sizes are at least 1, so it is not.
+
+    Args:
+      problem: the text of an error: where it is `jax.errors.InconclusiveDimensionOperation`'s, it says what was asked.
+
+    Returns:
+      A constraint as ``jax.export.symbolic_shape`` takes it.
+    """
+    asked = _INCONCLUSIVE.search(problem)
+    if asked is None:
+        return None
+    tree = parsed(f"({asked[1]}) - ({asked[2]})")
+    found = sorted(names(tree))
+    if not 0 < len(found) <= _MOST_TRIED:
+        return None
+    sizes = np.meshgrid(*[np.array(_SIZES)] * len(found))
+    holds = np.all(value(tree, dict(zip(found, sizes, strict=True))) >= 0)
+    return f"{asked[1]} >= {asked[2]}" if holds else None

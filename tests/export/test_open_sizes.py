@@ -1,5 +1,7 @@
 """Artefacts of functions with unknown sizes: which of them are one."""
 
+import jax
+import jax.export
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -84,7 +86,7 @@ def test_more_than_two_sizes_meet_at_a_node(name):
 # Steps that need to know a size, or meet others that it cannot be.
 NOWHERE = {
     "sizes that do not fit": (lambda x, y: tf.concat([x, tf.concat([y, y[:, :1]], 1)], 0), [[None, 4], [None, None]]),
-    "a size that must be known": (lambda x: tf.reshape(x[:, 1:], [-1]), [[None, None, 4]]),
+    "a size that must be known": (lambda x: tf.zeros([tf.shape(x)[0] - 5, 4]), [[None, 4]]),
 }
 
 
@@ -95,3 +97,50 @@ def test_sizes_that_nothing_makes_fit(name):
     fn, params = tf2jax.convert(tf.function(function, autograph=False), *map(tf.TensorSpec, shapes))
     with pytest.raises(LoweringError, match=r"concat|a size must be known"):
         open_sizes.stage_symbolic(artifact.converted_function(fn), None, params)
+
+
+def shifted_loss(logits, ids):
+    """Of a language model: each token but the first is predicted from what is before it."""
+    logits, labels = tf.reshape(logits[:, :-1], [-1, 5]), tf.reshape(ids[:, 1:], [-1])
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+
+TWO_OPEN = [tf.TensorSpec([None, None])]
+# Function, types of arguments, and shapes that arguments can have. JAX does not know by itself that b*n - b is a size.
+NOT_BELOW_ZERO = {
+    "all but the first": (lambda x: tf.reshape(x[:, 1:], [-1]), TWO_OPEN, [[(3, 4)], [(2, 1)]]),
+    "the middle": (lambda x: tf.reshape(x[:, 2:-1], [-1]), TWO_OPEN, [[(3, 7)], [(2, 2)]]),
+    "all but the first row": (lambda x: tf.reshape(x[1:] - x[:-1], [-1]), TWO_OPEN, [[(3, 4)], [(1, 2)]]),
+    "a shifted loss": (
+        shifted_loss,
+        [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None], tf.int32)],
+        [[(3, 4, 5), (3, 4)], [(2, 9, 5), (2, 9)]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_BELOW_ZERO)
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_products_of_sizes_that_are_not_below_zero(name, backend, tmp_path):
+    function, specs, shapes = NOT_BELOW_ZERO[name]
+    graph = tf.function(function, input_signature=specs, autograph=False)
+    tf2jax.export_functions({"f": tf2jax.convert(graph, *specs)}, tmp_path / "out")
+    own, params = tf2jax.load(tmp_path / "out", backend=backend)
+    for call in shapes:
+        numbers = [np.arange(np.prod(shape)).reshape(shape) % 5 for shape in call]
+        args = [n.astype(spec.dtype.as_numpy_dtype) for n, spec in zip(numbers, specs, strict=True)]
+        np.testing.assert_allclose(own(params, *args)[0], graph(*args), rtol=1e-6)
+
+
+def test_what_to_tell_jax_of_sizes():
+    function = NOT_BELOW_ZERO["all but the first"][0]
+    own = tf2jax.convert_functional(tf.function(function), *TWO_OPEN)
+
+    def exported(**options):
+        shape = jax.export.symbolic_shape("b, n", **options)
+        return jax.export.export(jax.jit(own))(jax.ShapeDtypeStruct(shape, np.float32))
+
+    with pytest.raises(LoweringError, match=r"'Reshape'.*symbolic_shape\(..., constraints=\['b\*n - b >= 0'\]\)"):
+        exported()
+    x = np.ones((3, 4), np.float32)
+    np.testing.assert_allclose(exported(constraints=["b*n - b >= 0"]).call(x), function(x))

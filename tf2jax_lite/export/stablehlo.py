@@ -34,12 +34,7 @@ def serialize(staged: Staged, params: Mapping[str, Any], platforms: Sequence[str
     def function(variables: list[Any], inputs: list[Any], key: list[Any]) -> Any:
         return staged.function(variables, inputs, [jax.random.wrap_key_data(k) for k in key])
 
-    scope = jax.export.SymbolicScope()
-    inputs = []
-    for spec in staged.inputs:
-        text = ", ".join(map(str, spec.shape))
-        shape = jax.export.symbolic_shape(text, scope=scope) if text else ()
-        inputs.append(jax.ShapeDtypeStruct(shape, values.canonical(spec.dtype)))
+    inputs = staged.arguments()
     variables = [jax.ShapeDtypeStruct(np.shape(params[n]), values.canonical(params[n].dtype)) for n in staged.variables]
     key = [jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))] if staged.rng else []
     floating = any(jnp.issubdtype(v.dtype, jnp.inexact) for v in [*variables, *inputs])

@@ -13,7 +13,7 @@ import numpy as np
 from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.function import ConvertedFunction
 from tf2jax_lite.ops import values
-from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
+from tf2jax_lite.ops.dimension_values import constraint_asked_for
 from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
 
 from .dimensions import MULTIPLE
@@ -51,6 +51,7 @@ class Staged:
       results: abstract values of the flat results.
       updates: names of the variables that the function assigns to.
       function: what was traced.
+      constraints: what of sizes JAX has to be told: it holds for all there are.
     """
 
     jaxpr: Any
@@ -61,6 +62,11 @@ class Staged:
     results: list[Any]
     updates: list[str]
     function: Any
+    constraints: tuple[str, ...] = ()
+
+    def arguments(self) -> list[jax.ShapeDtypeStruct]:
+        """Returns the array arguments, with symbolic dimensions."""
+        return _arrays(self.inputs, self.constraints)
 
 
 def input_specs(
@@ -206,13 +212,39 @@ def stage(
     Raises:
       ExportError: symbolic dimensions get in the way; the message says how to go on.
     """
-    names = list(converted.variables)
-    scope = jax.export.SymbolicScope()
+    constraints: list[str] = []
+    while True:
+        try:
+            return _staged(converted, specs, params, loose, tuple(constraints))
+        except Exception as error:
+            constraint = constraint_asked_for(str(error))
+            if constraint is not None and constraint not in constraints and len(constraints) < _MOST_CONSTRAINTS:
+                constraints.append(constraint)
+                continue
+            if "InconclusiveDimensionOperation" in f"{error!r} {error}":
+                raise ExportError(_SYMBOLIC.format(converted.interface.name, error)) from error
+            raise
+
+
+def _arrays(specs: Sequence[InputSpec], constraints: Sequence[str]) -> list[jax.ShapeDtypeStruct]:
+    scope = jax.export.SymbolicScope(constraints)
     inputs = []
     for spec in specs:
         dims = ", ".join(str(d) for d in spec.shape)
         shape = jax.export.symbolic_shape(dims, scope=scope) if dims else ()
         inputs.append(jax.ShapeDtypeStruct(shape, values.canonical(spec.dtype)))
+    return inputs
+
+
+def _staged(
+    converted: ConvertedFunction,
+    specs: Sequence[InputSpec],
+    params: Mapping[str, Any],
+    loose: bool,
+    constraints: tuple[str, ...],
+) -> Staged:
+    names = list(converted.variables)
+    inputs = _arrays(specs, constraints)
     variables = [jax.ShapeDtypeStruct(np.shape(params[n]), values.canonical(params[n].dtype)) for n in names]
     rng = bool(converted.program.random_nodes)
     key = [jax.eval_shape(lambda: jax.random.key(0))] if rng else []
@@ -224,19 +256,13 @@ def stage(
         updates[:] = [n for n in after if n not in before or after[n] is not before[n]]
         return [jnp.asarray(v) for v in flat], [after[n] for n in updates]
 
-    try:
-        jaxpr, (results, _) = jax.make_jaxpr(function, return_shape=True)(variables, inputs, key)
-    except InconclusiveDimensionOperation as error:
-        raise ExportError(_SYMBOLIC.format(converted.interface.name, error)) from error
-    except Exception as error:
-        if "InconclusiveDimensionOperation" in f"{error!r} {error}":
-            raise ExportError(_SYMBOLIC.format(converted.interface.name, error)) from error
-        raise
+    jaxpr, (results, _) = jax.make_jaxpr(function, return_shape=True)(variables, inputs, key)
     outputs = map_structure(lambda leaf: leaf, converted.interface.outputs)
     _check_outputs(outputs)
-    return Staged(jaxpr, names, list(specs), rng, outputs, list(results), updates, function)
+    return Staged(jaxpr, names, list(specs), rng, outputs, list(results), updates, function, constraints)
 
 
+_MOST_CONSTRAINTS = 16
 _SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (--shapes). {}"
 
 

@@ -16,6 +16,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError, StaticInputError, Tf2JaxError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.dimension_forms import result_in_one_form
+from tf2jax_lite.ops.dimension_values import constraint_asked_for
 from tf2jax_lite.ops.extents import Extents
 from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 from tf2jax_lite.ops.manual_axes import axes_of, in_mesh, varying_along
@@ -497,6 +498,8 @@ def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") 
         text = NO_FORWARD_RULE
     if isinstance(problem, InconclusiveDimensionOperation):
         text = f"a size must be known here: {str(problem).splitlines()[0]}"
+        if (constraint := constraint_asked_for(text)) is not None:
+            text += f" It holds, which jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX."
     if hint:
         text = text.removesuffix(".") + "."
     return LoweringError(f"{where}: {text}{hint}", node=node.name, op=node.op, path=frame.path)
