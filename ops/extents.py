@@ -180,14 +180,16 @@ class Agreed:
     Attributes:
       same: the dimensions, as text, that variables are one more than, by name.
       rooms: the most that a size can be, by the name of its variable.
+      sums: the dimensions, as text, that others are which are no variable's alone, by their text.
     """
 
     def __init__(self) -> None:
         self.same: dict[str, str] = {}
         self.rooms: dict[str, Any] = {}
+        self.sums: dict[str, str] = {}
 
     def __len__(self) -> int:
-        return len(self.same) + len(self.rooms)
+        return len(self.same) + len(self.rooms) + len(self.sums)
 
 
 class Extents:
@@ -198,6 +200,7 @@ class Extents:
       open: the variables of sizes of which no room is known: what is traced cannot be evaluated.
       likely: the most that such a size can be unless something is amiss, by the name of its variable.
       choices: by a size that a branch gave, as text, what names the branch, and the size in each (lowering/uneven.py).
+      bounds: the most that such a size is, in terms of others, by its text.
 
     Args:
       limit: see above.
@@ -221,6 +224,16 @@ class Extents:
         self._covered: dict[Any, tuple[Any, Any]] = {}
         self._rooms: dict[str, Any] = {}
         self.choices: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+        self.bounds: dict[str, Any] = {}
+
+    @property
+    def mark(self) -> int:
+        """Tells sizes found from here on from those found before; see `is_later`."""
+        return self._names
+
+    def is_later(self, dim: Any, mark: int) -> bool:
+        """Whether a dimension has to do with a size that was found after `mark` was read."""
+        return any(int(name.removeprefix(_PREFIX)) > mark for name in _names_in(dim) if name.startswith(_PREFIX))
 
     def room(self, greatest: Any) -> Any:
         """Returns how many elements there is to be room for, where there are at most so many; None: nothing tells."""
@@ -282,7 +295,55 @@ class Extents:
 
     def part(self, places: Any, count: Any, key: Any, kept: Any) -> Any:
         """Returns the first ``count`` of a vector, a size that ``key`` tells from others."""
-        return self._prefix((places,), jnp.clip(count, 0, jnp.asarray(places.shape[0])), key, kept)[0]
+        return self.first(places, count, key, kept)
+
+    def first(self, rows: Any, count: Any, key: Any, kept: Any, *, is_sure: bool = True) -> Any:
+        """Returns the first ``count`` rows of an array, a size that ``key`` tells from others.
+
+        Args:
+          rows: an array.
+          count: an int32 scalar.
+          key: tells the size from others.
+          kept: what is not to be dropped as long as the key is used.
+          is_sure: whether there are so many; if not, what depends on it is NaN where there are fewer.
+        """
+        self._next = None
+        room = jnp.asarray(rows.shape[0]).astype(np.int32)
+        count = jnp.maximum(count, 0) if not is_sure else jnp.clip(count, 0, room)
+        return self._prefix((rows,), count, key, kept, is_sure=is_sure)[0]
+
+    def bounded(self, dim: Any, size: Any) -> Any:
+        """Returns what a number is at most, in terms of one size rather than of those found within room for that.
+
+        Args:
+          dim: a number: an int, or a dimension less another.
+          size: a size.
+        """
+        (own,) = names(parsed(str(size))) if is_found(size) else ("",)
+        for _ in range(len(self._rooms)):
+            tree = parsed(str(dim))
+            inside = {n for n in names(tree) & self._rooms.keys() if own in _names_in(self._within(n))}
+            if not inside:
+                return dim
+            name = min(inside)
+            variables = {n: self._dim(n) for n in names(tree)}
+            more = value(tree, {**variables, name: variables[name] + 1}) - dim
+            if not isinstance(more, int) or more < 0:
+                return dim
+            dim = value(tree, {**variables, name: self._within(name) + 1})
+        return dim
+
+    def _within(self, name: str) -> Any:
+        """Returns what a size is at most, be it in terms of others."""
+        return self.bounds.get(f"{name} - 1", self._rooms[name])
+
+    def most_where(self, dim: Any, size: Any, greatest: int) -> int | None:
+        """Returns the most that a dimension can be where a size is at most so large; None if nothing tells."""
+        if isinstance(dim, int):
+            return dim
+        tree, known = parsed(str(dim)), _MOST.get(self._scope, {})
+        known = {**known, **dict.fromkeys(names(parsed(str(size))), greatest + 1)}
+        return largest(tree, known) if names(tree) <= known.keys() else None
 
     def reshaped(self, x: Any, shape: Sequence[Any]) -> Any:
         """Returns an array in another shape: a product of sizes is a size of its own."""
@@ -342,8 +403,10 @@ class Extents:
         dims = [e.offset if e.is_known else self._size(e) for e in found]
         return self.reshaped(lax.broadcasted_iota(np.int32, dims, 0), [math.prod(dims)]).shape[0]
 
-    def _prefix(self, arrays: tuple[Any, ...], count: Any, key: Any, kept: Any) -> tuple[Any, ...]:
-        room, is_sure = arrays[0].shape[0], self._next is None
+    def _prefix(
+        self, arrays: tuple[Any, ...], count: Any, key: Any, kept: Any, *, is_sure: bool = True
+    ) -> tuple[Any, ...]:
+        room, is_sure = arrays[0].shape[0], is_sure and self._next is None
         name, dim = self._variable(key, kept, room)
         name = "" if name in self._agreed.same else name
         return tuple(prefix_p.bind(jnp.asarray(x), count, dim=dim, name=name, is_sure=is_sure) for x in arrays)
@@ -395,7 +458,33 @@ class Extents:
                     continue
                 if self._agree(one, other) or self._agree(other, one):
                     return True
+            for one, other in itertools.chain(*ways):
+                if (
+                    is_found(one)
+                    and is_found(other)
+                    and (self._agree_on_sum(one, other) or self._agree_on_sum(other, one))
+                ):
+                    return True
         return False
+
+    def _agree_on_sum(self, dim: Any, other: Any) -> bool:
+        """Takes a size that is no variable's alone to be another one, which was found before."""
+        last, first = (max(int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(d))) for d in (dim, other))
+        if last <= first or str(dim) in self._agreed.sums:
+            return False
+        self._agreed.sums[str(dim)] = str(other)
+        return True
+
+    def unified(self, value: Any) -> Any:
+        """Returns an array with the sizes that its own were taken to be as they met others."""
+        if not self._agreed.sums or not isinstance(value, jax.Array):
+            return value
+        for axis, size in enumerate(value.shape):
+            if (same := self._agreed.sums.get(str(size))) is not None and is_found(size):
+                rows, count = jnp.moveaxis(value, axis, 0), jnp.asarray(size).astype(np.int32)
+                rows = prefix_p.bind(rows, count, dim=self._dim(same), name="", is_sure=True)
+                value = jnp.moveaxis(rows, 0, axis)
+        return value
 
     def _agree_on_count(self, shape: Sequence[Any], other: Sequence[Any]) -> bool:
         """Takes a size to be what makes two shapes have as many elements, if it is the only one that may not fit."""
@@ -463,6 +552,10 @@ class Extents:
         if self._next is None:
             count = jnp.minimum(count, jnp.asarray(arrays[0].shape[0]).astype(np.int32))
         return self._prefix(arrays, count, tuple(v if isinstance(v, int) else id(v) for v in of), of)
+
+
+def _names_in(dim: Any) -> set[str]:
+    return set() if isinstance(dim, int) else names(parsed(str(dim)))
 
 
 def _counts(value: Any) -> bool:

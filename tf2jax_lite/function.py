@@ -18,6 +18,7 @@ from .config import Config
 from .errors import DtypeMismatchError, InputError, MissingParamError
 from .lowering import Program, Trace, extents, undecided, wide_state
 from .lowering.assigned import Wanted, separately
+from .lowering.choices import Choice
 from .ops import values
 from .ops.words import narrow
 from .params import VariableName
@@ -179,6 +180,7 @@ class ConvertedFunction:
         if sized.get("extents") is not None:
             inputs = _with_limits(inputs, self.interface.ragged)
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
+        flat = [v.settled() if isinstance(v, Choice) else v for v in flat]
         wide_state.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(values.LOCAL)}
         return [_result(v) for v in flat], kept

@@ -18,7 +18,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.tensor_list import TensorList
 
 from .joins import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
-from .trace import Context
+from .trace import Context, located
 from .uneven import as_within
 
 __all__: list[str] = []
@@ -74,8 +74,12 @@ def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRe
         return _run(ctx, then_branch if _truth(found) else else_branch, input)
     if cond.ndim:  # TensorFlow: a non-scalar is true if it has elements
         return _run(ctx, then_branch if cond.size else else_branch, input)
-    truth = cond if cond.dtype == jnp.bool_ else lax.ne(cond, jnp.zeros((), cond.dtype))
-    return select_branch(ctx, truth.astype(np.int32), [else_branch, then_branch], input)
+
+    def index() -> Any:
+        truth = cond if cond.dtype == jnp.bool_ else lax.ne(cond, jnp.zeros((), cond.dtype))
+        return truth.astype(np.int32)
+
+    return select_branch(ctx, ctx.trace.index_of(cond, index), [else_branch, then_branch], input)
 
 
 @op("Case", "StatelessCase", needs_context=True, host=_host_case)
@@ -86,8 +90,11 @@ def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir
     if found is not None:
         index = int(found)
         return _run(ctx, branches[index if 0 <= index <= last else last], input)
-    inside = (branch_index >= 0) & (branch_index <= last)
-    return select_branch(ctx, jnp.where(inside, branch_index, last).astype(np.int32), branches, input)
+
+    def inside() -> Any:
+        return jnp.where((branch_index >= 0) & (branch_index <= last), branch_index, last).astype(np.int32)
+
+    return select_branch(ctx, ctx.trace.index_of(branch_index, inside, last), branches, input)
 
 
 def _run(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:
@@ -127,7 +134,11 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
 
     try:
         results = merge_branches(
-            index, [runner(*item) for item in enumerate(functions)], [f.name for f in functions], trace.extents
+            index,
+            [runner(*item) for item in enumerate(functions)],
+            [f.name for f in functions],
+            functools.partial(located, step=ctx.step, frame=ctx.frame),
+            trace.extents,
         )
     finally:
         trace.state = before

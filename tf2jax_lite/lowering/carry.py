@@ -17,6 +17,7 @@ from tf2jax_lite.ops.tensor_list import ListLacksRoomError, TensorList
 from tf2jax_lite.ops.tensor_list_ops import ListNeedsRoomError
 from tf2jax_lite.ops.words import Words, narrow
 
+from .grown import Growing, Grown, GrownError
 from .joins import as_carried, as_traced
 from .trip_count import HostLoop
 
@@ -41,7 +42,10 @@ class _CarryChanged(Exception):
 
 
 class _VariesMore(Exception):
-    """The body's results vary between more devices than its arguments. Leaves a trace in order to start it anew."""
+    """The body's results vary between more devices than its arguments, or arrays need more room: the carry knows.
+
+    Leaves a trace in order to start it anew.
+    """
 
     _tf2jax_lite_control = True
 
@@ -78,6 +82,7 @@ class Carry:
       host: what is known of the loop's lists, if anything.
       bound: capacity for lists of which nothing tells how long they grow; 0 refuses them.
       pops: whether the loop may take elements away from lists.
+      growing: carries arrays that change their sizes; None refuses them.
     """
 
     names: dict[int | str, str]
@@ -87,6 +92,7 @@ class Carry:
     host: HostLoop | None
     bound: int = 0
     pops: bool = False
+    growing: Growing | None = None
     _rooms: dict[int | str, _Room] = dataclasses.field(default_factory=dict)
     _growths: dict[int | str, _Growth] = dataclasses.field(default_factory=dict)
     _guessed: set[int | str] = dataclasses.field(default_factory=set)
@@ -113,6 +119,18 @@ class Carry:
         none = frozenset[str]()
         return jax.tree.unflatten(tree, [varying_along(x, self._axes.get(i, none)) for i, x in enumerate(leaves)])
 
+    def opened(self, data: list[Any]) -> dict[int, Any]:
+        """Returns the carried loop variables as an iteration sees them, by index."""
+        found = dict(zip(self.data, data, strict=True))
+        return found if self.growing is None else self.growing.opened(found)
+
+    def goes_on(self, condition: Any, data: list[Any]) -> Any:
+        """Returns whether the loop goes on: not where an array has outgrown the room that was made for it."""
+        for value in data:
+            if isinstance(value, Grown) and not value.is_sure:
+                condition = jnp.logical_and(condition, jnp.logical_not(value.over))
+        return condition
+
     def check(self, before: Values, after: Values) -> Values:
         """Returns the body's results, in the form of its arguments.
 
@@ -125,6 +143,8 @@ class Carry:
         variables = {name: self._like_before(name, before[1].get(name), new) for name, new in variables.items()}
         if not forms.same_form(before, (data, variables)):
             raise _CarryChanged(forms.form_of(before), forms.form_of((data, variables)))
+        if self.growing is not None and not self.growing.settles(dict(zip(self.data, data, strict=True))):
+            raise _VariesMore
         return self._as_varied(before, (data, variables))
 
     def flag(self, value: Any) -> Any:
@@ -154,6 +174,8 @@ class Carry:
     def finished(self, values: Values) -> tuple[dict[int, Any], Mapping[str, Any]]:
         """Returns the loop's results by index, and its variables; lists of known length have it again."""
         data = {i: self._finished(i, value) for i, value in zip(self.data, values[0], strict=True)}
+        if self.growing is not None:
+            data = self.growing.finished(data)
         return data, {name: self._finished(name, value) for name, value in values[1].items()}
 
     def _finished(self, key: int | str, value: Any) -> Any:
@@ -178,6 +200,8 @@ class Carry:
         """Gives a list the marks of the list that it was, if they hold; and a number its one word."""
         if isinstance(new, Words) and not isinstance(old, Words):
             return narrow(new)
+        if isinstance(old, Grown) and self.growing is not None and isinstance(key, int):
+            return self.growing.closed(key, old, new)
         if not isinstance(old, TensorList) or not isinstance(new, TensorList):
             return _as_spare_as(old, new)
         alike = None if old.alike is None else new.alike
@@ -297,6 +321,11 @@ class Carry:
             peak = _larger(peak, after.capacity - before.longest)
         self._growths[key] = _Growth(old.start, more, peak)
 
+    def renew(self) -> None:
+        """Makes the room that arrays which change their sizes turned out to need."""
+        if self.growing is not None:
+            self.data = {i: self.growing.again(i) if isinstance(v, Grown) else v for i, v in self.data.items()}
+
     def adapt(self, change: _CarryChanged) -> None:
         """Gives the initial values the form that the body asks for.
 
@@ -318,6 +347,12 @@ class Carry:
         if not adapted:
             raise OpError(f"the form of the loop variables does not settle ({', '.join(names)})")
 
+    def _with_room(self, key: int | str, name: str, before: Any, after: Any, value: Any) -> Any:
+        """Returns what an array starts as that an iteration gives another size."""
+        if self.growing is None or not isinstance(key, int):
+            raise _changes(name, before, after, GrownError)
+        return self.growing.start(key, value, after)
+
     def _adapt_value(self, where: dict[Any, Any], key: int | str, name: str, before: Any, after: Any) -> bool:
         """Changes one initial value, if it has to be."""
         if isinstance(before, TensorList) and isinstance(after, TensorList):
@@ -327,6 +362,9 @@ class Carry:
         if isinstance(after, TensorList) and after.owner and key in self._zeros:
             # TF1's gradients of TensorArrays are added up from the number 0.
             where[key] = forms.fitted(None, after)
+            return True
+        if _is_resized(before, after):
+            where[key] = self._with_room(key, name, before, after, where[key])
             return True
         if type(before) is not type(after) or not hasattr(after, "fitted"):
             raise _changes(name, before, after)
@@ -357,8 +395,16 @@ class Carry:
         return True
 
 
-def _changes(name: str, before: Any, after: Any) -> OpError:
-    return OpError(
+def _is_resized(before: Any, after: Any) -> bool:
+    """Whether nothing but the sizes of an array is another after an iteration."""
+    was = before.buffer if isinstance(before, Grown) else before
+    if not isinstance(was, jax.ShapeDtypeStruct) or not isinstance(after, jax.ShapeDtypeStruct):
+        return False
+    return was.ndim == after.ndim and was.dtype == after.dtype
+
+
+def _changes(name: str, before: Any, after: Any, error: type[OpError] = OpError) -> OpError:
+    return error(
         f"loop variable {name!r} changes its shape or dtype between iterations, from {forms.shown(before)} to "
         f"{forms.shown(after)}; JAX loops carry fixed ones. Loops of few iterations whose condition is known while "
         "tracing (outside jax.jit it always is) are unrolled instead"
@@ -437,6 +483,7 @@ def settle(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int, Any],
         except _CarryChanged as change:
             carry.adapt(change)
         except _VariesMore:
+            carry.renew()
             attempts -= 1  # the carry knows; one value after the other may be reached, so this may take many
         except LoweringError as error:
             needed = isinstance(error.__cause__, ListNeedsRoomError) and carry.make_room()

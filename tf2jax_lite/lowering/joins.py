@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.errors import OpError
+from tf2jax_lite.errors import LoweringError, OpError
 from tf2jax_lite.ops import forms, values
 from tf2jax_lite.ops.extents import Extents
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.tensor_list_ops import EmptyListError
 from tf2jax_lite.ops.words import Planes
 
+from .choices import Alternatives, Choice
 from .uneven import Uneven, UnevenError
 
 __all__ = [
@@ -78,6 +79,8 @@ def as_traced(value: Any) -> Any:
         value = value.packed()
     if _is_pytree_handle(value):
         return jax.tree.map(as_traced, value)
+    if isinstance(value, Choice):
+        value = value.settled()
     value = values.as_array(value)
     if isinstance(value, jax.Array) and value.weak_type:
         return lax.convert_element_type(value, value.dtype)
@@ -102,25 +105,41 @@ def as_carried(value: Any) -> Any:
 
 
 def merge_branches(
-    index: Any, branches: Sequence[Callable[[], list[Any]]], names: Sequence[str], extents: Extents | None = None
+    index: Any,
+    branches: Sequence[Callable[[], list[Any]]],
+    names: Sequence[str],
+    refuse: Callable[[str], LoweringError],
+    extents: Extents | None = None,
+    *,
+    factors: tuple[tuple[Any, int], ...] = (),
 ) -> list[Any]:
     """Runs ``branches[index]`` under ``lax.switch`` and returns its results.
 
     Results that are the same symbol or the same static value in every branch stay so. Tensor lists are brought to
     one capacity, optionals to one form; a result that a branch does not have (None) becomes zeros. What has other
-    sizes in other branches has one that data decides.
+    sizes in other branches has one that data decides; what has another rank is a `Choice`.
+
+    Args:
+      index: an int32 scalar.
+      branches: give their results.
+      names: what messages call them.
+      refuse: makes the error for where the value of a `Choice` is needed, of what is wrong.
+      extents: makes symbols of sizes that data decides.
+      factors: of a `Choice` that is taken apart: then all that differs in shape is one again, and numbers that are
+        known in each branch, so that they stay known.
 
     Raises:
-      OpError: results differ in rank or dtype between branches, or in shape, and there are no ``extents``.
+      OpError: results differ in dtype between branches, or in shape but not in rank, and there are no ``extents``.
     """
+    mark = 0 if extents is None else extents.mark
     traced = [_trace_branch(branch) for branch in branches]
     plan: list[tuple[str, Any]] = []
     for position in range(len(traced[0].shapes)):
         column = [branch.shapes[position] for branch in traced]
         static = [branch.statics[position] for branch in traced]
-        plan.append(_plan_result(position, column, static, names, extents is not None))
+        plan.append(_plan_result(position, column, static, names, extents, mark, bool(factors)))
 
-    def wrap(branch: _TracedBranch) -> Callable[[], list[Any]]:
+    def wrap(number: int, branch: _TracedBranch) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
             out = []
             for (kind, template), value in zip(plan, branch.evaluate(), strict=True):
@@ -128,16 +147,22 @@ def merge_branches(
                     out.append(as_traced(forms.fitted(value, template)))
                 elif kind == "uneven":
                     out += template.padded(None if value is None else as_traced(value))
+                elif kind == "choice":
+                    out += template.spread(number, as_traced(value))
             return out
 
         return run
 
     # With one branch there is nothing to choose.
-    results = iter(lax.switch(index, [wrap(b) for b in traced]) if len(traced) > 1 else wrap(traced[0])())
+    wrapped = [wrap(*item) for item in enumerate(traced)]
+    results = iter(lax.switch(index, wrapped) if len(traced) > 1 else wrapped[0]())
     out = []
     for kind, template in plan:
         if kind == "uneven":
-            out.append(template.cut(results, index, extents))
+            out.append(template.cut(results, index, extents, mark))
+        elif kind == "choice":
+            given = template.collected(results, index, extents)
+            out.append(Choice(factors or ((index, len(branches)),), given, refuse(template.problem)))
         else:
             out.append(next(results) if kind == "data" else template)
     return out
@@ -165,7 +190,7 @@ def _trace_branch(branch: Callable[[], list[Any]]) -> _TracedBranch:
     results: list[Any] = []
 
     def record() -> list[Any]:
-        results.extend(branch())
+        results.extend(v.settled() if isinstance(v, Choice) else v for v in branch())
         return [as_traced(v) for v in results if is_carried(v)]
 
     jaxpr, avals = jax.make_jaxpr(record, return_shape=True)()
@@ -179,7 +204,13 @@ def _trace_branch(branch: Callable[[], list[Any]]) -> _TracedBranch:
 
 
 def _plan_result(
-    position: int, column: list[Any], static: list[Any], names: Sequence[str], open_: bool
+    position: int,
+    column: list[Any],
+    static: list[Any],
+    names: Sequence[str],
+    extents: Extents | None,
+    mark: int,
+    stays: bool,
 ) -> tuple[str, Any]:
     # Nothing reads what a branch has not defined: what is static in the others stays so.
     known = [v for v in static if v is not UNDEFINED]
@@ -192,17 +223,23 @@ def _plan_result(
         if all(v == present[0] for v in present):
             return "same", present[0]
         raise OpError(f"result {position} is a different variable or resource in different branches ({column})")
+    fits = Choice.fits(column)
+    if stays and fits and all(isinstance(v, np.ndarray | np.generic) for v in static):
+        return "choice", Alternatives.of(column, static, extents, mark, "")
     try:
         return "data", forms.joint_form(column)
     except OpError as error:
         uneven = Uneven.of(column)
-        if uneven is not None and open_:
+        if uneven is not None and extents is not None and not stays:
             return "uneven", uneven
         shown = ", ".join(f"{n!r}: {forms.shown(v)}" for n, v in zip(names, column, strict=True) if v is not None)
-        raise (OpError if uneven is None else UnevenError)(
+        problem = (
             f"result {position} differs in shape or dtype between branches ({shown}); JAX needs them equal unless the "
             f"predicate is known while tracing, as it always is outside jax.jit ({error})"
-        ) from None
+        )
+        if fits and (stays or uneven is None):
+            return "choice", Alternatives.of(column, static, extents, mark, problem)
+        raise (OpError if uneven is None else UnevenError)(problem) from None
 
 
 def same_static(a: np.ndarray, b: np.ndarray) -> bool:

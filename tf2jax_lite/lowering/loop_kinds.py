@@ -19,12 +19,16 @@ from tf2jax_lite.ops import data_ended, values
 from . import elements, hoisting
 from .carry import Carry, settle
 from .forward_only import forward_only
+from .grown import Growing
 from .joins import IMPOSSIBLE, is_carried
 from .plan import Plan
 from .trace import Context, Frame
 from .trip_count import HostLoop
 
-__all__ = ["Loop", "scan_loop", "while_loop"]
+__all__ = ["MAX_UNROLL", "Loop", "scan_loop", "while_loop"]
+
+MAX_UNROLL = 256
+"""A loop that cannot be compiled is unrolled up to this many iterations."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +102,17 @@ class Loop:
             host=host,
             bound=trace.program.config.dynamic_shape_bound,
             pops=trace.program.holds(self.body, "TensorListPopBack"),
+            growing=self._growing(host),
         )
+
+    def _growing(self, host: HostLoop | None) -> Growing | None:
+        """Returns what carries arrays that change their sizes; None where there are no sizes that data decides."""
+        if self.ctx.trace.extents is None:
+            return None
+        if host is None:
+            return Growing(self.ctx.trace.extents, None, is_exact=False, can_unroll=False)
+        can_unroll = host.exact and host.trips <= MAX_UNROLL
+        return Growing(self.ctx.trace.extents, host.trips, host.exact, can_unroll)
 
     def gated(self, go: Any, args: list[Any], state: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Returns what an iteration works on, cut off from gradients where it does not count.
@@ -139,7 +153,7 @@ def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
     def attempt() -> Any:
         def body(values_: Any, number: Any, slices: dict[int, Any], go: Any = None) -> Any:
             data, variables = values_
-            args = loop.arguments({**dict(zip(carried, data, strict=True)), **slices})
+            args = loop.arguments({**carry.opened(data), **slices})
             state = {**outer, **variables}
             if go is not None:
                 args, state = loop.gated(go, args, state)
@@ -151,8 +165,9 @@ def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
         def masked(state: Any, x: Any) -> tuple[Any, None]:
             now, running, count = state
             number, slices = x
-            args = loop.arguments({**dict(zip(carried, now[0], strict=True)), **slices})
-            go = carry.check_condition(jnp.logical_and(running, loop.test(args, {**outer, **now[1]}, number)))
+            args = loop.arguments({**carry.opened(now[0]), **slices})
+            test = carry.goes_on(loop.test(args, {**outer, **now[1]}, number), now[0])
+            go = carry.check_condition(jnp.logical_and(running, test))
             after = lax.cond(go, lambda: body(now, number, slices, go), lambda: now)
             return (after, go, count + go), None
 
@@ -234,12 +249,13 @@ def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
     def attempt() -> Any:
         def test(state: Any) -> Any:
             (data, variables), number = state
-            return loop.test(loop.arguments(dict(zip(carried, data, strict=True))), {**outer, **variables}, number)
+            go = loop.test(loop.arguments(carry.opened(data)), {**outer, **variables}, number)
+            return carry.goes_on(go, data)
 
         def step(state: Any) -> Any:
             now, number = state
             data, variables = now
-            args = loop.arguments(dict(zip(carried, data, strict=True)))
+            args = loop.arguments(carry.opened(data))
             try:
                 after = loop.iterate(args, {**outer, **variables}, number, carried)
             except LoweringError as error:

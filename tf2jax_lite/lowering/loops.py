@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,15 +13,14 @@ from tf2jax_lite.ops import values
 from tf2jax_lite.ops.registry import op
 
 from .branches import written_variables
+from .grown import GrownError
 from .joins import is_carried
-from .loop_kinds import Loop, scan_loop, while_loop
+from .loop_kinds import MAX_UNROLL, Loop, scan_loop, while_loop
 from .trace import Context
 from .trip_count import HostLoop, invariants, known_results, run_on_host
 
 __all__: list[str] = []
 
-# A loop that cannot be compiled is unrolled up to this many iterations.
-_MAX_UNROLL = 256
 # A loop is unrolled up to this many iterations if that makes the trip counts of loops inside it known.
 _MAX_NESTED_UNROLL = 64
 
@@ -54,18 +54,37 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
             return scan_loop(loop, host)
         except (LoweringError, OpError):
             # Shapes that change, or something in the body that must be known while tracing, and is if unrolled.
-            if host.trips > _MAX_UNROLL and not _all_known(loop):
+            if host.trips > MAX_UNROLL and not _all_known(loop):
                 raise
         return _unrolled(loop, host)
     try:
         if host is not None and (host.by_data or trace.program.config.loop_bound == "scan"):
             return scan_loop(loop, host)
         return while_loop(loop, host)
+    except GrownError as error:
+        results = _counted_by_size(loop, error.shapes) or _unrolled_while_known(loop)
+        if results is None:
+            raise
     except (LoweringError, OpError):
         results = _unrolled_while_known(loop)
         if results is None:
             raise
     return results
+
+
+def _counted_by_size(loop: Loop, shapes: Mapping[int, tuple[Any, Any]]) -> list[Any] | None:
+    """Runs a loop that ends as soon as what it makes is so long; None if it does not.
+
+    Args:
+      loop: the loop.
+      shapes: those in its first two iterations of what grows.
+    """
+    if not shapes:
+        return None
+    host = run_on_host(loop.ctx.trace, loop.cond, loop.body, loop.start, set(loop.constant), shapes)
+    if host is None or (host.exact and host.trips <= MAX_UNROLL):  # its iterations are unrolled
+        return None
+    return scan_loop(loop, host) if host.exact else while_loop(loop, host)
 
 
 def _all_known(loop: Loop) -> bool:
@@ -109,7 +128,7 @@ def _unrolled_while_known(loop: Loop) -> list[Any] | None:
     trace = loop.ctx.trace
     state = dict(trace.state)
     number = static = 0
-    while static < _MAX_UNROLL:
+    while static < MAX_UNROLL:
         (go,) = trace.call(loop.cond, args, loop.frame(number))
         found = values.known(go)
         if found is None:

@@ -26,8 +26,9 @@ from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.words import Planes, Words, each_word, is_wide, narrow, to_words
 
 from .assigned import as_variable
+from .choices import Choice, alternatives
 from .growth import check_forms, check_growth, check_results
-from .joins import UNDEFINED, UndefinedValueError, is_variant
+from .joins import UNDEFINED, UndefinedValueError, is_variant, merge_branches
 from .plan import Plan, Step
 from .program import Program
 from .undecided import decides
@@ -147,6 +148,7 @@ class Trace:
         self.undecided = undecided
         self.host_budget: HostBudget | None = None
         self.host_steps = _MAX_HOST_STEPS
+        self._indices: dict[tuple[int, int], tuple[Any, Any]] = {}
         self._key = key
 
     def root_frame(self) -> Frame:
@@ -226,6 +228,8 @@ class Trace:
 
     def _apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         op = step.op
+        if (found := alternatives(inputs)) is not None:
+            return self._chosen(step, *found, frame)
         try:
             results = None
             if not op.needs_context and all(map(values.is_static, inputs)):
@@ -239,6 +243,8 @@ class Trace:
                         results[position] = once_if_traced(results[position])
             if check_results(results, self.program.config.max_result_bytes) and self.extents is None:
                 results = list(map(result_in_one_form, results))
+            elif self.extents is not None:
+                results = list(map(self.extents.unified, results))
         except (LoweringError, MissingKeyError, MissingParamError):
             raise
         except Tf2JaxError as error:
@@ -260,6 +266,37 @@ class Trace:
                 if expected is not None and (actual := getattr(value, "dtype", None)) is not expected:
                     _check_dtype(step, results, expected, actual, value, frame)
         return results
+
+    def index_of(self, predicate: Any, made: Callable[[], Any], last: int = 1) -> Any:
+        """Returns the index of the branch that a predicate picks: one array for one predicate, which names it.
+
+        Args:
+          predicate: an array.
+          made: makes the index.
+          last: the number of the last branch.
+        """
+        key = id(predicate), last
+        if key not in self._indices:
+            self._indices[key] = predicate, made()  # what is dropped may leave its identity to another
+        return self._indices[key][1]
+
+    def _chosen(self, step: Step, choice: Choice, inputs: list[list[Any]], frame: Frame) -> list[Any]:
+        """Applies a step to one of several lists of inputs."""
+        before = dict(self.state)
+
+        def run(given: list[Any]) -> list[Any]:
+            results = self._apply(step, given, dataclasses.replace(frame, certain=False))
+            if any(self.state.get(name) is not value for name, value in before.items()) or len(self.state) > len(
+                before
+            ):
+                raise choice.refusal
+            return results
+
+        branches = [functools.partial(run, given) for given in inputs]
+        names = [f"branch {i}" for i in range(len(branches))]
+        return merge_branches(
+            choice.index, branches, names, lambda _: choice.refusal, self.extents, factors=choice.factors
+        )
 
     def _leaves_open(self, step: Step) -> bool:
         """Whether a comparison of sizes that are not known is to be computed when they are."""

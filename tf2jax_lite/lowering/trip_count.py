@@ -9,9 +9,10 @@ tensor lists the host knows the length, and the elements too as long as they are
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ from tf2jax_lite.ops.extents import is_found
 from tf2jax_lite.ops.tensor_list import TensorList
 from tf2jax_lite.ops.values import UNKNOWN
 
-from .plan import Plan
+from .plan import Plan, Step
 from .trace import HostBudget, HostBudgetSpent, Trace
 
 __all__ = ["HostLoop", "host_value", "invariants", "known_results", "run_on_host"]
@@ -85,14 +86,28 @@ def host_value(value: Any) -> Any:
 
 
 def run_on_host(
-    trace: Trace, cond: ir.Function, body: ir.Function, start: Sequence[Any], constant: set[int]
+    trace: Trace,
+    cond: ir.Function,
+    body: ir.Function,
+    start: Sequence[Any],
+    constant: set[int],
+    growing: Mapping[int, tuple[Any, Any]] | None = None,
 ) -> HostLoop | None:
-    """Runs the static part of a loop in numpy; None if that does not tell how long it can last."""
+    """Runs the static part of a loop in numpy; None if that does not tell how long it can last.
+
+    Args:
+      trace: the call.
+      cond: the condition.
+      body: the body.
+      start: what the loop variables are at first.
+      constant: the loop variables that never change.
+      growing: the shapes in the first two iterations of arrays that change their size as much with each, by number.
+    """
     program = trace.program
     known = [_as_at_first(host_value(v)) for v in start]
     static = {i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and _is_small(v)}
     test = program.slice(cond, [cond.outputs[0]])
-    shapes = {i: start[i] for i in constant if isinstance(start[i], jax.Array)}
+    shapes = _Shapes({i: start[i] for i in constant if isinstance(start[i], jax.Array)}, growing or {})
     with _budget(trace):
         while True:
             order = sorted(static)
@@ -157,7 +172,7 @@ def _iterate(
     test: Plan,
     advance: Plan,
     known: list[Any],
-    shapes: dict[int, Any],
+    shapes: _Shapes,
     constant: set[int],
     order: list[int],
 ) -> HostLoop | set[int] | None:
@@ -169,14 +184,18 @@ def _iterate(
     budget = trace.host_budget
     assert budget is not None
     least = budget.left - _MAX_BOUND_STEPS
-    (test, of_test), (advance, of_advance) = _with_shapes(test, shapes), _with_shapes(advance, shapes)
+    test, of_test, in_test = _with_shapes(test, shapes)
+    advance, of_advance, in_advance = _with_shapes(advance, shapes)
     test, advance = _hopeful(test, current), _hopeful(advance, current)
-    can_be_decided = _can_be_decided(test, order)
-    test, tested = _settled(trace, test, current, of_test, order)
+    can_be_decided = _can_be_decided(test, [*order, *in_test])
+    test, tested = _settled(trace, test, current, of_test, [*order, *in_test])
     loop.by_data = any(values.is_symbolic(v) and any(map(is_found, v.flat)) for v in tested)
     decidable = loop.by_data or can_be_decided
-    advance, advanced = _settled(trace, advance, current, of_advance, order)
+    advance, advanced = _settled(trace, advance, current, of_advance, [*order, *in_advance])
     while True:
+        for slots, asked in ((tested, in_test), (advanced, in_advance)):
+            for slot, answer in asked.items():
+                slots[slot] = answer(loop.trips)
         (go,) = trace.run_partially(test, current, tested)
         if go is UNKNOWN:
             if loop.trips == 0 and not decidable:
@@ -208,26 +227,56 @@ def _iterate(
         loop.trips += 1
 
 
-def _with_shapes(plan: Plan, arrays: Mapping[int, Any]) -> tuple[Plan, list[Any]]:
-    """Answers what a plan asks for the shapes of arguments that are arrays, and that no iteration changes.
+class _Shapes(NamedTuple):
+    """What is known of the shapes of loop variables that are arrays, by number.
+
+    Attributes:
+      same: those that no iteration changes.
+      growing: of those that change their size as much with each iteration, the shapes in the first two.
+    """
+
+    same: Mapping[int, Any]
+    growing: Mapping[int, tuple[Any, Any]]
+
+    def at(self, number: int, trip: int) -> Any:
+        """Returns a loop variable's form in an iteration."""
+        if number in self.same:
+            return self.same[number]
+        first, second = self.growing[number]
+        return jax.ShapeDtypeStruct([n + (m - n) * trip for n, m in zip(first, second, strict=True)], np.float32)
+
+
+def _with_shapes(plan: Plan, shapes: _Shapes) -> tuple[Plan, list[Any], dict[int, Callable[[int], Any]]]:
+    """Answers what a plan asks for the shapes of arguments that are arrays.
 
     Returns:
-      The plan of what is left, and what its slots hold before it runs.
+      The plan of what is left, what its slots hold before it runs, and what some hold in each iteration, by slot.
     """
-    given, steps, slots = dict(arrays), [], [UNKNOWN] * plan.size
+    given = {i: i for i in (*shapes.same, *shapes.growing)}
+    steps, slots, asked = [], [UNKNOWN] * plan.size, {}
     for step in plan.steps:
         inputs = [given.get(slot) for slot in step.inputs]
-        if not inputs or any(v is None for v in inputs):
+        known = [i for i in inputs if i is not None]
+        if not inputs or len(known) < len(inputs):
             steps.append(step)
         elif step.op.shape_only and step.op.host is not None:
-            found = step.op.host(inputs if step.node.groups[0] is not None else inputs[0], **step.kwargs)
-            for slot, value in zip(step.outputs, found if isinstance(found, list) else [found], strict=True):
-                slots[slot] = value
+            for position, slot in enumerate(step.outputs):
+                asked[slot] = functools.partial(_answer, step, shapes, known, position)
+                if shapes.growing.keys().isdisjoint(known):
+                    slots[slot] = asked.pop(slot)(0)
         else:
             if step.node.op == "Identity":
-                given[step.outputs[0]] = inputs[0]
+                given[step.outputs[0]] = known[0]
             steps.append(step)
-    return dataclasses.replace(plan, steps=tuple(steps)), slots
+    return dataclasses.replace(plan, steps=tuple(steps)), slots, asked
+
+
+def _answer(step: Step, shapes: _Shapes, numbers: Sequence[int], position: int, trip: int) -> Any:
+    """Returns a result of a step that asks for the shapes of loop variables, in one iteration."""
+    inputs = [shapes.at(number, trip) for number in numbers]
+    assert step.op.host is not None
+    found = step.op.host(inputs if step.node.groups[0] is not None else inputs[0], **step.kwargs)
+    return found[position] if isinstance(found, list) else found
 
 
 def _hopeful(plan: Plan, args: Sequence[Any]) -> Plan:

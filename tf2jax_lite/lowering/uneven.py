@@ -67,6 +67,24 @@ class Uneven:
                 shape[axis] = functools.reduce(core.max_dim, rooms)
         return cls(tuple(shape), arrays[0].dtype, sizes)
 
+    @classmethod
+    def local(cls, form: jax.ShapeDtypeStruct, extents: Extents | None, mark: int) -> Uneven | None:
+        """Returns how a branch alone gives something of sizes that it finds; None if it finds none.
+
+        Args:
+          form: what it gives.
+          extents: the sizes that data decides.
+          mark: what `Extents.mark` was before the branch.
+        """
+        if extents is None:
+            return None
+        shape, sizes = list(form.shape), {}
+        for axis, size in enumerate(form.shape):
+            if extents.is_later(size, mark):
+                sizes[axis] = (size,)
+                shape[axis] = most(size)
+        return cls(tuple(shape), form.dtype, sizes) if sizes and None not in shape else None
+
     def padded(self, value: Any) -> list[Any]:
         """Returns a branch's result with zeros up to the room, and its sizes where branches differ."""
         if value is None:
@@ -75,19 +93,22 @@ class Uneven:
         sizes = [jnp.asarray(value.shape[axis]).astype(np.int32) for axis in self.sizes]
         return [lax.pad(value, jnp.zeros((), self.dtype), more), *sizes]
 
-    def cut(self, results: Iterator[Any], index: Any, extents: Extents) -> Any:
+    def cut(self, results: Iterator[Any], index: Any, extents: Extents, mark: int) -> Any:
         """Returns of what the branches returned by `padded` the result of the one that was taken.
 
         Args:
           results: that, and what follows.
           index: which branch was taken.
           extents: the sizes that data decides.
+          mark: what `Extents.mark` was before the branches: outside, nothing knows of what they found.
         """
         value, which = next(results), name_of(index)
         for axis, sizes in self.sizes.items():
             places = lax.iota(np.int32, self.shape[axis])
             first = extents.part(places, next(results), ("branch", which, *map(str, sizes)), index)
-            extents.choices[str(first.shape[0])] = (which, sizes)
+            extents.bounds[str(first.shape[0])] = functools.reduce(core.max_dim, sizes)
+            if not any(extents.is_later(n, mark) for n in sizes):
+                extents.choices[str(first.shape[0])] = (which, sizes)
             value = take(value, first, axis)
         return value
 
