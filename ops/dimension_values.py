@@ -17,11 +17,28 @@ from jax import core
 
 from tf2jax_lite.errors import OpError
 
-__all__ = ["constraint_asked_for", "largest", "names", "parsed", "value"]
+__all__ = [
+    "FOUND",
+    "HAS_TO_HOLD",
+    "constraint_asked_for",
+    "constraint_of_shapes",
+    "largest",
+    "names",
+    "parsed",
+    "value",
+]
 
 _MOST_VALUES = 1 << 20  # of one variable that are tried
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 100)  # that are tried for each of several variables
 _MOST_TRIED = 4  # variables
+FOUND = "found_"
+"""How variables are called whose values data decides (`extents.py`); those of exported functions have other names."""
+
+HAS_TO_HOLD = "of symbolic dimensions, it has to hold that"
+"""What errors say before a constraint."""
+
+_HOLDS = re.compile(HAS_TO_HOLD + " ([^:;'()]+ <= [0-9]+)")
+_LIMITED = re.compile(r"min\(([^(),]+), (\d+)\)")
 _INCONCLUSIVE = re.compile("comparison '(.+?)' >= '(.+?)' is inconclusive")
 _MOST_VARIABLES = 10  # an expression of several is largest where each is at an end; so many ends are tried
 
@@ -110,7 +127,7 @@ def constraint_asked_for(problem: str) -> str | None:
       A constraint as ``jax.export.symbolic_shape`` takes it.
     """
     asked = _INCONCLUSIVE.search(problem)
-    if asked is None:
+    if asked is None or FOUND in asked[0]:
         return None
     tree = parsed(f"({asked[1]}) - ({asked[2]})")
     found = sorted(names(tree))
@@ -119,3 +136,23 @@ def constraint_asked_for(problem: str) -> str | None:
     sizes = np.meshgrid(*[np.array(_SIZES)] * len(found))
     holds = np.all(value(tree, dict(zip(found, sizes, strict=True))) >= 0)
     return f"{asked[1]} >= {asked[2]}" if holds else None
+
+
+def constraint_of_shapes(problem: str) -> str | None:
+    """Returns what an error says has to hold of symbolic dimensions, or shows by shapes that would fit: ``n <= 20``.
+
+    A table of 20 rows, of which the first n are taken, has min(n, 20): added to what is n long, it has n, or
+    TensorFlow fails.
+
+    Args:
+      problem: the text of an error.
+
+    Returns:
+      A constraint as ``jax.export.symbolic_shape`` takes it.
+    """
+    if (found := _HOLDS.search(problem)) is not None:
+        return None if FOUND in found[1] else found[1]
+    for size, limit in _LIMITED.findall(problem):
+        if FOUND not in size and re.search(rf"[(\[, ]{re.escape(size)}[,)\]]", _LIMITED.sub("", problem)):
+            return f"{size} <= {limit}"
+    return None

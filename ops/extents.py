@@ -24,7 +24,7 @@ from jax.interpreters import ad, batching
 
 from tf2jax_lite.errors import OpError
 
-from .dimension_values import largest, names, parsed, value
+from .dimension_values import FOUND, largest, names, parsed, value
 from .inconclusive import InconclusiveDimensionOperation
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
@@ -37,6 +37,7 @@ __all__ = [
     "cut",
     "is_found",
     "is_size",
+    "lesser",
     "limits",
     "most",
     "natural",
@@ -45,8 +46,7 @@ __all__ = [
     "room",
 ]
 
-# How variables are called whose values data decides; those of exported functions have other names.
-_PREFIX = "found_"
+_PREFIX = FOUND
 # More than this many rows are not made room for because of what a number could be at most.
 _MOST_ROOM = 1 << 26
 
@@ -89,6 +89,20 @@ def limits(dim: Any) -> tuple[float, float]:
     return -np.inf if least is None else -least, np.inf if greatest is None else greatest
 
 
+def lesser(a: Any, b: Any) -> Any:
+    """Returns the lesser of two numbers or dimensions: one of them where what they can be tells."""
+    if _is_at_most(a, b):
+        return a
+    return b if _is_at_most(b, a) else core.min_dim(a, b)
+
+
+def _is_at_most(a: Any, b: Any) -> bool:
+    if not is_found(a) and not is_found(b):  # what JAX knows
+        return False
+    greatest = most(a - b)
+    return greatest is not None and greatest <= 0
+
+
 reshaped_p = jex.Primitive("reshaped")
 """An array in another shape, of sizes of which JAX cannot tell that they are sizes, or as many together as before.
 
@@ -109,7 +123,7 @@ def is_found(dim: Any) -> bool:
     return not isinstance(dim, int) and re.search(rf"\b{_PREFIX}\d", str(dim)) is not None
 
 
-def at_least(x: Any, axis: int, least: int) -> Any:
+def at_least(x: Any, axis: int, least: Any) -> Any:
     """Returns an array that is ``least`` long at least, so that JAX lets it be read there: zeros follow if they must.
 
     TensorFlow fails where an index is out of range, and JAX where it could be: of a size that data decides, any could.
@@ -117,12 +131,12 @@ def at_least(x: Any, axis: int, least: int) -> Any:
     Args:
       x: an array. Where its size along ``axis`` is known to do, it comes back as it is.
       axis: a dimension of it.
-      least: a size.
+      least: a size: a number, or one that data decides.
     """
     size = x.shape[axis]
-    if isinstance(size, int) or _reaches(size, least):
+    if (isinstance(size, int) and not is_found(least)) or _reaches(size, least):
         return x
-    if is_found(size):
+    if is_found(size) or is_found(least):
         return _longer.bind(x, axis=axis, least=least)
     return _padded(x, axis=axis, least=least)
 
@@ -584,9 +598,11 @@ def _misfits(pairs: list[tuple[Any, Any]]) -> int:
 def natural(count: Any) -> Any:
     """Returns the most that a traced number can be by what it is computed of, if that is no more than arrays have."""
     greatest = range_of(count).most
+    if greatest is not None and not isinstance(greatest, float) and is_found(greatest):
+        greatest = most(greatest)
     if isinstance(greatest, int):
         return greatest if greatest <= _MOST_ROOM else None
-    return None if greatest is None or isinstance(greatest, float) or is_found(greatest) else greatest
+    return None if isinstance(greatest, float) else greatest
 
 
 def room(bound: int | Extents | None, most: Any, problem: str) -> Any:

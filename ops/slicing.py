@@ -11,7 +11,8 @@ from jax import core, lax
 
 from tf2jax_lite.errors import OpError
 
-from .extents import Extents, UnboundedError, at_least, is_found, is_size
+from .dimension_values import HAS_TO_HOLD
+from .extents import Extents, UnboundedError, at_least, is_found, is_size, lesser
 from .gather import take
 from .inconclusive import InconclusiveDimensionOperation
 from .provenance import Entry, entries, name_of, value_of
@@ -133,9 +134,24 @@ def _inside(input: Any, low: list[Any], high: list[Any]) -> Any:
     try:
         return lax.slice(input, low, high)
     except InconclusiveDimensionOperation:
-        at = [jnp.asarray(start, np.int32) for start in low]
-        sizes = [end - start for start, end in zip(low, high, strict=True)]
+        pass
+    try:
+        roomy = input
+        for axis, end in enumerate(high):
+            roomy = at_least(roomy, axis, end) if is_found(end) else roomy
+        return lax.slice(roomy, low, high)
+    except InconclusiveDimensionOperation:
+        pass
+    at = [jnp.asarray(start, np.int32) for start in low]
+    sizes = [end - start for start, end in zip(low, high, strict=True)]
+    try:
         return lax.dynamic_slice(input, at, sizes, allow_negative_indices=False)
+    except InconclusiveDimensionOperation as error:
+        ends = zip(high, input.shape, strict=True)
+        needed = [f"{end} <= {full}" for end, full in ends if _is_int(full) and not _is_int(end)]
+        if not needed:
+            raise
+        raise OpError(f"a slice may not be longer than what it is of: {HAS_TO_HOLD} {needed[0]}") from error
 
 
 def _move(input: Any, starts: list[Entry], sizes: list[Any], full: tuple[Any, ...]) -> Any:
@@ -303,7 +319,7 @@ def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
         if count is None or stride != 1:
             raise _OpenRangeError(axis)
         assert begin is not None
-        return begin, None, core.max_dim(core.min_dim(count, size), 0)
+        return begin, None, core.max_dim(lesser(count, size), 0)
     first = None if begin is None else begin.offset
     last = None if end is None else end.offset
     if _is_int(size) and all(v is None or _is_int(v) for v in (first, last)):
@@ -317,9 +333,9 @@ def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
     def bound(value: Any) -> Any:
         if _is_int(value):
             if value >= 0:
-                return top if value >= 2**31 - 1 else core.min_dim(value, top)
+                return top if value >= 2**31 - 1 else lesser(value, top)
             return core.max_dim(size + value, bottom)
-        return core.min_dim(value, top)  # a dimension expression: taken to be non-negative
+        return lesser(value, top)  # a dimension expression: taken to be non-negative
 
     if stride > 0:
         low = 0 if first is None else bound(first)
@@ -367,7 +383,7 @@ def _take(input: Any, plan: _Plan) -> Any:
     high = [d if w else limit for w, limit, d in zip(whole, plan.limits, full, strict=True)]
     high = [0 if _is_zero(n) else limit for n, limit in zip(plan.counts, high, strict=True)]
     if not all(map(_is_zero, low)) or tuple(high) != full or not plan.is_contiguous:
-        input = lax.slice(input, low, high, plan.steps)
+        input = _inside(input, low, high) if plan.is_contiguous else lax.slice(input, low, high, plan.steps)
     if not plan.is_static:
         input = _move(input, plan.starts, plan.counts, full)
     if plan.reverse:

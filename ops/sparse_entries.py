@@ -12,7 +12,6 @@ from tf2jax_lite.errors import OpError
 
 from .extents import Extents, UnboundedError, cut, room
 from .gather import take
-from .mesh_loops import scan
 from .provenance import entries
 from .registry import Static, op
 from .runs import MOST_COMPARED, numbered, starts
@@ -497,83 +496,3 @@ def sparse_reduce_max_sparse(
 ) -> tuple[Any, Any, Any]:
     """Largest entries as a sparse tensor. See tf.raw_ops.SparseReduceMaxSparse."""
     return _reduce_sparse("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
-
-
-# ---- edit distance ----
-
-
-def _sequences(indices: Any, values: Any, shape: Any, width: int, groups: tuple[int, ...]) -> tuple[Any, Any]:
-    """Returns the sequences of a sparse tensor as rows of a dense one, and their lengths."""
-    total = int(np.prod(groups))
-    strides = [int(np.prod(groups[i + 1 :])) for i in range(len(groups))]
-    lead = indices[:, :-1]
-    xp: Any = np if known(indices) is not None else jnp
-    flat = lead @ np.asarray(strides, lead.dtype) if strides else xp.zeros(indices.shape[0], int)
-    if xp is jnp:
-        flat = jnp.where(indices[:, 0] < 0, total, flat)
-    # Only the order of a sequence's entries counts, not which columns they stand in.
-    fresh = xp.concatenate([xp.ones(min(len(flat), 1), bool), flat[1:] != flat[:-1]])
-    first = lax.cummax(jnp.where(fresh, jnp.arange(len(flat)), 0)) if len(flat) else jnp.zeros(0, int)
-    position = jnp.arange(len(flat)) - first
-    lengths = jnp.zeros(total, np.int32).at[flat].add(1, mode="drop")
-    rows = jnp.zeros((total, width), values.dtype).at[flat, position].set(values, mode="drop")
-    return rows, lengths
-
-
-def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
-    """Edit distances between rows of ``a`` and ``b``, one row of the table for each symbol of ``a``."""
-    width = b.shape[1]
-    first = jnp.broadcast_to(jnp.arange(width + 1, dtype=np.float32), (b.shape[0], width + 1))
-
-    def step(row: Any, given: Any) -> Any:
-        i, symbol = given
-        changed = row[:, :-1] + (symbol[:, None] != b)
-        best = jnp.minimum(row[:, 1:] + 1, changed)
-        best = jnp.concatenate([jnp.full((len(b), 1), i + 1, row.dtype), best], 1)
-        # An insertion adds one per place: a running minimum of what is left when that is taken off.
-        places = jnp.arange(width + 1, dtype=row.dtype)
-        new = lax.cummin(best - places, axis=1) + places
-        new = jnp.where((i < length_a)[:, None], new, row)
-        return new, None
-
-    last, _ = scan(step, first, (jnp.arange(a.shape[1]), a.T))
-    return jnp.take_along_axis(last, length_b[:, None], axis=1)[:, 0]
-
-
-@op("EditDistance", dynamic_shape=True)
-def edit_distance(
-    hypothesis_indices: Any,
-    hypothesis_values: Any,
-    hypothesis_shape: Any,
-    truth_indices: Any,
-    truth_values: Any,
-    truth_shape: Any,
-    *,
-    normalize: bool = True,
-    bound: int | None,
-) -> Any:
-    """Levenshtein distance between sequences. See tf.raw_ops.EditDistance. Shapes must be known while tracing."""
-    del bound
-    check_indices(hypothesis_indices, hypothesis_values, hypothesis_shape)
-    check_indices(truth_indices, truth_values, truth_shape)
-    ours, theirs = (_whole_shape(s, "the shape") for s in (hypothesis_shape, truth_shape))
-    if len(ours) != len(theirs) or len(ours) < 1:
-        raise OpError(f"sequences of ranks {len(ours)} and {len(theirs)}")
-    groups = tuple(int(max(a, b)) for a, b in zip(ours[:-1], theirs[:-1], strict=True))
-    hypothesis_values, truth_values = _comparable(hypothesis_values, truth_values)
-    a, length_a = _sequences(hypothesis_indices, hypothesis_values, ours, int(ours[-1]), groups)
-    b, length_b = _sequences(truth_indices, truth_values, theirs, int(theirs[-1]), groups)
-    out = _levenshtein(a, length_a, b, length_b)
-    if normalize:
-        empty = length_b == 0
-        scaled = out / jnp.where(empty, 1, length_b)
-        out = jnp.where(empty, jnp.where(length_a == 0, 0.0, jnp.inf), scaled)
-    return out.astype(np.float32).reshape(groups)
-
-
-def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
-    """Numbers strings that are known, so that they can be compared."""
-    if getattr(a, "dtype", None) != np.dtype(object):
-        return a, b
-    _, numbers = np.unique(np.concatenate([a, b]), return_inverse=True)
-    return numbers[: len(a)].astype(np.int32), numbers[len(a) :].astype(np.int32)

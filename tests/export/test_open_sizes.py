@@ -144,3 +144,25 @@ def test_what_to_tell_jax_of_sizes():
         exported()
     x = np.ones((3, 4), np.float32)
     np.testing.assert_allclose(exported(constraints=["b*n - b >= 0"]).call(x), function(x))
+
+
+PLACES = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+# Of a table of six rows as many as are needed are taken: that are no more than six.
+AT_MOST_SIX = {
+    "a slice": lambda x: x + tf.constant(PLACES)[: tf.shape(x)[1]],
+    "tf.slice": lambda x: x * tf.slice(PLACES, [0, 0], [tf.shape(x)[1], 3]),
+}
+
+
+@pytest.mark.parametrize("name", AT_MOST_SIX)
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_sizes_that_a_table_limits(name, backend, tmp_path):
+    specs = [tf.TensorSpec([None, None, 3])]
+    graph = tf.function(AT_MOST_SIX[name], input_signature=specs, autograph=False)
+    tf2jax.export_functions({"f": tf2jax.convert(graph, *specs)}, tmp_path / "out")
+    own, params = tf2jax.load(tmp_path / "out", backend=backend)
+    for size in (1, 4, 6):
+        x = np.ones((2, size, 3), np.float32)
+        np.testing.assert_allclose(own(params, x)[0], graph(x), rtol=1e-6)
+    with pytest.raises((tf2jax.errors.InputError, TypeError), match=r"does not fit|must be less than"):
+        own(params, np.ones((2, 7, 3), np.float32))

@@ -270,3 +270,72 @@ def test_what_changes_besides_its_size():
     )
     with pytest.raises(tf2jax.errors.LoweringError, match="changes its shape or dtype between iterations"):
         jax.jit(tf2jax.convert_functional(function, tf.TensorSpec(X.shape)))(X)
+
+
+SIZES = {"e": (7, 8), "p": (20, 8), "q": (8, 8), "k": (8, 8), "v": (8, 8), "f": (8, 16), "g": (16, 8)}
+WEIGHTS = {name: RNG.normal(size=size).astype(np.float32) * 0.5 for name, size in SIZES.items()}
+
+
+def transformer(ids):
+    """One block: places of a table, causal attention of two heads, layer normalization, and logits."""
+    n = tf.shape(ids)[1]
+    x = tf.gather(WEIGHTS["e"], ids) + tf.constant(WEIGHTS["p"])[:n]
+
+    def heads(x):
+        return tf.transpose(tf.reshape(x, [tf.shape(x)[0], n, 2, 4]), [0, 2, 1, 3])
+
+    q, k, v = (heads(x @ WEIGHTS[name]) for name in "qkv")
+    scores = tf.matmul(q, k, transpose_b=True) - 1e9 * (1.0 - tf.linalg.band_part(tf.ones([n, n]), -1, 0))
+    found = tf.transpose(tf.matmul(tf.nn.softmax(scores), v), [0, 2, 1, 3])
+    x += tf.reshape(found, [tf.shape(x)[0], n, 8])
+    x -= tf.reduce_mean(x, -1, keepdims=True)
+    x *= tf.math.rsqrt(tf.reduce_mean(x * x, -1, keepdims=True) + 1e-5)
+    x += tf.nn.gelu(x @ WEIGHTS["f"]) @ WEIGHTS["g"]
+    return tf.matmul(x, WEIGHTS["e"], transpose_b=True)
+
+
+def until_all_are_done(ids):
+    def body(ids, done):
+        token = tf.where(done, 0, tf.argmax(transformer(ids)[:, -1], -1, output_type=tf.int32))
+        return tf.concat([ids, token[:, None]], 1), done | tf.equal(token, 3)
+
+    done = tf.zeros([tf.shape(ids)[0]], tf.bool)
+    shapes = (SHAPE([None, None]), SHAPE([None]))
+    return tf.while_loop(lambda ids, done: ~tf.reduce_all(done), body, (ids, done), shapes, maximum_iterations=10)[0]
+
+
+def as_long_as_twelve(ids):
+    def body(ids):
+        n = tf.shape(ids)[1]
+        seen = tf.reduce_max(tf.one_hot(ids, 7), 1)
+        token = tf.argmax(transformer(ids)[:, n - 1, :] - 2.0 * seen, -1, output_type=tf.int32)
+        return (tf.concat([ids, tf.expand_dims(token, -1)], axis=-1),)
+
+    def condition(ids):
+        return tf.logical_and(tf.shape(ids)[1] < 12, tf.reduce_any(ids[:, -1] != 3))
+
+    return tf.while_loop(condition, body, (ids,), (SHAPE([None, None]),))[0]
+
+
+def sampled(ids):
+    def body(i, ids):
+        logits = transformer(ids)[:, -1]
+        logits = tf.where(logits < tf.math.top_k(logits, 3)[0][:, -1:], -1e9, logits)
+        return i + 1, tf.concat([ids, tf.random.stateless_categorical(logits, 1, [7, i], dtype=tf.int32)], 1)
+
+    shapes = (SHAPE([]), SHAPE([None, None]))
+    return tf.while_loop(lambda i, ids: tf.reduce_any(ids[:, -1] != 3), body, (0, ids), shapes, maximum_iterations=10)[
+        1
+    ]
+
+
+@pytest.mark.parametrize("generate", [until_all_are_done, as_long_as_twelve, sampled], ids=lambda f: f.__name__)
+def test_transformers(generate):
+    def padded(ids):
+        ids = generate(ids)
+        return tf.pad(ids, [[0, 0], [0, 13 - tf.shape(ids)[1]]])
+
+    function = tf.function(padded, autograph=False)
+    own = jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([None, 2], tf.int32)))
+    for ids in ([[1, 2], [5, 4]], [[3, 6], [0, 0]], [[2, 2]]):
+        np.testing.assert_array_equal(own(np.array(ids, np.int32)), function(tf.constant(ids)))

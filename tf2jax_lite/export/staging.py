@@ -13,7 +13,7 @@ import numpy as np
 from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.function import ConvertedFunction
 from tf2jax_lite.ops import values
-from tf2jax_lite.ops.dimension_values import constraint_asked_for
+from tf2jax_lite.ops.dimension_values import constraint_asked_for, constraint_of_shapes
 from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
 
 from .dimensions import MULTIPLE
@@ -51,7 +51,7 @@ class Staged:
       results: abstract values of the flat results.
       updates: names of the variables that the function assigns to.
       function: what was traced.
-      constraints: what of sizes JAX has to be told: it holds for all there are.
+      constraints: what of sizes JAX has to be told: it holds for all there are, or for all that TensorFlow can take.
     """
 
     jaxpr: Any
@@ -217,7 +217,7 @@ def stage(
         try:
             return _staged(converted, specs, params, loose, tuple(constraints))
         except Exception as error:
-            constraint = constraint_asked_for(str(error))
+            constraint = constraint_asked_for(str(error)) or constraint_of_shapes(str(error))
             if constraint is not None and constraint not in constraints and len(constraints) < _MOST_CONSTRAINTS:
                 constraints.append(constraint)
                 continue

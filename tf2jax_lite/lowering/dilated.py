@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite.ops import blocks, conv, shape, values
+from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 
 if TYPE_CHECKING:
     from .plan import Step
@@ -171,7 +172,7 @@ def _rated(step: Step, dims: Sequence[_Spread], kernel: Any) -> Step | None:
     try:
         strides, inner = (conv.spatial(step.kwargs[name], data_format) for name in ("strides", "dilations"))
         pads = _padding(step, dims, places, kernel, strides, inner)
-    except jax.errors.InconclusiveDimensionOperation:
+    except InconclusiveDimensionOperation:
         return None
     if pads is None:
         return None

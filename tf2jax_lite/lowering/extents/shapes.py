@@ -41,7 +41,7 @@ def _with_room(x: Any, size: Any) -> Any:
 
 @rule("longer")
 def _longer(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    return [longer(jnp.asarray(args[0]), eqn.params["axis"], eqn.params["least"])]
+    return [longer(jnp.asarray(args[0]), eqn.params["axis"], ev.sizes.most(eqn.params["least"]))]
 
 
 def longer(x: Any, axis: int, least: Any) -> Any:
