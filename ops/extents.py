@@ -8,11 +8,9 @@ symbol, as for export. `tf2jax_lite.lowering.extents` then evaluates what was tr
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import re
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,12 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core, export, lax
 from jax.extend import core as jex
-from jax.interpreters import ad, batching
 
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import FOUND, largest, names, parsed, value
-from .inconclusive import InconclusiveDimensionOperation
+from .found_sizes import MOST, at_least, is_found, is_size, lesser, limits, most
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
 
@@ -64,45 +61,6 @@ def _prefix(data: Any, count: Any, *, dim: Any, name: str, is_sure: bool) -> Any
     return core.ShapedArray((dim, *data.shape[1:]), data.dtype)
 
 
-# The most that each variable of a scope can be, where that is a number.
-_MOST: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]] = weakref.WeakKeyDictionary()
-
-
-def most(dim: Any) -> int | None:
-    """Returns the most that a dimension can be, which may be less than nothing; None if no number tells."""
-    if not is_found(dim):
-        return dim if isinstance(dim, int) else None
-    return _most(dim, dim.scope)
-
-
-@functools.lru_cache(maxsize=4096)
-def _most(dim: Any, scope: export.SymbolicScope) -> int | None:
-    tree, known = parsed(str(dim)), _MOST.get(scope, {})
-    return largest(tree, known) if names(tree) <= known.keys() else None
-
-
-def limits(dim: Any) -> tuple[float, float]:
-    """Returns the least and the most that a number or a dimension can be; infinity where nothing tells."""
-    if isinstance(dim, int):
-        return dim, dim
-    least, greatest = most(-dim), most(dim)
-    return -np.inf if least is None else -least, np.inf if greatest is None else greatest
-
-
-def lesser(a: Any, b: Any) -> Any:
-    """Returns the lesser of two numbers or dimensions: one of them where what they can be tells."""
-    if _is_at_most(a, b):
-        return a
-    return b if _is_at_most(b, a) else core.min_dim(a, b)
-
-
-def _is_at_most(a: Any, b: Any) -> bool:
-    if not is_found(a) and not is_found(b):  # what JAX knows
-        return False
-    greatest = most(a - b)
-    return greatest is not None and greatest <= 0
-
-
 reshaped_p = jex.Primitive("reshaped")
 """An array in another shape, of sizes of which JAX cannot tell that they are sizes, or as many together as before.
 
@@ -115,61 +73,6 @@ of which it is one less if that has no size yet, else "".
 def _reshaped(x: Any, *, shape: Any, real: Any, names: Any) -> Any:
     del real, names
     return x.update(shape=shape)
-
-
-@functools.lru_cache(maxsize=4096)
-def is_found(dim: Any) -> bool:
-    """Whether data decides a dimension, be it in part."""
-    return not isinstance(dim, int) and re.search(rf"\b{_PREFIX}\d", str(dim)) is not None
-
-
-def at_least(x: Any, axis: int, least: Any) -> Any:
-    """Returns an array that is ``least`` long at least, so that JAX lets it be read there: zeros follow if they must.
-
-    TensorFlow fails where an index is out of range, and JAX where it could be: of a size that data decides, any could.
-
-    Args:
-      x: an array. Where its size along ``axis`` is known to do, it comes back as it is.
-      axis: a dimension of it.
-      least: a size: a number, or one that data decides.
-    """
-    size = x.shape[axis]
-    if (isinstance(size, int) and not is_found(least)) or _reaches(size, least):
-        return x
-    if is_found(size) or is_found(least):
-        return _longer.bind(x, axis=axis, least=least)
-    return _padded(x, axis=axis, least=least)
-
-
-def is_size(dim: Any) -> bool:
-    """Whether JAX can tell that a dimension is not below 0."""
-    return _reaches(dim, 0)
-
-
-def _reaches(size: Any, least: int) -> bool:
-    try:
-        return size >= least
-    except InconclusiveDimensionOperation:
-        return False
-
-
-def _padded(x: Any, *, axis: int, least: int) -> Any:
-    more = core.max_dim(x.shape[axis], least) - x.shape[axis]
-    return lax.pad(x, np.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
-
-
-def _longer_shape(x: Any, *, axis: int, least: int) -> Any:
-    return x.update(shape=(*x.shape[:axis], core.max_dim(x.shape[axis], least), *x.shape[axis + 1 :]))
-
-
-def _batched(args: Any, dims: Any, *, axis: int, least: int) -> Any:
-    return _longer.bind(*args, axis=axis + (axis >= dims[0]), least=least), dims[0]
-
-
-_longer = jex.Primitive("longer")
-_longer.def_abstract_eval(_longer_shape)
-ad.deflinear2(_longer, lambda ct, x, *, axis, least: [lax.slice_in_dim(ct, 0, x.aval.shape[axis], axis=axis)])
-batching.primitive_batchers[_longer] = _batched
 
 
 def _named(dim: Any) -> str:
@@ -355,7 +258,7 @@ class Extents:
         """Returns the most that a dimension can be where a size is at most so large; None if nothing tells."""
         if isinstance(dim, int):
             return dim
-        tree, known = parsed(str(dim)), _MOST.get(self._scope, {})
+        tree, known = parsed(str(dim)), MOST.get(self._scope, {})
         known = {**known, **dict.fromkeys(names(parsed(str(size))), greatest + 1)}
         return largest(tree, known) if names(tree) <= known.keys() else None
 
@@ -434,8 +337,10 @@ class Extents:
             self._found[key] = (name, dim, kept)
             self._rooms[name] = room
             known = most(room)
+            of_scope = MOST.setdefault(self._scope, {})
+            of_scope.pop(name, None)  # of another call, or of another trace of this one
             if known is not None and name not in self._agreed.same:
-                _MOST.setdefault(self._scope, {})[name] = known + 1
+                of_scope[name] = known + 1
         elif name is not None and name in self.open:
             self._agreed.same.setdefault(name, str(self._found[key][1]))
         return self._found[key][:2]

@@ -263,11 +263,12 @@ def test_without_a_limit():
 
 
 def test_what_changes_besides_its_size():
-    function = tf.function(
-        lambda x: tf.while_loop(
-            lambda x: tf.reduce_sum(x) < 9.0, lambda x: (x[None],), (x,), shape_invariants=(tf.TensorSpec(None),)
-        )[0]
-    )
+    any_rank = tf.TensorShape(None)  # pyright: ignore[reportArgumentType]
+
+    def deeper(x):
+        return tf.while_loop(lambda x: tf.reduce_sum(x) < 9.0, lambda x: (x[None],), (x,), (any_rank,))[0]
+
+    function = tf.function(deeper)
     with pytest.raises(tf2jax.errors.LoweringError, match="changes its shape or dtype between iterations"):
         jax.jit(tf2jax.convert_functional(function, tf.TensorSpec(X.shape)))(X)
 
@@ -321,7 +322,7 @@ def sampled(ids):
     def body(i, ids):
         logits = transformer(ids)[:, -1]
         logits = tf.where(logits < tf.math.top_k(logits, 3)[0][:, -1:], -1e9, logits)
-        return i + 1, tf.concat([ids, tf.random.stateless_categorical(logits, 1, [7, i], dtype=tf.int32)], 1)
+        return i + 1, tf.concat([ids, tf.random.stateless_categorical(logits, 1, tf.stack([7, i]), dtype=tf.int32)], 1)
 
     shapes = (SHAPE([]), SHAPE([None, None]))
     return tf.while_loop(lambda i, ids: tf.reduce_any(ids[:, -1] != 3), body, (0, ids), shapes, maximum_iterations=10)[
@@ -333,7 +334,7 @@ def sampled(ids):
 def test_transformers(generate):
     def padded(ids):
         ids = generate(ids)
-        return tf.pad(ids, [[0, 0], [0, 13 - tf.shape(ids)[1]]])
+        return tf.pad(ids, tf.stack([[0, 0], [0, 13 - tf.shape(ids)[1]]]))
 
     function = tf.function(padded, autograph=False)
     own = jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([None, 2], tf.int32)))

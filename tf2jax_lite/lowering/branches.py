@@ -74,12 +74,8 @@ def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRe
         return _run(ctx, then_branch if _truth(found) else else_branch, input)
     if cond.ndim:  # TensorFlow: a non-scalar is true if it has elements
         return _run(ctx, then_branch if cond.size else else_branch, input)
-
-    def index() -> Any:
-        truth = cond if cond.dtype == jnp.bool_ else lax.ne(cond, jnp.zeros((), cond.dtype))
-        return truth.astype(np.int32)
-
-    return select_branch(ctx, ctx.trace.index_of(cond, index), [else_branch, then_branch], input)
+    truth = cond if cond.dtype == jnp.bool_ else lax.ne(cond, jnp.zeros((), cond.dtype))
+    return select_branch(ctx, truth.astype(np.int32), [else_branch, then_branch], input)
 
 
 @op("Case", "StatelessCase", needs_context=True, host=_host_case)
@@ -90,11 +86,8 @@ def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir
     if found is not None:
         index = int(found)
         return _run(ctx, branches[index if 0 <= index <= last else last], input)
-
-    def inside() -> Any:
-        return jnp.where((branch_index >= 0) & (branch_index <= last), branch_index, last).astype(np.int32)
-
-    return select_branch(ctx, ctx.trace.index_of(branch_index, inside, last), branches, input)
+    inside = (branch_index >= 0) & (branch_index <= last)
+    return select_branch(ctx, jnp.where(inside, branch_index, last).astype(np.int32), branches, input)
 
 
 def _run(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:

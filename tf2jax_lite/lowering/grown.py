@@ -8,9 +8,10 @@ as those of tokens and of their mask.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -155,9 +156,10 @@ class Growing:
         leaders: dict[int, Any] = {}
         out = dict(values)
         self._before = {}
-        for key, value in values.items():
-            if isinstance(value, Grown):
-                out[key] = self._cut(key, value, leaders, None)
+        with _refusing():
+            for key, value in values.items():
+                if isinstance(value, Grown):
+                    out[key] = self._cut(key, value, leaders, None)
         return out
 
     def _cut(self, key: int, value: Grown, leaders: dict[int, Any], rooms: Any) -> Any:
@@ -183,7 +185,8 @@ class Growing:
             return after
         for axis in before.axes:
             self._after[key, axis] = after.shape[axis]
-        return Grown.of(after, before.rooms, before.is_sure).following(before)
+        with _refusing():
+            return Grown.of(after, before.rooms, before.is_sure).following(before)
 
     def settles(self, values: Mapping[int, Any]) -> bool:
         """Whether there is the room that there has to be for what `closed` gave; if not, it is made."""
@@ -199,11 +202,11 @@ class Growing:
                 self._next += 1
                 self._groups.update(dict.fromkeys(members, self._next))
             return False
-        self._renewed += 1
-        if self._renewed > _MOST_RENEWED:
-            raise GrownError("nothing tells by how much a loop variable grows in an iteration")
         changed = any(rooms[place] != self._rooms[place[0]][place[1]] for place in places)
         changed |= any(values[key].is_sure != self._is_sure for key in grown)
+        self._renewed += changed
+        if self._renewed > _MOST_RENEWED:
+            raise GrownError("nothing tells by how much a loop variable grows in an iteration")
         if self._can_unroll and places and not changed and all(self._ends[place] is not None for place in places):
             raise GrownError("sizes change with each iteration, and are known if it is unrolled")
         for (key, axis), room in rooms.items():
@@ -288,6 +291,16 @@ class Growing:
         limit = self._extents.limit
         rest = Grown(x, tuple(n for _, n in left), tuple(axis for axis, _ in left), value.is_sure)
         return self._cut(key, rest, leaders, {axis: x.shape[axis] if limit is None else limit for axis, _ in left})
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Has JAX's errors about shapes be some of ours, so that the loop may be unrolled."""
+    try:
+        yield
+    except (TypeError, ValueError, jax.errors.InconclusiveDimensionOperation) as error:
+        problem = f"a loop variable changes its size in a way that it cannot be carried in: {error}"
+        raise GrownError(problem.split("\n")[0]) from error
 
 
 def _change(start: Any, before: Any, after: Any) -> Any:

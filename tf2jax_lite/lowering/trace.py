@@ -148,7 +148,6 @@ class Trace:
         self.undecided = undecided
         self.host_budget: HostBudget | None = None
         self.host_steps = _MAX_HOST_STEPS
-        self._indices: dict[tuple[int, int], tuple[Any, Any]] = {}
         self._key = key
 
     def root_frame(self) -> Frame:
@@ -266,19 +265,6 @@ class Trace:
                 if expected is not None and (actual := getattr(value, "dtype", None)) is not expected:
                     _check_dtype(step, results, expected, actual, value, frame)
         return results
-
-    def index_of(self, predicate: Any, made: Callable[[], Any], last: int = 1) -> Any:
-        """Returns the index of the branch that a predicate picks: one array for one predicate, which names it.
-
-        Args:
-          predicate: an array.
-          made: makes the index.
-          last: the number of the last branch.
-        """
-        key = id(predicate), last
-        if key not in self._indices:
-            self._indices[key] = predicate, made()  # what is dropped may leave its identity to another
-        return self._indices[key][1]
 
     def _chosen(self, step: Step, choice: Choice, inputs: list[list[Any]], frame: Frame) -> list[Any]:
         """Applies a step to one of several lists of inputs."""

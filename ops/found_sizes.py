@@ -1,0 +1,112 @@
+"""Sizes that data decides: the most that they can be, and arrays read where they may have no element."""
+
+from __future__ import annotations
+
+import functools
+import re
+import weakref
+from typing import Any
+
+import numpy as np
+from jax import core, export, lax
+from jax.extend import core as jex
+from jax.interpreters import ad, batching
+
+from .dimension_values import FOUND, largest, names, parsed
+from .inconclusive import InconclusiveDimensionOperation
+
+__all__ = ["MOST", "at_least", "is_found", "is_size", "lesser", "limits", "most"]
+
+MOST: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]] = weakref.WeakKeyDictionary()
+"""The most that each variable of a scope can be, where that is a number."""
+
+
+def most(dim: Any) -> int | None:
+    """Returns the most that a dimension can be, which may be less than nothing; None if no number tells."""
+    if not is_found(dim):
+        return dim if isinstance(dim, int) else None
+    text, known = str(dim), MOST.get(dim.scope, {})
+    found = names(parsed(text))
+    return _largest(text, tuple((name, known[name]) for name in sorted(found))) if found <= known.keys() else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _largest(text: str, known: tuple[tuple[str, int], ...]) -> int | None:
+    return largest(parsed(text), dict(known))
+
+
+def limits(dim: Any) -> tuple[float, float]:
+    """Returns the least and the most that a number or a dimension can be; infinity where nothing tells."""
+    if isinstance(dim, int):
+        return dim, dim
+    least, greatest = most(-dim), most(dim)
+    return -np.inf if least is None else -least, np.inf if greatest is None else greatest
+
+
+def lesser(a: Any, b: Any) -> Any:
+    """Returns the lesser of two numbers or dimensions: one of them where what they can be tells."""
+    if _is_at_most(a, b):
+        return a
+    return b if _is_at_most(b, a) else core.min_dim(a, b)
+
+
+def _is_at_most(a: Any, b: Any) -> bool:
+    if not is_found(a) and not is_found(b):  # what JAX knows
+        return False
+    greatest = most(a - b)
+    return greatest is not None and greatest <= 0
+
+
+@functools.lru_cache(maxsize=4096)
+def is_found(dim: Any) -> bool:
+    """Whether data decides a dimension, be it in part."""
+    return not isinstance(dim, int) and re.search(rf"\b{FOUND}\d", str(dim)) is not None
+
+
+def at_least(x: Any, axis: int, least: Any) -> Any:
+    """Returns an array that is ``least`` long at least, so that JAX lets it be read there: zeros follow if they must.
+
+    TensorFlow fails where an index is out of range, and JAX where it could be: of a size that data decides, any could.
+
+    Args:
+      x: an array. Where its size along ``axis`` is known to do, it comes back as it is.
+      axis: a dimension of it.
+      least: a size: a number, or one that data decides.
+    """
+    size = x.shape[axis]
+    if (isinstance(size, int) and not is_found(least)) or _reaches(size, least):
+        return x
+    if is_found(size) or is_found(least):
+        return _longer.bind(x, axis=axis, least=least)
+    return _padded(x, axis=axis, least=least)
+
+
+def is_size(dim: Any) -> bool:
+    """Whether JAX can tell that a dimension is not below 0."""
+    return _reaches(dim, 0)
+
+
+def _reaches(size: Any, least: int) -> bool:
+    try:
+        return size >= least
+    except InconclusiveDimensionOperation:
+        return False
+
+
+def _padded(x: Any, *, axis: int, least: int) -> Any:
+    more = core.max_dim(x.shape[axis], least) - x.shape[axis]
+    return lax.pad(x, np.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
+
+
+def _longer_shape(x: Any, *, axis: int, least: int) -> Any:
+    return x.update(shape=(*x.shape[:axis], core.max_dim(x.shape[axis], least), *x.shape[axis + 1 :]))
+
+
+def _batched(args: Any, dims: Any, *, axis: int, least: int) -> Any:
+    return _longer.bind(*args, axis=axis + (axis >= dims[0]), least=least), dims[0]
+
+
+_longer = jex.Primitive("longer")
+_longer.def_abstract_eval(_longer_shape)
+ad.deflinear2(_longer, lambda ct, x, *, axis, least: [lax.slice_in_dim(ct, 0, x.aval.shape[axis], axis=axis)])
+batching.primitive_batchers[_longer] = _batched
