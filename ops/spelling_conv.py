@@ -16,7 +16,7 @@ output sums many channels over a small window, and poor elsewhere. So
 - a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`),
   one by a rate does with the values of each phase in an image of its own (`spelling_rates`);
 - a few windows, with weights that do not stay near the processor or of an image smaller than they are, are gathered for
-  one matrix product;
+  one matrix product; other images with fewer places than the window get their padding first (`spelling_small`);
 - several images, or strips of one, are put side by side where rows are too short for XLA to share among threads
   (`spelling_rows`);
 - a gradient by the filter that gives few channels has its operands exchanged;
@@ -71,6 +71,7 @@ from .spelling_patches import is_patches, is_patches_filter, patches, patches_fi
 from .spelling_phases import by_phase, has_phases, is_apart, set_apart
 from .spelling_rates import by_rate, is_by_rate
 from .spelling_rows import placing, side_by_side
+from .spelling_small import is_small, surrounded
 from .spelling_tiles import is_tiled, tiled
 from .spelling_volumes import by_plane, by_slab, is_slabs, is_volume
 from .spelling_whole import is_laid_out, is_turned, is_whole, laid_out, turned, whole
@@ -82,7 +83,7 @@ _MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longe
 _FEWEST_GROUPED, _MOST_SUMMED = 1 << 20, 1 << 12  # products of all groups, and of each result
 _FEW_MEMBERS, _FEW_OF_FILTERS = 8, 4  # channels of a group
 _FEW_GROUPS, _FEWEST_ALONE = 4, 32  # groups, and their channels
-_MOST_ROWS, _MOST_GATHERED = 2560, 1 << 22  # windows, and values of all windows
+_MOST_PLACES, _MOST_ROWS, _MOST_GATHERED = 9, 2560, 1 << 22  # of a window, windows, and values of all windows
 _MANY_WEIGHTS = ((64, 1 << 19), (512, 1 << 20))  # for so many windows at most, so many weights at least
 _MOST_UNPADDED, _MOST_OF_FEW, _FEWEST_UNPADDED = 3 << 20, 1 << 18, 3  # values of all windows, and channels
 _TOGETHER, _FEWEST_EVENED = 4, 1 << 20  # channels that are read at once, and products
@@ -161,6 +162,10 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
         found = kept(functools.partial(tiled, conv=conv), lhs.astype(wide), rhs.astype(wide))
     elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):
         found = kept(functools.partial(_gathered, conv=conv, wide=wide), lhs, rhs)
+    elif wide == np.float32 and is_small(conv):
+        found = surrounded(
+            lhs.astype(wide), rhs.astype(wide), conv, {**params, "preferred_element_type": wide}, _convolved
+        )
     elif lhs.dtype == np.float32 and (placed := placing(conv, lhs.shape[conv.lhs[0]], channels, outputs)):
         found = side_by_side(lhs, rhs, conv, params, *placed)
     elif _is_unpadded(lhs, conv, channels, wide):
@@ -257,10 +262,15 @@ def _is_gathered(conv: Conv, batch: Any, channels: int, outputs: int) -> bool:
     if any(g != 1 for g in conv.gaps) or not all(isinstance(n, int) for n in (batch, channels, outputs)):
         return False
     rows, places = batch * math.prod(conv.result), math.prod(conv.window)
-    if places > 9 or min(channels, outputs) < 32 or rows > _MOST_ROWS or rows * places * channels > _MOST_GATHERED:
+    if (
+        (places > _MOST_PLACES and not is_small(conv))
+        or min(channels, outputs) < 32
+        or rows > _MOST_ROWS
+        or rows * places * channels > _MOST_GATHERED
+    ):
         return False
     weights = places * channels * outputs
-    small = 2 * math.prod(conv.sizes) < places
+    small = 2 * math.prod(conv.sizes) < places <= _MOST_PLACES
     return small or any(rows <= most and weights >= least for most, least in _MANY_WEIGHTS)
 
 

@@ -97,6 +97,13 @@ CONVOLUTIONS = {
     "folded, short": conv((4, 9, 3, 4), (3, 3, 4, 1), (1, 1), "SAME"),
     "gathered": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
     "gathered, many weights NCHW": conv((1, 240, 9, 8), (3, 3, 240, 256), (2, 1), BORDER, FIRST),
+    "gathered, many places": conv((2, 3, 4, 256), (4, 4, 256, 256), (2, 2), "SAME"),
+    "small": conv((2, 3, 4, 8), (5, 4, 8, 16), (1, 1), "SAME"),
+    "small NCHW, strides and rates": conv(
+        (2, 8, 3, 5), (4, 4, 8, 9), (2, 1), ((4, 3), (5, 4)), FIRST, rhs_dilation=(2, 3)
+    ),
+    "small, one result": conv((2, 4, 4, 8), (5, 4, 8, 3), (1, 1), ((1, 0), (0, 0))),
+    "small 1d": conv((2, 5, 8), (8, 8, 8), (1,), "SAME", ("NWC", "WIO", "NWC")),
     "depthwise, many taps": conv((1, 9, 8, 3), (7, 6, 1, 3), (1, 2), "SAME", feature_group_count=3),
     "blocks of channels": conv(
         (2, 5, 6, 64), (3, 2, 1, 64), (1, 1), "SAME", rhs_dilation=(1, 2), feature_group_count=64
@@ -531,6 +538,8 @@ def test_highest_precision_keeps_the_direct_convolution():
         ((8, 299, 3, 32, 3, 2), "VALID", ["8x299x299x4"]),  # of few channels only large results are worth the moving
         ((8, 73, 80, 192, 3, 1), "VALID", ["1x73x584x80"]),
         ((8, 112, 64, 256, 3, 1), "VALID", ["8x112x112x64"]),  # with a line of zeros
+        ((8, 4, 128, 128, 5, 1), "SAME", ["8x7x8x128"]),  # fewer places than the window: padded, all but a line
+        ((32, 4, 256, 512, 5, 2), "SAME", []),  # many weights for few windows: gathered
     ],
 )
 def test_rule(form, padding, expected):
