@@ -316,7 +316,8 @@ class Extents:
         if name != "mul" or any(not _counts(f) for f in factors):
             return None
         found = [entries(f.reshape(1), 1)[0] for f in factors]
-        if not any(e.is_known and is_found(e.offset) for e in found):
+        known = [e.offset for e in found if e.is_known]
+        if not any(map(is_found, known)) and (len(known) != 1 or natural(value) is None):
             return None
         dims = [e.offset if e.is_known else self._size(e) for e in found]
         return self.reshaped(lax.broadcasted_iota(np.int32, dims, 0), [math.prod(dims)]).shape[0]

@@ -70,6 +70,9 @@ CASES = {
     "numbered": lambda x: tf.reduce_sum(kept(x) * tf.cast(tf.range(tf.math.count_nonzero(x > 0)), tf.float32)),
     "entries of a sparse tensor": lambda x: tf.reduce_sum(tf.sparse.from_dense(tf.nn.relu(grid(x))).values * kept(x)),
     "rows of a ragged tensor": weighted,
+    "broadcast to the shape of others": lambda x: tf.reduce_sum(
+        tf.broadcast_to(kept(x)[:, None], tf.shape(tf.stack([others(x), others(x)], 1)))
+    ),
     "asserted": asserted,
     "in a loop": again_and_again,
     "in a branch": in_a_branch,

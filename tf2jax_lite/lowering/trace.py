@@ -17,7 +17,7 @@ from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.dimension_forms import result_in_one_form
 from tf2jax_lite.ops.dimension_values import constraint_asked_for
-from tf2jax_lite.ops.extents import Extents
+from tf2jax_lite.ops.extents import Extents, is_found
 from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 from tf2jax_lite.ops.manual_axes import axes_of, in_mesh, varying_along
 from tf2jax_lite.ops.once import once_if_traced
@@ -302,6 +302,8 @@ class Trace:
             for value in group if isinstance(group, list) else [group]:
                 if not static and isinstance(value, (jax.Array, np.ndarray)):
                     shapes.append(value.shape)
+                elif isinstance(value, np.ndarray) and value.ndim == 1 and any(map(is_found, value)):
+                    shapes.append(tuple(value))  # the shape of a result
         self.extents.agrees(shapes, str(error))
 
     def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
