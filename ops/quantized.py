@@ -14,8 +14,10 @@ from tf2jax_lite.errors import OpError
 from .array import concat_v2
 from .operands import matched
 from .pool import max_pool
+from .quantized_channels import saturated
 from .quantized_range import from_float, moved_in_single, product_range, scalar, steps, to_float, zero_point
 from .registry import Static, op
+from .rounding import product, quotient
 from .shape import reshape
 
 __all__: list[str] = []
@@ -249,6 +251,35 @@ def quantized_concat(
         moved = from_float(to_float(value, least, most, value.dtype), low, high, value.dtype)
         parts.append(jnp.where((least == low) & (most == high), value, moved))
     return concat_v2(parts, concat_dim), low, high
+
+
+@op("QuantizedConcatV2")
+def quantized_concat_v2(
+    values: list[Any], axis: Static, input_mins: list[Any], input_maxes: list[Any]
+) -> tuple[Any, Any, Any]:
+    """Concatenates in a range that holds all of them, and starts at 0 or is symmetric. See the OpDef QuantizedConcatV2.
+
+    oneDNN alone has a kernel. A range of quint8 has its 0 at a whole number; where that of qint8 is rounded to is not
+    known, and results differ from the kernel's by up to one.
+    """
+    lows = [scalar("input_mins", v) for v in input_mins]
+    highs = [scalar("input_maxes", v) for v in input_maxes]
+    dtype = np.dtype(values[0].dtype)
+    if dtype not in (_UINT8, np.dtype(np.int8)):
+        raise OpError(f"values are of {dtype}; oneDNN has kernels for quint8 and qint8")
+    most = jnp.stack(highs).max()
+    if dtype != _UINT8:
+        most = jnp.maximum(most, -jnp.stack(lows).min())
+    parts = []
+    for value, low, high in zip(values, lows, highs, strict=True):
+        if dtype == _UINT8:
+            step = quotient(high - low, np.float32(255))
+            shift = product(lax.round(quotient(-low, step), lax.RoundingMethod.TO_NEAREST_EVEN), step)
+        else:
+            step, shift = quotient(high - low, np.float32(254)), -(low + high) / 2
+        real = product(jnp.asarray(value).astype(np.float32), step) - shift
+        parts.append(saturated(product(real, quotient(np.float32(np.iinfo(dtype).max), most)), dtype))
+    return concat_v2(parts, axis), jnp.zeros_like(most) if dtype == _UINT8 else -most, most
 
 
 @op("QuantizedReshape")

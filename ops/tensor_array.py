@@ -263,6 +263,13 @@ def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) ->
     return contents
 
 
+@op("TensorArrayUnpack")
+def tensor_array_unpack(handle: Any, value: Any, flow_in: Any) -> TensorList:
+    """Sets all elements to the rows of a tensor, as TF1 first had it. See the OpDef TensorArrayUnpack."""
+    (count,) = np.shape(value)[:1]
+    return tensor_array_scatter(handle, np.arange(count, dtype=np.int32), value, flow_in)
+
+
 @op("TensorArraySplitV3")
 def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -> TensorList:
     """Sets all elements to pieces of a tensor, cut along its first axis. See tf.raw_ops.TensorArraySplitV3."""

@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import op_def_library
 
 HERE = Path(__file__).parent
 RNG = np.random.default_rng(0)
@@ -98,5 +99,31 @@ for end in ("", "AndRelu", "AndRequantize", "AndReluAndRequantize", "AndDequanti
         product(MATMUL + end, "MIN_FIRST", np.int32, -1.1)
 product(MATMUL + "AndDequantize", "SCALED", F, -1.1)
 product(MATMUL + "AndDequantize", "SCALED", np.int32, -1.1)
+
+
+def concatenation(kind, lows, highs):
+    """QuantizedConcatV2, whose inputs are lists: ``tf.raw_ops`` lacks it."""
+    count, limits = len(lows), np.iinfo(kind)
+    parts = [RNG.integers(limits.min, limits.max + 1, (3, 2 + i)).astype(kind) for i in range(count)]
+    number = len(CASES)
+
+    @tf.function(autograph=False)
+    def call(*values):
+        found = op_def_library.apply_op(
+            "QuantizedConcatV2", values=[tf.bitcast(v, QUANTIZED[np.dtype(v.dtype.as_numpy_dtype)]) for v in values], axis=1,
+            input_mins=list(lows), input_maxes=list(highs),
+        )  # fmt: skip
+        return [tf.bitcast(found[0], kind), *found[1:]]
+
+    ARRAYS.update({f"{number}/{i}": v for i, v in enumerate(parts)})
+    ARRAYS.update({f"{number}/out_{i}": v.numpy() for i, v in enumerate(call(*map(tf.constant, parts)))})
+    ends = {"input_mins": list(map(float, lows)), "input_maxes": list(map(float, highs))}
+    CASES.append({"op": "QuantizedConcatV2", "attrs": ends, "parts": count})
+
+
+for most in ([1.5, 1.5], [0.53, 1.27, 3.0], [6.0, 2.3]):
+    concatenation(np.uint8, [F(0)] * len(most), list(map(F, most)))
+    concatenation(np.int8, [F(-v) for v in most], list(map(F, most)))
+concatenation(np.uint8, [F(-0.7), F(-1.9)], [F(2.2), F(1.1)])
 
 np.savez_compressed(HERE / "onednn.npz", cases=json.dumps(CASES), **ARRAYS)

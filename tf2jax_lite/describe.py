@@ -16,6 +16,7 @@ from .errors import InputError, InvalidModelError, UnsupportedError, UntrustedEr
 from .limits import reading
 from .loading import attributes, dtypes, frozen, graph_def, ref_variables, saved_model, tf1, unsafe
 from .loading.fetches import fetches
+from .loading.former_arrays import with_resource_arrays
 from .loading.graph_size import check_graph_size
 from .loading.tables import TABLE_OPS
 from .passes import control_flow_v1
@@ -274,7 +275,7 @@ def _needs(
     library: dict[str, ir.Function],
 ) -> SignatureDescription:
     """Returns a signature with the ops that it needs."""
-    main = ref_variables.without_references(graph_def.reached(main))
+    main = ref_variables.without_references(with_resource_arrays(graph_def.reached(main)))
     problems: dict[str, list[str]] = {}
     graph = ir.Graph(main, library)
     check_calls(graph)

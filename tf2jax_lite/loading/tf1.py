@@ -27,6 +27,7 @@ from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, keyword_
 from . import attributes, dtypes, graph_def
 from .checkpoints import Checkpoint, restored_from
 from .concrete import Loaded
+from .former_arrays import with_resource_arrays
 from .initial_values import initial_values
 from .ref_variables import without_references
 from .tables import TABLE_OPS, Tables
@@ -153,7 +154,7 @@ def lift_state(
       trainable: names of the variables that train; None if that is not known: floating ones then do.
       tables: what tables hold.
     """
-    main = without_references(graph_def.reached(main))
+    main = without_references(with_resource_arrays(graph_def.reached(main)))
     args, nodes, captures = list(main.args), [], []
     moved: dict[str, str] = {}
     handles: dict[str, str] = {}
