@@ -110,8 +110,8 @@ def concatenation(kind, lows, highs):
     @tf.function(autograph=False)
     def call(*values):
         found = op_def_library.apply_op(
-            "QuantizedConcatV2", values=[tf.bitcast(v, QUANTIZED[np.dtype(v.dtype.as_numpy_dtype)]) for v in values], axis=1,
-            input_mins=list(lows), input_maxes=list(highs),
+            "QuantizedConcatV2", values=[tf.bitcast(v, QUANTIZED[np.dtype(v.dtype.as_numpy_dtype)]) for v in values],
+            axis=1, input_mins=list(lows), input_maxes=list(highs),
         )  # fmt: skip
         return [tf.bitcast(found[0], kind), *found[1:]]
 
