@@ -21,6 +21,7 @@ from .image_color import adjust_contrast_v2
 from .linalg import as_matrix
 from .quantize import quantize_and_dequantize_v2
 from .registry import Static, op
+from .sums import total
 from .values import dims, dims_array
 
 
@@ -94,7 +95,7 @@ def tile_grad(input: Any, multiples: Static) -> Any:
     if len(counts) != input.ndim or any(n < 1 or d % n != 0 for n, d in zip(counts, input.shape, strict=False)):
         raise OpError(f"a tensor of shape {tuple(input.shape)} is not made of {list(counts)} tiles")
     parts = [size for n, d in zip(counts, input.shape, strict=True) for size in (n, d // n)]
-    return jnp.sum(input.reshape(parts), axis=tuple(range(0, 2 * input.ndim, 2)), dtype=input.dtype)
+    return total(input.reshape(parts), tuple(range(0, 2 * input.ndim, 2)))
 
 
 @op("QuantizeAndDequantize")

@@ -21,6 +21,7 @@ from .crossed import crossed, is_crossed
 from .factors import eig as decomposed
 from .mesh_loops import fori_loop, while_loop
 from .registry import op
+from .sums import total
 from .values import canonical
 
 _FEW_BANDS = 16
@@ -198,7 +199,7 @@ def _diagonals(x: Any, labels: list[Hashable]) -> tuple[Any, list[Hashable]]:
 
 def _reduced(x: Any, labels: list[Hashable], keep: set[Hashable]) -> tuple[Any, list[Hashable]]:
     axes = tuple(axis for axis, label in enumerate(labels) if label not in keep)
-    return (jnp.sum(x, axes, dtype=x.dtype) if axes else x), [label for label in labels if label in keep]
+    return (total(x, axes) if axes else x), [label for label in labels if label in keep]
 
 
 def _embedded(x: Any, labels: list[Hashable], out: list[Hashable]) -> Any:

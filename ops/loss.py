@@ -10,6 +10,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .registry import op
+from .sums import in_float32
 from .values import known
 
 
@@ -41,7 +42,11 @@ def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
 def softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
     """Returns losses and their gradients by the logits. See tf.raw_ops.SoftmaxCrossEntropyWithLogits."""
     shape = jnp.broadcast_shapes(jnp.shape(features), jnp.shape(labels))
-    return _cross_entropy(jnp.broadcast_to(features, shape), jnp.broadcast_to(labels, shape))
+    features, labels = jnp.broadcast_to(features, shape), jnp.broadcast_to(labels, shape)
+    if (dtype := features.dtype).itemsize > 2:
+        return _cross_entropy(features, labels)
+    loss, backprop = _cross_entropy(features.astype(np.float32), labels.astype(np.float32))
+    return loss.astype(dtype), backprop.astype(dtype)
 
 
 @op("SparseSoftmaxCrossEntropyWithLogits", stored=True)
@@ -69,4 +74,4 @@ def sparse_softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tupl
 def l2_loss(t: Any) -> Any:
     """Half the sum of squares. See tf.raw_ops.L2Loss."""
     t = jnp.asarray(t)
-    return jnp.sum(t * t, dtype=t.dtype) / jnp.asarray(2, t.dtype)
+    return in_float32(lambda v: jnp.sum(v * v) / jnp.asarray(2, v.dtype), t)

@@ -20,6 +20,7 @@ from .ragged_variant import is_list_of_ragged, unset_like
 from .real_sizes import is_real_size
 from .registry import op
 from .shape import is_small
+from .sums import in_float32
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_string, is_symbolic
 
@@ -370,10 +371,12 @@ def add_n(inputs: list[Any]) -> Any:
         return add_lists(inputs)
     if hasattr(inputs[0], "added"):
         return functools.reduce(lambda total, value: total.added(value), inputs)
-    total = jnp.asarray(inputs[0])
-    for value in inputs[1:]:
-        total = lax.add(total, jnp.asarray(value))
-    return total
+    arrays = list(map(jnp.asarray, inputs))
+
+    def added(*values: Any) -> Any:
+        return functools.reduce(lax.add, values)
+
+    return in_float32(added, *arrays) if len(arrays) > 2 else added(*arrays)
 
 
 @op("AccumulateNV2")

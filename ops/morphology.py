@@ -19,6 +19,7 @@ from .conv import resolve_padding
 from .dimension_forms import in_one_form
 from .once import once
 from .registry import op
+from .sums import total
 
 Dims = Sequence[int]
 
@@ -92,10 +93,7 @@ def _by_input(input: Any, filter: Any, grad: Any, strides: Dims, rates: Dims, pa
 def _by_filter(input: Any, filter: Any, grad: Any, strides: Dims, rates: Dims, padding: str) -> Any:
     where = _dilate(input, filter, strides, rates, padding)[1]
     count = filter.shape[0] * filter.shape[1]
-    parts = [
-        jnp.sum(jnp.where(where == k, grad, np.zeros((), grad.dtype)), axis=(0, 1, 2), dtype=grad.dtype)
-        for k in range(count)
-    ]
+    parts = [total(jnp.where(where == k, grad, np.zeros((), grad.dtype)), (0, 1, 2)) for k in range(count)]
     return jnp.stack(parts).reshape(filter.shape)
 
 

@@ -11,6 +11,7 @@ from .inlining import inlined
 from .once import once
 from .operands import array
 from .registry import op
+from .sums import total
 
 
 def channel_dimension(rank: int, data_format: str) -> int:
@@ -185,4 +186,4 @@ def bias_add_grad(out_backprop: Any, *, data_format: str = "NHWC") -> Any:
     """Sums over everything but the channels. See tf.raw_ops.BiasAddGrad."""
     rank = jnp.ndim(out_backprop)
     where = 1 if data_format.startswith("NC") else rank - 1
-    return jnp.sum(out_backprop, axis=tuple(i for i in range(rank) if i != where), dtype=out_backprop.dtype)
+    return total(out_backprop, tuple(i for i in range(rank) if i != where))

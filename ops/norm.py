@@ -10,6 +10,7 @@ from jax import lax
 
 from .inlining import inlined
 from .registry import op
+from .sums import in_float32
 
 
 def _layout(x: Any, data_format: str) -> tuple[tuple[int, ...], tuple[Any, ...], Any]:
@@ -210,7 +211,7 @@ def fused_batch_norm_grad_v3(
 def _over_neighbours(x: Any, radius: int) -> Any:
     """Sums over the channels at most ``radius`` away."""
     window, pads = (1, 1, 1, 2 * radius + 1), ((0, 0), (0, 0), (0, 0), (radius, radius))
-    return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, window, (1, 1, 1, 1), pads)
+    return in_float32(lambda v: lax.reduce_window(v, np.zeros((), v.dtype), lax.add, window, (1, 1, 1, 1), pads), x)
 
 
 @op("LRN")

@@ -23,6 +23,7 @@ from .dimension_forms import array_in_one_form, in_one_form
 from .manual_axes import linear_transpose
 from .registry import Static, op
 from .spelling_window import call
+from .sums import in_float32
 from .values import canonical, dims
 
 Dims = Sequence[int]
@@ -99,8 +100,7 @@ def avg_pool_general(value: Any, ksize: Dims, strides: Dims, padding: str, data_
     places = layout(data_format)[1]
     if any(k != 1 or s != 1 for i, (k, s) in enumerate(zip(*where[:2], strict=True)) if i not in places):
         raise OpError(f"means over batch or channels: ksize {where[0]}, strides {where[1]}")
-    total = array_in_one_form(call(_total, value, where=where))
-    return total / _counts(value, where)
+    return in_float32(lambda v: array_in_one_form(call(_total, v, where=where)) / _counts(v, where), value)
 
 
 @op("MaxPool", stored=True)

@@ -19,6 +19,7 @@ from tf2jax_lite.errors import OpError
 
 from .philox import block
 from .registry import Static, op
+from .sums import total
 from .values import canonical, dims, known
 
 
@@ -203,8 +204,8 @@ def fractional_avg_pool(
     x = jnp.asarray(value)
     rows, columns = _sequences(x.shape, pooling_ratio, pseudo_random, deterministic, seed, seed2, key)
     picked, ok, _, _ = _regions(x, rows, columns, overlapping)
-    total = jnp.sum(jnp.where(ok, picked, jnp.zeros((), x.dtype)), axis=3, dtype=x.dtype)
-    return _with_sequences(_divide(total, jnp.sum(jnp.asarray(ok), axis=3)), rows, columns)
+    sums = total(jnp.where(ok, picked, jnp.zeros((), x.dtype)), 3)
+    return _with_sequences(_divide(sums, jnp.sum(jnp.asarray(ok), axis=3)), rows, columns)
 
 
 @op("FractionalMaxPoolGrad")

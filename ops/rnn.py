@@ -16,6 +16,7 @@ from tf2jax_lite.errors import OpError
 
 from .mesh_loops import scan
 from .registry import op
+from .sums import total
 
 # Where the four gates are in a product with the weights: input, cell, forget, output.
 _ICFO, _IFCO = (0, 1, 2, 3), (0, 2, 1, 3)
@@ -192,7 +193,7 @@ def _lstm_pull(
     d_prev = d_cs * f
     if peep is None:
         return d_prev, (d_i, d_ci, d_f, d_o), tuple(jnp.zeros(cs.shape[1:], cs.dtype) for _ in range(3))
-    d_peep = tuple(jnp.sum(d * c, axis=0, dtype=c.dtype) for d, c in ((d_i, cs_prev), (d_f, cs_prev), (d_o, cs)))
+    d_peep = tuple(total(d * c, 0) for d, c in ((d_i, cs_prev), (d_f, cs_prev), (d_o, cs)))
     return d_prev + d_i * peep[0] + d_f * peep[1], (d_i, d_ci, d_f, d_o), d_peep
 
 
@@ -254,13 +255,13 @@ def _block_lstm_grad(
         d_gates = keep(jnp.concatenate([gates[k] for k in order], axis=1))
         d_xh = _dot(d_gates, w.T)
         d_w = _dot(jnp.concatenate([x, keep(h_prev)], axis=1).T, d_gates)
-        parts = d_w, jnp.sum(d_gates, axis=0, dtype=d_gates.dtype), *map(keep, d_peep)
+        parts = d_w, total(d_gates, 0), *map(keep, d_peep)
         return (keep(d_prev), d_xh[:, inputs:]), (d_xh[:, :inputs], parts)
 
     zeros = jnp.zeros_like(cs_prev)
     items = (lax.iota(jnp.int32, x.shape[0]), x, before_cs, before_h, i, cs, f, o, ci, co, cs_grad, h_grad)
     (d_cs_prev, d_h_prev), (d_x, parts) = scan(body, (zeros, zeros), items, reverse=True)
-    d_w, d_b, *d_peep = (jnp.sum(p, axis=0, dtype=p.dtype) for p in parts)
+    d_w, d_b, *d_peep = (total(p, 0) for p in parts)
     return d_x, d_cs_prev, d_h_prev, d_w, *d_peep, d_b
 
 

@@ -15,6 +15,7 @@ from tf2jax_lite.errors import OpError
 from .extents import Extents, UnboundedError
 from .gather import take
 from .registry import Static, op
+from .sums import in_float32
 from .values import dims, known
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
@@ -40,7 +41,11 @@ def _scatter(kind: str, data: Any, ids: Any, count: Any, start: Any = None) -> A
         inserted_window_dims=(0,),
         scatter_dims_to_operand_dims=(0,),
     )
-    return _FOLD[kind](initial, ids[..., None], data, numbers, mode=_DROP)
+
+    def folded(initial: Any, data: Any) -> Any:
+        return _FOLD[kind](initial, ids[..., None], data, numbers, mode=_DROP)
+
+    return in_float32(folded, initial, data) if kind == "Sum" else folded(initial, data)
 
 
 def _wide(ids: Any, like: Any) -> Any:

@@ -17,6 +17,7 @@ from .registry import Static, op
 from .runs import MOST_COMPARED, numbered, starts
 from .segment import fold
 from .sparse import check_indices, order_of, pick, shape_of, sizes_of
+from .sums import total
 from .values import canonical, dims, known, normalize_axes, normalize_axis
 
 _INT64 = np.dtype(np.int64)
@@ -288,7 +289,7 @@ def sparse_fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> tup
     own = take(grad_values, reverse_index_map, 0)
     kept = jnp.ones(grad_values.shape, bool).at[jnp.asarray(reverse_index_map)].set(False, mode="drop")
     rest = jnp.where(kept, grad_values, jnp.zeros((), grad_values.dtype))
-    return own, jnp.sum(rest, dtype=grad_values.dtype)
+    return own, total(rest)
 
 
 @op("RaggedFillEmptyRows", dynamic_shape="prefix")
