@@ -25,6 +25,7 @@ from .mesh_loops import while_loop
 from .once import once
 from .philox import at, bits, block, side_by_side, skip
 from .ranked import ranked
+from .special import gamma_slope
 from .values import canonical
 
 __all__ = [
@@ -495,8 +496,8 @@ def implicit_gamma(alpha: Any, sample: Any) -> Any:
 def _implicit_gamma_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     alpha, sample = primals
     work = np.dtype(np.float64 if sample.dtype == np.float64 else np.float32)
-    by_alpha: Any = lax.random_gamma_grad  # its type stub asks for a keyword that it does not take
-    slope = by_alpha(alpha.astype(work), sample.astype(work)).astype(sample.dtype)
+    sample = implicit_gamma(alpha, sample)  # so that a second derivative sees that it depends on alpha
+    slope = gamma_slope(alpha.astype(work), sample.astype(work)).astype(sample.dtype)
     return sample, slope * tangents[0]
 
 

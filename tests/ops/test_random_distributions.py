@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
@@ -171,3 +172,17 @@ def test_few_that_are_left_go_on_by_themselves(count):
         found = jax.jit(tf2jax.convert_functional(graph, seed))(seed)
     for actual, expected in zip(found, graph(seed), strict=True):
         np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-12)
+
+
+def test_second_derivative_of_gamma_variables():
+    """That of the quantile, which each variable keeps, by finite differences; TensorFlow has none."""
+    alpha = np.array([0.4, 0.9, 1.7, 6.0, 40.0])
+    fn = tf.function(lambda a: tf.raw_ops.StatelessRandomGammaV2(shape=[5], seed=[3, 4], alpha=a), autograph=False)
+    with jax.enable_x64(True):
+        converted = tf2jax.convert_functional(fn, tf.TensorSpec([5], tf.float64))
+        share = scipy.special.gammainc(alpha, np.asarray(converted(alpha)))
+        step = 1e-3 * alpha
+        ends = [scipy.special.gammaincinv(alpha + k * step, share) for k in (-1, 0, 1)]
+        first = jax.grad(lambda a: converted(a).sum())
+        for found in (jax.grad(lambda a: first(a).sum())(alpha), jax.jvp(first, (alpha,), (np.ones(5),))[1]):
+            np.testing.assert_allclose(found, (ends[0] - 2 * ends[1] + ends[2]) / step**2, rtol=1e-3, atol=1e-6)
