@@ -126,4 +126,42 @@ for most in ([1.5, 1.5], [0.53, 1.27, 3.0], [6.0, 2.3]):
     concatenation(np.int8, [F(-v) for v in most], list(map(F, most)))
 concatenation(np.uint8, [F(-0.7), F(-1.9)], [F(2.2), F(1.1)])
 
+
+def optimized(op, inputs, **attrs):
+    """An op that TensorFlow's graph optimizer makes: ``tf.raw_ops`` lacks it."""
+    number, names = len(CASES), list(inputs)
+
+    @tf.function(autograph=False)
+    def call(*values):
+        given = dict(zip(names, values, strict=True))
+        if "num_args" in attrs:
+            given = {"x": given["x"], "y": given["y"], "args": values[2:]}
+        more = {k: v for k, v in attrs.items() if k != "num_args"}
+        return op_def_library.apply_op(op, name="made", **given, **more)
+
+    ARRAYS.update({f"{number}/{k}": v for k, v in inputs.items()})
+    ARRAYS[f"{number}/out_0"] = call(*map(tf.constant, inputs.values())).numpy()
+    CASES.append({"op": op, "attrs": attrs, "optimized": names})
+
+
+IMAGE, VECTORS = RNG.normal(size=(2, 4, 5, 3)).astype(F), RNG.normal(size=(2, 3)).astype(F)
+optimized("_MklSwish", {"features": IMAGE})
+optimized("_MklFusedMish", {"features": 4 * IMAGE})
+optimized("_MklLayerNorm", {"x": IMAGE[0] + 3, "scale": VECTORS[0], "offset": VECTORS[1]}, epsilon=0.1)
+for then in ([], ["Relu"], ["LeakyRelu"]):
+    optimized(
+        "_MklFusedInstanceNorm", {"x": IMAGE + 3, "gamma": VECTORS[0], "beta": VECTORS[1]}, fused_ops=then, epsilon=0.1,
+        leakyrelu_alpha=0.3, reduction_axes=[1, 2],
+    )  # fmt: skip
+optimized(
+    "_MklFusedInstanceNorm", {"x": IMAGE, "gamma": RNG.normal(size=4).astype(F), "beta": RNG.normal(size=4).astype(F)},
+    fused_ops=[], epsilon=0.1, leakyrelu_alpha=0.3, reduction_axes=[2, 3],
+)  # fmt: skip
+for turned in (False, True):
+    optimized(
+        "_MklFusedBatchMatMulV2",
+        {"x": IMAGE, "y": IMAGE if turned else IMAGE[:, :, :3], "scale": F(0.7), "mask": VECTORS[:, :1, None, None]},
+        num_args=2, fused_ops=["Mul", "Add"], adj_x=False, adj_y=turned, epsilon=1e-4, leakyrelu_alpha=0.2,
+    )  # fmt: skip
+
 np.savez_compressed(HERE / "onednn.npz", cases=json.dumps(CASES), **ARRAYS)

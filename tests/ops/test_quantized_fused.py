@@ -21,6 +21,7 @@ from .quantized import PLAIN, implementation
 DATA = np.load(Path(__file__).parents[2] / "testdata" / "onednn.npz")
 RECORDED = json.loads(str(DATA["cases"]))
 JOINED = [number for number, case in enumerate(RECORDED) if "parts" in case]
+OPTIMIZED = [number for number, case in enumerate(RECORDED) if "optimized" in case]
 TESTED_OTHERWISE = {case["op"] for case in RECORDED}
 F = np.float32
 RNG = np.random.default_rng(0)
@@ -45,7 +46,22 @@ def test_recorded_concatenation(number):
         np.testing.assert_allclose(np.asarray(actual, F), expected.astype(F), rtol=0, atol=expected.dtype == np.int8)
 
 
-KERNELS = [number for number in range(len(RECORDED)) if number not in JOINED]
+KERNELS = [number for number in range(len(RECORDED)) if number not in JOINED + OPTIMIZED]
+
+
+@pytest.mark.parametrize("number", OPTIMIZED, ids=[named(RECORDED[number]) for number in OPTIMIZED])
+def test_recorded_of_an_optimized_graph(number):
+    case = RECORDED[number]
+    values = [DATA[f"{number}/{name}"] for name in case["optimized"]]
+    fn = functools.partial(implementation(case["op"]), **case["attrs"])
+
+    def call(*values):
+        return fn(*values[:2], list(values[2:])) if "num_args" in case["attrs"] else fn(*values)
+
+    expected = DATA[f"{number}/out_0"]
+    found = jax.jit(call, compiler_options=fast_options())(*values)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("number", KERNELS, ids=[named(RECORDED[number]) for number in KERNELS])
