@@ -220,7 +220,7 @@ def cudnn_rnn(
 
     What TensorFlow reserves for the gradient is empty: JAX keeps what it needs. Dropout, between layers, is the key's.
     """
-    how = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+    how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
     results = _run((input, input_h, input_c, params), None, dropout=dropout, key=key, **how)
     return *results, jnp.zeros(0, results[0].dtype)
 
@@ -242,7 +242,7 @@ def cudnn_rnn_v2(
     key: Any = None,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """`cudnn_rnn`, with more space reserved. See tf.raw_ops.CudnnRNNV2."""
-    how = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+    how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
     results = _run((input, input_h, input_c, params), None, dropout=dropout, key=key, **how)
     return *results, jnp.zeros(0, results[0].dtype), jnp.zeros(0, np.int8)
 
@@ -267,7 +267,7 @@ def cudnn_rnn_v3(
     key: Any = None,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """`cudnn_rnn` of sequences that end early: outputs are 0 then, and states stay. See tf.raw_ops.CudnnRNNV3."""
-    how = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+    how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
     results = _run(
         (input, input_h, input_c, params),
         jnp.asarray(sequence_lengths),

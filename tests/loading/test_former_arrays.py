@@ -50,7 +50,7 @@ def former(graph_def, generation, packed=False):
             handles.add(node.name)
             made.attr["T"].type = tf.string.as_datatype_enum
             made.op = f"Ref{node.op}" if generation == 1 else node.op
-        if made.op.startswith("TensorArrayGrad") and generation == 1:
+        if node.op == "TensorArrayGradV3" and generation == 1:
             # It takes the handle by value.
             made.input[0] = node.input[0]
         if node.op == "TensorArrayV3":

@@ -43,7 +43,7 @@ def test_keras_layer_of_a_gpu(kind, backwards, masked, monkeypatch):
     def loss(x, *upstream):
         results = layer(x, mask=mask)
         # Where the mask is off, cuDNN gives zeros and Keras on CPU what was before.
-        seen = results[0] * tf.cast(MASK, tf.float32)[..., None] if masked and not backwards else results[0]
+        seen = results[0] * tf.constant(MASK[..., None].astype(F)) if masked and not backwards else results[0]
         results = [seen, *results[1:]] if not (masked and backwards) else results[1:]
         return results, tf.add_n([tf.reduce_sum(tf.sin(r)) for r in results])
 
