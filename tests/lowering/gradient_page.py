@@ -62,7 +62,8 @@ gradient function draws has its own key, the same in every evaluation of one cal
 
 - Where TensorFlow defines no gradient (None) and there is one, it is taken: by the values of `tf.one_hot`, the ends of
   `tf.raw_ops.LinSpace`, `l2_regularizer` of `tf.linalg.lstsq`, through `tf.image.hsv_to_rgb` and `tf.sparse.concat`;
-  the second derivatives of bilinear `tf.image.resize` and of fake quantization. `tf.stop_gradient` makes them none in both.
+  the second derivatives of bilinear `tf.image.resize` and of fake quantization. `tf.stop_gradient` makes them none in
+  both.
 - Where TensorFlow's is not the derivative, by finite differences: `tf.math.cumprod` over a zero (TensorFlow gives 0),
   `TensorArray.gather` with an index twice (TensorFlow keeps the last one's), `tf.raw_ops.SparseToDense` with an index
   twice (TensorFlow gives it to each, though the last alone is seen), and complex arguments of `tf.math.cumprod`,

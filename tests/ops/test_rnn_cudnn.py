@@ -16,6 +16,9 @@ from .quantized import implementation
 
 TESTED_OTHERWISE = {
     "CudnnRNN",
+    "CudnnRNNBackprop",
+    "CudnnRNNBackpropV2",
+    "CudnnRNNBackpropV3",
     "CudnnRNNCanonicalToParams",
     "CudnnRNNCanonicalToParamsV2",
     "CudnnRNNParamsSize",
@@ -65,6 +68,45 @@ def test_keras_layer_of_a_gpu(kind, backwards, masked, monkeypatch):
     for e, f in zip(expected, found, strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [keras.layers.LSTM, keras.layers.GRU])
+def test_gradient_in_the_graph(kind, monkeypatch):
+    layer = kind(6, bias_initializer="normal")
+    layer.build(X.shape)
+
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.sin(layer(x, mask=tf.constant(MASK))))
+        return tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
+
+    expected = gradients(tf.constant(X))
+    monkeypatch.setattr(sys.modules["keras.src.backend.tensorflow.rnn"], "_is_gpu_available", lambda: True)
+    concrete = tf.function(gradients, autograph=False).get_concrete_function(tf.TensorSpec(X.shape))
+    assert any(node.op == "CudnnRNNBackpropV3" for node in concrete.graph.as_graph_def().node)
+    converted, params = tf2jax.convert(concrete, X)
+    found = jax.jit(converted, compiler_options=fast_options())(params, X)[0]
+    for e, f in zip(expected, found, strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("version", ["", "V2"])
+@pytest.mark.parametrize("mode", GATES)
+def test_gradients_of_former_versions(mode, version):
+    count = GATES[mode] * (3 * 4 + 3 * 3 + 2 * 3 + 3 * 3 + 3 * 3 + 2 * 3)
+    x, h, params = RNG.normal(size=(5, 2, 4)).astype(F), RNG.normal(size=(2, 2, 3)).astype(F), RNG.normal(size=count)
+    c = h[::-1] if mode == "lstm" else np.zeros(0, F)
+    given = (x, h, c, params.astype(F))
+    run, back = (implementation(f"CudnnRNN{part}{version}") for part in ("", "Backprop"))
+    results, pull = jax.vjp(lambda *args: run(*args, rnn_mode=mode)[:3], *given)
+    upstream = tuple(RNG.normal(size=r.shape).astype(F) for r in results)
+    reserved = (np.zeros(0, F), np.zeros(0, np.int8))[: 2 if version else 1]
+    found = back(*given, *results, *upstream, *reserved, rnn_mode=mode)
+    for e, f in zip(pull(upstream), found, strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-6, atol=1e-6)
+    with pytest.raises(UnsupportedAttributeError, match="dropout"):
+        back(*given, *results, *upstream, *reserved, rnn_mode=mode, dropout=0.5)
 
 
 def network(mode, ways, x, h, c, weights, biases, project):
