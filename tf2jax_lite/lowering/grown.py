@@ -23,6 +23,7 @@ from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops.dimension_values import names, parsed
 from tf2jax_lite.ops.dimension_values import value as value_of
 from tf2jax_lite.ops.extents import Extents, UnboundedError, is_found, most
+from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 
 __all__ = ["Growing", "Grown", "GrownError"]
 
@@ -298,7 +299,7 @@ def _refusing() -> Iterator[None]:
     """Has JAX's errors about shapes be some of ours, so that the loop may be unrolled."""
     try:
         yield
-    except (TypeError, ValueError, jax.errors.InconclusiveDimensionOperation) as error:
+    except (TypeError, ValueError, InconclusiveDimensionOperation) as error:
         problem = f"a loop variable changes its size in a way that it cannot be carried in: {error}"
         raise GrownError(problem.split("\n")[0]) from error
 
