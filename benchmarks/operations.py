@@ -146,6 +146,11 @@ OPERATIONS = tuple(
         ("lrn", lambda tf, x: tf.nn.local_response_normalization(x, 5), (normal(4, 56, 56, 64),)),
         ("conv1d", lambda tf, x, w: tf.nn.conv1d(x, w, 1, "SAME"), (normal(16, 256, 128), normal(5, 128, 128))),
         ("conv2d, dilated", lambda tf, x, w: _dilated(tf, x, w), (normal(2, 64, 64, 64), normal(3, 3, 64, 64))),
+        (
+            "conv2d, dilated by blocks",
+            lambda tf, x, w: _by_blocks(tf, x, w),
+            (normal(4, 64, 64, 128), normal(3, 3, 128, 64)),
+        ),
         ("conv2d, 9x9 to 3", lambda tf, x, w: _convolved(tf, x, w), (normal(1, 128, 128, 32), normal(9, 9, 32, 3))),
         (
             "conv2d, as wide as the image",
@@ -218,6 +223,10 @@ def _volume(tf: Any, x: Any, w: Any) -> Any:
 
 def _dilated(tf: Any, x: Any, w: Any) -> Any:
     return tf.nn.conv2d(x, w, 1, "SAME", dilations=2)
+
+
+def _by_blocks(tf: Any, x: Any, w: Any) -> Any:
+    return tf.nn.convolution(x, w, padding="SAME", dilations=6)
 
 
 def _transposed(tf: Any, x: Any, w: Any) -> Any:

@@ -69,13 +69,17 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
 | larger windows | one dimension after the other | maxima, sums and their gradients |
 | convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 128 channels and more (below) |
-| images with short rows | several, or strips of one, in one row | float32, 16 channels to 24, 3 unpadded (below) |
+| the same by a rate | each phase of the image by itself, in the batch | as above, where little is padded |
+| few channels that give few, stride 1 | neighbours in a row as channels | float32; 4 to 32 of all, 8 to 16, 16 to 8 |
+| images with short rows | several, or strips of one, in one row | float32, 16 channels to 24, 5 unpadded (below) |
 | odd numbers of channels | zeros up to the next four | images, float32; 3 channels to 17 to 32, 5 and more |
 | few windows, many weights | gathered for one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
-| images without any padding | one line of padding, and its results dropped | all windows 12 MiB, 3 channels and more |
+| fewer places than the window has | padded first, all but a line; gathered as above | float32 and half precision |
+| images without any padding | one line of padding, its results dropped | windows 12 MiB, of 3 and 4 channels 1 MiB |
 | gaps no shorter than the window | one matrix product, its results side by side | always |
 | smaller gaps (gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
 | volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
+| small volumes of few channels | the places of the depth as channels, one convolution | 5 to 16 to 12 to 64 |
 | large volumes | slabs of some planes, one after the other, each one convolution | 12 MiB (up to 16 outputs: 256 KiB) |
 | volumes by windows of a plane or a column | one convolution of images | always |
 | groups, and their gradients | one after the other, each by these rules | 2^20 products up; filters always |

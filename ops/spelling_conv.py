@@ -73,7 +73,7 @@ from .spelling_rates import by_rate, is_by_rate
 from .spelling_rows import placing, side_by_side
 from .spelling_small import is_small, surrounded
 from .spelling_tiles import is_tiled, tiled
-from .spelling_volumes import by_plane, by_slab, is_slabs, is_volume
+from .spelling_volumes import by_plane, by_slab, is_slabs, is_stacked, is_volume, stacked
 from .spelling_whole import is_laid_out, is_turned, is_whole, laid_out, turned, whole
 
 __all__ = ["call", "convolution_on_cpu"]
@@ -148,7 +148,9 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
         return turned(lhs, rhs, conv, params, _convolved)
     elif is_volume(conv):
         summed = {**params, "preferred_element_type": wide}
-        if is_slabs(conv, lhs.shape[conv.lhs[0]], channels, outputs):
+        if is_stacked(conv, lhs.shape[conv.lhs[0]], channels, outputs):
+            found = stacked(lhs.astype(wide), rhs.astype(wide), conv, summed, _convolved)
+        elif is_slabs(conv, lhs.shape[conv.lhs[0]], channels, outputs):
             found = by_slab(lhs.astype(wide), rhs.astype(wide), conv, summed)
         else:
             found = by_plane(lhs.astype(wide), rhs.astype(wide), conv, summed, _convolved)

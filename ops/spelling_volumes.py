@@ -9,6 +9,8 @@ places of the window's height are further outputs of one convolution, whose resu
 outputs that is faster for smaller volumes, too, as XLA computes sixteen and more at once: a half to a sixth of the time
 (two cores with AVX-512, JAX 0.10). With many channels the images are better by tiles (`spelling_tiles`): 0.55 to 1.0 of
 the slabs' time there.
+
+Small volumes of few channels are one convolution of images, with the values at all places of the depth as channels.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from jax import lax
 from .spelling_layout import Conv, cut, pad, plain, respec
 from .spelling_tiles import is_tiled
 
-__all__ = ["by_plane", "by_slab", "is_slabs", "is_volume"]
+__all__ = ["by_plane", "by_slab", "is_slabs", "is_stacked", "is_volume", "stacked"]
 
 _MOST_PLANES = 16  # code grows with them
 _IMAGES = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
@@ -33,6 +35,8 @@ _LARGE = 3 << 20  # values of volumes and results that do not stay near the proc
 _FEW_OUTPUTS, _LARGE_OF_FEW = 16, 1 << 16
 _SLAB = 3 << 19  # values of a slab and its results before they are added up
 _MOST_OUTPUTS = 1 << 10  # of a slab's convolution
+# Between these XLA sums longer and computes as many at once, as long as the volumes stay near the processor.
+_STACKED_CHANNELS, _STACKED_OUTPUTS, _MOST_STACKED = range(5, 17), range(12, 65), 3 << 21
 
 
 def is_volume(conv: Conv) -> bool:
@@ -121,6 +125,48 @@ def by_slab(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
     return respec(results, (0, 4, 1, 2, 3), conv.out)
 
 
+def is_stacked(conv: Conv, batch: Any, channels: Any, outputs: Any) -> bool:
+    """Returns whether a convolution of volumes is one of images, with the places of its depth as channels.
+
+    Args:
+      conv: a convolution of one group, for which `is_volume` holds.
+      batch: how many volumes.
+      channels: of the input.
+      outputs: channels of the result.
+    """
+    if not all(isinstance(n, int) for n in (batch, channels, outputs)) or max(conv.strides) > 1:
+        return False
+    values = batch * (channels * math.prod(conv.sizes) + outputs * math.prod(conv.result))
+    return channels in _STACKED_CHANNELS and outputs in _STACKED_OUTPUTS and values < _MOST_STACKED
+
+
+def stacked(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
+    """Returns a convolution of volumes as one of images; takes what `by_plane` does."""
+    values, images = _images(lhs, conv, params)
+    kernel = respec(rhs, conv.rhs, (4, 3, 0, 1, 2))
+    batch, depth = values.shape[0], conv.result[0]
+    starts = [place * conv.rates[0] for place in range(conv.window[0])]
+    planes = lax.concatenate([cut(values, (1,), (start,), (depth,), conv.strides[:1]) for start in starts], 4)
+    planes = lax.reshape(planes, (batch * depth, *planes.shape[2:]))
+    kernel = lax.transpose(kernel, (1, 2, 0, 3, 4))
+    kernel = lax.reshape(kernel, (*kernel.shape[:2], planes.shape[-1], kernel.shape[-1]))
+    found = convolve(planes, kernel, **images)
+    return respec(lax.reshape(found, (batch, depth, *found.shape[1:])), (0, 4, 1, 2, 3), conv.out)
+
+
+def _images(lhs: Any, conv: Conv, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Returns volumes padded along their depth, and the parameters of a convolution of their planes."""
+    values = pad(respec(lhs, conv.lhs, (0, 4, 1, 2, 3)), (1,), conv.pads[:1])
+    return values, {
+        **params,
+        "window_strides": conv.strides[1:],
+        "padding": conv.pads[1:],
+        "lhs_dilation": conv.gaps[1:],
+        "rhs_dilation": conv.rates[1:],
+        "dimension_numbers": _IMAGES,
+    }
+
+
 def by_plane(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
     """Returns a convolution of volumes; `is_volume` must hold.
 
@@ -131,17 +177,9 @@ def by_plane(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: C
       params: its parameters as JAX's primitive has them.
       convolve: convolves images; takes values, kernel and such parameters.
     """
-    values = pad(respec(lhs, conv.lhs, (0, 4, 1, 2, 3)), (1,), conv.pads[:1])
+    values, images = _images(lhs, conv, params)
     kernel = respec(rhs, conv.rhs, (4, 3, 0, 1, 2))
     batch, depth = values.shape[0], conv.result[0]
-    images = {
-        **params,
-        "window_strides": conv.strides[1:],
-        "padding": conv.pads[1:],
-        "lhs_dilation": conv.gaps[1:],
-        "rhs_dilation": conv.rates[1:],
-        "dimension_numbers": _IMAGES,
-    }
     total: Any = None
     for place in range(conv.window[0]):
         planes = cut(values, (1,), (place * conv.rates[0],), (depth,), conv.strides[:1])

@@ -90,6 +90,10 @@ CONVOLUTIONS = {
     "tiles of a volume": conv((1, 4, 14, 15, 32), (2, 3, 3, 32, 34), (1, 1, 1), "SAME", VOLUMES),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
     "tiles by a rate NCHW": conv((1, 32, 22, 23), (3, 3, 32, 34), (1, 1), ((2, 1), (3, 4)), FIRST, rhs_dilation=(2, 3)),
+    "stacked volume": conv((2, 5, 6, 7, 5), (2, 3, 2, 5, 12), (1, 1, 1), ((1, 0), (0, 2), (1, 1)), VOLUMES),
+    "stacked volume NCDHW": conv(
+        (1, 6, 7, 6, 5), (3, 1, 3, 6, 13), (1, 1, 1), "SAME", VOLUMES_FIRST, rhs_dilation=(2, 1, 1)
+    ),
     "folded": conv((2, 9, 11, 3), (3, 3, 3, 7), (2, 1), BORDER, rhs_dilation=(2, 1)),
     "folded NCHW": conv((2, 1, 9, 10), (2, 5, 1, 3), (1, 1), ((1, 0), (3, 4)), FIRST),
     "folded, cut": conv((2, 9, 12, 8), (3, 2, 8, 3), (1, 1), ((-1, 0), (1, -2))),
