@@ -62,7 +62,7 @@ The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
 | convolution 1x1, and both gradients | matrix products | always |
 | gradient by the filter | a loop of matrix products | windows of up to 25 places (volumes 125), 8 and 16 channels up |
 | gradient by the filter | windows of some rows side by side, for a product | many values; to 128 channels |
-| gradient by the filter | operands exchanged | up to 15 channels out, twice as many in |
+| gradient by the filter | operands exchanged | up to 15 channels out, twice as many in; gaps |
 | images one place wide, wider kernels | without that dimension, with more outputs | to 4 places: 8 times as wide |
 | windows side by side (patches), gradient by the filter | one matrix product | no padding |
 | maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |

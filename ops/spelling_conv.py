@@ -132,6 +132,8 @@ def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
         return narrowed(lhs, rhs, conv, params, _convolved)
     elif is_flat(conv):
         return flattened(lhs, rhs, conv, params, _convolved)
+    elif max(conv.gaps) > 1 and is_turned(conv, lhs.shape[conv.lhs[0]], outputs):
+        return turned(lhs, rhs, conv, params, _convolved)
     elif is_apart(conv):
         found = set_apart(lhs, rhs, conv, wide)
     elif has_phases(conv, channels, outputs):

@@ -34,6 +34,7 @@ _MANY_OF_FEW = 6 << 20  # values, as below
 _FEWEST_WEIGHTS, _FEWEST_VALUES = 256, 1 << 18  # of a place, and of images and what they are multiplied with
 _MANY_WEIGHTS, _FEWEST_OF_MANY = 1 << 12, 1 << 17
 _FEWEST_OF_VOLUMES, _MANY_OF_VOLUMES, _FEWEST_OF_MORE = 1 << 18, 1 << 19, 3 << 20
+_FAR_MORE = 4  # places of a window than results
 _ROWS, _NEAR = 2048, 1 << 20  # rows at a time, and values of their windows
 
 
@@ -211,10 +212,13 @@ def _slabs(window: tuple[int, ...], rows: int) -> tuple[list[int], list[int]]:
 def is_turned(conv: Conv, batch: Any, outputs: Any) -> bool:
     """Whether a gradient by the filter is better made with its operands exchanged: few channels come out.
 
-    XLA takes a window as large as the image for each of them, and is fast where many come out.
+    XLA takes a window as large as the image for each of them, and is fast where many come out. With gaps between the
+    image's values (the filter is a transposed convolution's) the exchanged window has a rate instead, for all channels.
     """
-    if any(n != 1 for n in (*conv.strides, *conv.gaps, *conv.rates)):
+    if any(n != 1 for n in (*conv.strides, *conv.rates)):
         return False
+    if max(conv.gaps) > 1:
+        return math.prod(conv.window) > _FAR_MORE * math.prod(conv.result)
     if not isinstance(batch, int) or not isinstance(outputs, int):
         return False
     few = outputs < _FEWEST_COLUMNS and 2 * outputs <= batch
@@ -231,6 +235,8 @@ def turned(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Cal
         **params,
         "dimension_numbers": lax.ConvDimensionNumbers(conv.rhs, conv.lhs, (conv.out[1], conv.out[0], *conv.out[2:])),
         "padding": left,
+        "lhs_dilation": conv.rates,
+        "rhs_dilation": conv.gaps,
         "precision": conv.precision[::-1] if isinstance(conv.precision, tuple) else conv.precision,
     }
     # Images of one channel XLA is fast with, volumes never.

@@ -90,6 +90,13 @@ CONVOLUTIONS = {
     "tiles of a volume": conv((1, 4, 14, 15, 32), (2, 3, 3, 32, 34), (1, 1, 1), "SAME", VOLUMES),
     "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
     "tiles by a rate NCHW": conv((1, 32, 22, 23), (3, 3, 32, 34), (1, 1), ((2, 1), (3, 4)), FIRST, rhs_dilation=(2, 3)),
+    "filter gradient with gaps": conv((3, 6, 5, 4), (11, 9, 4, 5), (1, 1), ((1, 2), (2, 1)), lhs_dilation=(2, 2)),
+    "filter gradient with gaps NCHW, cut": conv(
+        (2, 3, 7, 6), (12, 15, 3, 4), (1, 1), ((-1, 2), (1, 1)), FIRST, lhs_dilation=(2, 3)
+    ),
+    "filter gradient with gaps, volume": conv(
+        (2, 3, 4, 3, 2), (4, 6, 5, 2, 3), (1, 1, 1), ((0, 0), (0, 1), (1, 0)), VOLUMES, lhs_dilation=(2, 2, 2)
+    ),
     "stacked volume": conv((2, 5, 6, 7, 5), (2, 3, 2, 5, 12), (1, 1, 1), ((1, 0), (0, 2), (1, 1)), VOLUMES),
     "stacked volume NCDHW": conv(
         (1, 6, 7, 6, 5), (3, 1, 3, 6, 13), (1, 1, 1), "SAME", VOLUMES_FIRST, rhs_dilation=(2, 1, 1)
