@@ -455,9 +455,11 @@ def _clip_jvp(primals: Any, tangents: Any) -> Any:
 
 @op("ClipByValue")
 def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
-    """Clips into a range. See tf.raw_ops.ClipByValue."""
+    """Clips into a range; of complex numbers, the parts into those of the bounds. See tf.raw_ops.ClipByValue."""
     t = jnp.asarray(t)
     low, high = jnp.broadcast_to(clip_value_min, t.shape), jnp.broadcast_to(clip_value_max, t.shape)
+    if jnp.issubdtype(t.dtype, jnp.complexfloating):
+        return lax.complex(*(_clip(part(t), part(low), part(high)) for part in (lax.real, lax.imag)))
     if jnp.issubdtype(t.dtype, jnp.inexact):
         return _clip(t, low, high)
     return lax.max(lax.min(t, high), low)
