@@ -14,6 +14,7 @@ from . import nn, registry
 from .conv import convolve, depthwise_conv2d
 from .image import resize_bilinear
 from .linalg import mat_mul
+from .logistic import logistic
 from .norm import fused_batch_norm_v3
 from .pad import mirror_pad, pairs
 from .registry import Static, op
@@ -69,7 +70,7 @@ _ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "Elu": nn.elu,
     "LeakyRelu": nn.leaky_relu,
     "Tanh": jnp.tanh,
-    "Sigmoid": jax.nn.sigmoid,
+    "Sigmoid": logistic,
     "GeluApproximate": lambda x: jax.nn.gelu(x, approximate=True),
     "GeluExact": lambda x: jax.nn.gelu(x, approximate=False),
 }

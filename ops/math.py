@@ -13,6 +13,7 @@ from . import spelling_angles
 from .csr import SparseMatrix
 from .extents import limits
 from .inlining import inlined
+from .logistic import logistic
 from .mesh_loops import while_loop
 from .no_nan import linear_product, with_slope
 from .operands import array, matched, pair
@@ -242,7 +243,7 @@ _unary("Sin", lax.sin, dear=True)
 _unary("Cos", lax.cos, dear=True)
 _unary("Tan", lax.tan, dear=True)
 _unary("Tanh", lax.tanh, dear=True)
-_unary("Sigmoid", lax.logistic, dear=True)
+_unary("Sigmoid", logistic, dear=True)
 _unary("Floor", lax.floor, np.floor)
 _unary("Ceil", lax.ceil, np.ceil)
 _unary(

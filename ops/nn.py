@@ -8,6 +8,7 @@ from jax import lax
 
 from . import softmaxes
 from .inlining import inlined
+from .logistic import logistic
 from .once import once
 from .operands import array
 from .registry import op
@@ -122,7 +123,7 @@ def softplus(features: Any) -> Any:
 @op("SoftplusGrad")
 def softplus_grad(gradients: Any, features: Any) -> Any:
     """See tf.raw_ops.SoftplusGrad."""
-    return gradients * lax.logistic(jnp.asarray(features))
+    return gradients * logistic(jnp.asarray(features))
 
 
 @jax.custom_jvp
@@ -164,7 +165,7 @@ def softmax(logits: Any) -> Any:
 @inlined
 def log_softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.LogSoftmax."""
-    return jax.nn.log_softmax(jnp.asarray(logits), axis=-1)
+    return softmaxes.log_softmax_in_place(jnp.asarray(logits), -1)
 
 
 @op("BiasAdd")

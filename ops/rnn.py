@@ -14,6 +14,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .logistic import logistic
 from .mesh_loops import scan
 from .registry import op
 from .sums import total
@@ -68,10 +69,10 @@ def _lstm_step(
     f = f + jnp.asarray(forget_bias, f.dtype)
     if peep is not None:
         i, f = i + cs_prev * peep[0], f + cs_prev * peep[1]
-    i, f, ci = lax.logistic(i), lax.logistic(f), lax.tanh(ci)
+    i, f, ci = logistic(i), logistic(f), lax.tanh(ci)
     cs = _clip(ci * i + cs_prev * f, cell_clip)
     co = lax.tanh(cs)
-    o = lax.logistic(o if peep is None else o + cs * peep[2])
+    o = logistic(o if peep is None else o + cs * peep[2])
     return i, cs, f, o, ci, co, o * co
 
 
@@ -306,7 +307,7 @@ def gru_block_cell(x: Any, h_prev: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any
     rows, cells = x.shape[1] + h_prev.shape[1], h_prev.shape[1]
     if w_ru.shape != (rows, 2 * cells) or w_c.shape != (rows, cells):
         raise OpError(f"w_ru {w_ru.shape} and w_c {w_c.shape} do not fit {x.shape[1]} inputs and {cells} cells")
-    r, u = jnp.split(lax.logistic(_dot(jnp.concatenate([x, h_prev], axis=1), w_ru) + b_ru), 2, axis=1)
+    r, u = jnp.split(logistic(_dot(jnp.concatenate([x, h_prev], axis=1), w_ru) + b_ru), 2, axis=1)
     c = lax.tanh(_dot(jnp.concatenate([x, h_prev * r], axis=1), w_c) + b_c)
     return r, u, c, u * h_prev + (1 - u) * c
 

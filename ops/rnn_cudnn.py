@@ -19,6 +19,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
+from .logistic import logistic
 from .mesh_loops import scan
 from .registry import Static, op
 from .values import canonical, dims
@@ -108,13 +109,13 @@ def _cell(mode: str, given: Any, own: Any, state: tuple[Any, Any]) -> tuple[Any,
     if mode == "gru":
         reset, update, new = jnp.split(given, 3, axis=-1)
         own_reset, own_update, own_new = jnp.split(own, 3, axis=-1)
-        update = jax.nn.sigmoid(update + own_update)
-        new = jnp.tanh(new + jax.nn.sigmoid(reset + own_reset) * own_new)
+        update = logistic(update + own_update)
+        new = jnp.tanh(new + logistic(reset + own_reset) * own_new)
         return (1 - update) * new + update * h, c
     if mode == "lstm":
         i, f, g, o = jnp.split(given + own, 4, axis=-1)
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return jax.nn.sigmoid(o) * jnp.tanh(c), c
+        c = logistic(f) * c + logistic(i) * jnp.tanh(g)
+        return logistic(o) * jnp.tanh(c), c
     return (jax.nn.relu if mode == "rnn_relu" else jnp.tanh)(given + own), c
 
 

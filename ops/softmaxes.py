@@ -18,8 +18,9 @@ from jax import lax
 
 from .operands import matched
 from .spelling_reduce import is_long, reduced
+from .sums import in_float32
 
-__all__ = ["log_softmax", "softmax"]
+__all__ = ["log_softmax", "log_softmax_in_place", "softmax"]
 
 _FEW = 8  # values behind the axis
 
@@ -42,9 +43,36 @@ def log_softmax(x: Any, *, axis: int) -> Any:
       axis: one of its axes, not negative.
     """
     if not _is_long(x, axis):
-        return _in_place(jax.nn.log_softmax, x, axis)
+        return _in_place(log_softmax_in_place, x, axis)
     shifted = _shifted(x, axis)
     return lax.sub(*matched(shifted, lax.log(_kept(lax.reduce_sum, lax.exp(shifted), axis))))
+
+
+def log_softmax_in_place(x: Any, axis: int) -> Any:
+    """Returns ``jax.nn.log_softmax(x, axis)``, computed in float32 for 16-bit floats: its rounding errors are those of
+    the sum of exponentials, which may be much larger than the result.
+
+    Args:
+      x: an array of floats.
+      axis: one of its axes.
+    """
+    return _half_log_softmax(x, axis) if jnp.finfo(x.dtype).bits < 32 else jax.nn.log_softmax(x, axis=axis)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _half_log_softmax(x: Any, axis: int) -> Any:
+    return in_float32(lambda v: jax.nn.log_softmax(v, axis=axis), x)
+
+
+@_half_log_softmax.defjvp
+def _(axis: int, primals: Any, tangents: Any) -> Any:
+    # From the result, as TensorFlow has it: what is kept for a gradient has 16 bits.
+    y = _half_log_softmax(primals[0], axis)
+
+    def slope(t: Any, y: Any) -> Any:
+        return t - jnp.sum(jnp.exp(y) * t, axis=axis, keepdims=True)
+
+    return y, in_float32(slope, tangents[0], y)
 
 
 def _in_place(fn: Callable[..., Any], x: Any, axis: int) -> Any:

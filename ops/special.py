@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
+from .bessel import in_float
 from .registry import op
 from .words import Words, is_wide, narrow, to_words
 
@@ -119,9 +120,9 @@ def _gamma_slope_jvp(primals: Any, tangents: Any) -> Any:
     return gamma_slope(alpha, sample), by_alpha * tangents[0] + by_sample * tangents[1]
 
 
-_register("BesselI0", _i0, 1)
+_register("BesselI0", in_float(_i0), 1)
 _register("BesselI0e", special.i0e, 1)
-_register("BesselI1", special.i1, 1)
+_register("BesselI1", in_float(special.i1), 1)
 _register("BesselI1e", special.i1e, 1)
 _register("Ndtri", special.ndtri, 1)
 _register("Spence", _spence, 1)

@@ -4,10 +4,12 @@ import re
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import nn
 
 from .harness import case, check
@@ -73,3 +75,26 @@ def test_softmax_is_computed_once_for_its_derivative():
         return len(re.findall(r"call @once", jax.jit(fn).lower(x).as_text()))
 
     assert (marks(weighted), marks(jax.grad(weighted))) == (0, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_log_softmax_in_half_precision_is_rounded_once(dtype, axis):
+    def call(x):
+        return tf.nn.log_softmax(x, axis=axis)
+
+    x = (np.random.default_rng(0).normal(size=(40, 40)) * 6).astype(dtype)
+    f = tf2jax.convert_functional(tf.function(call, autograph=False), tf.TensorSpec(x.shape, dtype))
+    cotangent = np.random.default_rng(1).uniform(0.5, 1.5, x.shape).astype(dtype)
+    got, pull = jax.vjp(f, x)
+    with tf.GradientTape() as tape:
+        wide = tf.constant(x.astype(np.float64))
+        tape.watch(wide)
+        want = call(wide)
+    slope = tape.gradient(want, wide, tf.constant(cotangent.astype(np.float64))).numpy()
+    ulp = float(ml_dtypes.finfo(dtype).eps)
+    tiny = float(ml_dtypes.finfo(dtype).smallest_normal)
+    assert got.dtype == dtype
+    np.testing.assert_allclose(np.float64(got), want.numpy(), rtol=ulp, atol=tiny)
+    # From the rounded result, as TensorFlow's.
+    np.testing.assert_allclose(np.float64(pull(cotangent)[0]), slope, rtol=ulp, atol=30 * ulp)
