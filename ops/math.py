@@ -249,7 +249,7 @@ _unary("Ceil", lax.ceil, np.ceil)
 _unary(
     "Round",
     lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if jnp.issubdtype(x.dtype, jnp.floating) else x,
-    np.rint,
+    lambda x: np.rint(x) if jnp.issubdtype(x.dtype, jnp.floating) else x,
 )
 _unary("Reciprocal", _reciprocal)
 _unary("Erf", lax.erf, dear=True)

@@ -45,6 +45,8 @@ def _window(value: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims
         padding, explicit, data_format, sizes, spatial(ksize, data_format), spatial(strides, data_format), ones
     )
     for i, pair in zip(places, found, strict=True):
+        if padding == "EXPLICIT" and max(pair) >= window[i]:
+            raise OpError(f"padding {tuple(pair)} of axis {i} must be smaller than the window, {window[i]}")
         pads[i] = pair
     return window, steps, tuple(map(tuple, pads))
 

@@ -2,9 +2,12 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import tf2jax_lite as tf2jax
 
 from .harness import case, check
 
@@ -240,3 +243,17 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case):
     check(case)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("jit", [False, True])
+def test_rounded_integers_are_themselves(dtype, jit):
+    # TensorFlow's kernel gives 0 for all of them (2.21).
+    x = np.array([-3, 0, 2], dtype)
+    with jax.enable_x64(True):
+        f = tf2jax.convert_functional(
+            tf.function(lambda x: tf.raw_ops.Round(x=x), autograph=False), tf.TensorSpec(x.shape, dtype)
+        )
+        got = (jax.jit(f) if jit else f)(x)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got, x)

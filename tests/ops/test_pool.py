@@ -57,6 +57,13 @@ CASES = [
         padding="EXPLICIT",
         explicit_paddings=[0, 0, 1, 0, 0, 1, 0, 0],
     ),
+    # The kernel refuses it, too: a window could hold padding alone.
+    *(
+        case("MaxPool", IMAGE, ksize=[1, *k, 1], strides=[1] * 4, padding="EXPLICIT", explicit_paddings=p).using(
+            error="must be smaller than the window", name=f"padded by a window-{i}"
+        )
+        for i, (k, p) in enumerate([((1, 2), [0, 0, 1, 0, 0, 0, 0, 0]), ((2, 2), [0, 0, 1, 0, 0, 2, 0, 0])])
+    ),
     *(case(op, IMAGE, **FORMS[1]).using(symbolic=("b, 7, 6, 3",), name="symbolic") for op in ("MaxPool", "AvgPool")),
     *(
         case("MaxPoolV2", IMAGE, np.array(f["ksize"], np.int32), np.array(f["strides"], np.int32), padding=f["padding"])
