@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -18,6 +17,7 @@ from jax.scipy import special
 
 from . import bessel_tables as tables
 from .registry import op
+from .slopes import differentiable
 
 __all__ = ["in_float", "ratio"]
 
@@ -67,23 +67,6 @@ def in_float(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return call
 
 
-def _differentiable(slope: Callable[[Any, Any], Any]) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Gives a function its derivative, as ``slope(x, value)``."""
-
-    def decorate(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        wrapped = jax.custom_jvp(fn)
-
-        @wrapped.defjvp
-        def _(primals: Any, tangents: Any) -> Any:
-            (x,), (t,) = primals, tangents
-            value = wrapped(x)
-            return value, t * slope(x, value)
-
-        return wrapped
-
-    return decorate
-
-
 def _modulus_and_phase(x: Any, order: int) -> tuple[Any, Any, Any]:
     """Returns the two factors and the angle of the form that J and Y take beyond 5; x is at least 5."""
     s = _const(25.0, x) / (x * x)
@@ -114,7 +97,7 @@ def _near_j(x: Any, zeros: tuple[float, float], top: Sequence[float], bottom: Se
     return (z - _const(zeros[0], x)) * (z - _const(zeros[1], x)) * ratio(z, top, bottom)
 
 
-@_differentiable(lambda x, value: -_j1(x))
+@differentiable(lambda x, value: -_j1(x))
 def _j0(x: Any) -> Any:
     def near(y: Any) -> Any:
         series = _const(1.0, y) - y * y * _const(0.25, y)
@@ -128,7 +111,7 @@ def _j1_slope(x: Any, value: Any) -> Any:
     return jnp.where(zero, _const(0.5, x), _j0(x) - value / jnp.where(zero, _const(1.0, x), x))
 
 
-@_differentiable(_j1_slope)
+@differentiable(_j1_slope)
 def _j1(x: Any) -> Any:
     def near(y: Any) -> Any:
         return y * _near_j(y, _ZEROS_1, tables.J1_TOP, tables.J1_BOTTOM)
@@ -147,7 +130,7 @@ def _y0_slope(x: Any, value: Any) -> Any:
     return -_y1(x)
 
 
-@_differentiable(_y0_slope)
+@differentiable(_y0_slope)
 def _y0(x: Any) -> Any:
     def near(y: Any) -> Any:
         return ratio(y * y, tables.Y0_TOP, tables.Y0_BOTTOM) + _const(2 / math.pi, y) * lax.log(y) * _j0(y)
@@ -155,7 +138,7 @@ def _y0(x: Any) -> Any:
     return _from_zero(x, -math.inf, lambda v: _pieces(v, 5.0, near, lambda y: _far_y(y, 0)))
 
 
-@_differentiable(lambda x, value: _y0(x) - value / x)
+@differentiable(lambda x, value: _y0(x) - value / x)
 def _y1(x: Any) -> Any:
     def near(y: Any) -> Any:
         logarithmic = _j1(y) * lax.log(y) - 1 / y
@@ -187,10 +170,10 @@ def _ke(x: Any, order: int) -> Any:
     )
 
 
-_k0 = _differentiable(lambda x, value: -_k1(x))(lambda x: _k(x, 0))
-_k1 = _differentiable(lambda x, value: -_k0(x) - value / x)(lambda x: _k(x, 1))
-_k0e = _differentiable(lambda x, value: value - _k1e(x))(lambda x: _ke(x, 0))
-_k1e = _differentiable(lambda x, value: value * (1 - 1 / x) - _k0e(x))(lambda x: _ke(x, 1))
+_k0 = differentiable(lambda x, value: -_k1(x))(lambda x: _k(x, 0))
+_k1 = differentiable(lambda x, value: -_k0(x) - value / x)(lambda x: _k(x, 1))
+_k0e = differentiable(lambda x, value: value - _k1e(x))(lambda x: _ke(x, 0))
+_k1e = differentiable(lambda x, value: value * (1 - 1 / x) - _k0e(x))(lambda x: _ke(x, 1))
 
 
 def _register(name: str, fn: Callable[[Any], Any]) -> None:

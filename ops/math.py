@@ -21,6 +21,7 @@ from .ragged_variant import is_list_of_ragged, unset_like
 from .real_sizes import is_real_size
 from .registry import op
 from .shape import is_small
+from .slopes import differentiable
 from .sums import in_float32
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_string, is_symbolic
@@ -127,8 +128,15 @@ def _complex_acosh_jvp(primals: Any, tangents: Any) -> Any:
     return out, tangents[0] / lax.sinh(out)
 
 
+@inlined
+@differentiable(lambda x, y: lax.rsqrt(x - 1) * lax.rsqrt(x + 1))
+def _real_acosh(x: Any) -> Any:
+    # JAX's slope is a number left of -1, too, where the function is none.
+    return lax.acosh(x)
+
+
 def _acosh(x: Any) -> Any:
-    return _complex_acosh(x) if jnp.issubdtype(x.dtype, jnp.complexfloating) else lax.acosh(x)
+    return _complex_acosh(x) if jnp.issubdtype(x.dtype, jnp.complexfloating) else _real_acosh(x)
 
 
 def _power(x: Any, y: Any) -> Any:
@@ -236,7 +244,8 @@ _unary("Square", lambda x: lax.mul(x, x), np.square)
 _unary("Sqrt", with_slope(lax.sqrt, lambda x, y: jnp.asarray(0.5, x.dtype) / y), np.sqrt)
 _unary("Rsqrt", with_slope(lax.rsqrt, lambda x, y: jnp.asarray(-0.5, x.dtype) * y * y * y))
 _unary("Exp", lax.exp, dear=True)
-_unary("Expm1", lax.expm1, dear=True)
+# As a sum of value and 1 the slope would lose its digits where it is small.
+_unary("Expm1", inlined(differentiable(lambda x, y: lax.exp(x))(lax.expm1)), dear=True)
 _unary("Log", lax.log, _log, dear=True)
 _unary("Log1p", lax.log1p, dear=True)
 _unary("Sin", lax.sin, dear=True)
@@ -259,6 +268,14 @@ _unary("IsInf", jnp.isinf)
 _unary("LogicalNot", lax.bitwise_not, np.logical_not)
 
 
+def _trigamma(x: Any, y: Any) -> Any:
+    # JAX's is no number at infinity.
+    endless = x == np.inf
+    slope = lax.polygamma(lax.full_like(x, 1), jnp.where(endless, jnp.ones_like(x), x))
+    return jnp.where(endless, jnp.zeros_like(x), slope)
+
+
+@differentiable(_trigamma)
 def _digamma(x: Any) -> Any:
     # TensorFlow's is NaN at both zeros; JAX's has been infinite there since 0.12.
     return lax.add(lax.digamma(x), jnp.where(x == 0, np.asarray(np.nan, x.dtype), np.asarray(0, x.dtype)))

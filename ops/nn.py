@@ -12,6 +12,7 @@ from .logistic import logistic
 from .once import once
 from .operands import array
 from .registry import op
+from .slopes import differentiable
 from .sums import total
 
 
@@ -140,12 +141,17 @@ def _softmax_jvp(primals: Any, tangents: Any) -> Any:
     return found, once(found * (t - jnp.sum(found * t, axis=-1, keepdims=True)))
 
 
-@op("Softsign")
 @inlined
+@differentiable(lambda x, y: 1 / jnp.square(1 + jnp.abs(x)))
+def _softsign(x: Any) -> Any:
+    # The slope of the quotient as JAX has it is a difference: no number far out, and few digits before.
+    return x / (1 + jnp.abs(x))
+
+
+@op("Softsign")
 def softsign(features: Any) -> Any:
     """Returns x / (1 + abs(x)). See tf.raw_ops.Softsign."""
-    x = jnp.asarray(features)
-    return x / (1 + jnp.abs(x))
+    return _softsign(jnp.asarray(features))
 
 
 @op("SoftsignGrad")

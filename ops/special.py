@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from jax.scipy import special
 
 from .bessel import in_float
 from .registry import op
+from .slopes import differentiable
 from .words import Words, is_wide, narrow, to_words
 
 
@@ -90,6 +92,10 @@ def _expint_jvp(primals: Any, tangents: Any) -> Any:
     return _expint(*primals), tangents[0] * jnp.exp(primals[0]) / primals[0]
 
 
+def _const(value: float, like: Any) -> Any:
+    return jnp.asarray(value, like.dtype)
+
+
 @jax.custom_jvp
 def _i0(x: Any) -> Any:
     return special.i0(x)
@@ -120,11 +126,24 @@ def _gamma_slope_jvp(primals: Any, tangents: Any) -> Any:
     return gamma_slope(alpha, sample), by_alpha * tangents[0] + by_sample * tangents[1]
 
 
+# JAX's slopes: 0 at the ends of the normal distribution, where this one is infinite, and 1/2 where x is no number.
+_ndtri = differentiable(lambda x, y: _const(math.sqrt(2 * math.pi), x) * lax.exp(y * y / 2))(special.ndtri)
+
+
+def _i1e_slope(x: Any, y: Any) -> Any:
+    zero = x == 0
+    slope = special.i0e(x) - y * (lax.sign(x) + 1 / jnp.where(zero, jnp.ones_like(x), x))
+    return jnp.where(zero, _const(0.5, x), slope)
+
+
+_i1e = differentiable(_i1e_slope)(special.i1e)
+
+
 _register("BesselI0", in_float(_i0), 1)
 _register("BesselI0e", special.i0e, 1)
 _register("BesselI1", in_float(special.i1), 1)
-_register("BesselI1e", special.i1e, 1)
-_register("Ndtri", special.ndtri, 1)
+_register("BesselI1e", _i1e, 1)
+_register("Ndtri", _ndtri, 1)
 _register("Spence", _spence, 1)
 _register("Expint", _expint, 1)
 _register("Igamma", _igamma, 2)

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.ops import registry
 
 from .harness import case, check
 
@@ -243,6 +244,29 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case):
     check(case)
+
+
+OUTSIDE = np.array([-np.inf, -20, -12, -10, -5.5, -2, -1, 0, 1, 2, 15, 60, np.inf, np.nan])
+
+
+@pytest.mark.parametrize("name", ["Acosh", "BesselI1e", "Digamma", "Expm1", "Ndtri", "Softsign"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_slopes_far_out(name, dtype):
+    """Where the function ends, is flat or is no number: in half precision against the slope of the same in double."""
+    if name in ("BesselI1e", "Ndtri") and dtype == np.float16:
+        pytest.skip("few digits on both sides, or no kernel")
+    x = OUTSIDE.astype(dtype)
+    argument = registry.lookup(name).inputs[0]
+    wide = tf.constant(x.astype(np.float64))
+    with tf.GradientTape() as tape:
+        tape.watch(wide)
+        y = getattr(tf.raw_ops, name)(**{argument: wide})
+    want = tape.gradient(y, wide).numpy()
+    with np.errstate(over="ignore"):
+        want = want.astype(dtype).astype(np.float64)
+    got = np.float64(jax.jit(lambda x: jax.vjp(registry.lookup(name).fn, x)[1](np.ones(x.shape, dtype))[0])(x))
+    rtol, atol = (4e-3, 1e-6) if dtype == np.float16 else (1e-5, 1e-9)
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
