@@ -70,15 +70,32 @@ def _polygamma(n: Any, x: Any) -> Any:
 # TensorFlow's kernels on CPU, to which tests/ops/test_special.py holds them; JAX's differ.
 
 
+def _flat(a: Any, x: Any) -> Any:
+    """Returns where the incomplete gamma functions have no slope: JAX's is no number there."""
+    return ((a == np.inf) & (x > 0)) | ((x == np.inf) & (a > 0)) | ((x == 0) & ~(a > 0))
+
+
+def _apart(fn: Callable[[Any, Any], Any], a: Any, x: Any) -> Any:
+    """Returns ``fn(a, x)``, and some number without slopes where that is flat."""
+    flat, one = _flat(a, x), np.ones((), a.dtype)
+    return fn(jnp.where(flat, one, a), jnp.where(flat, one, x))
+
+
 def _igamma(a: Any, x: Any) -> Any:
-    out = jnp.where(a <= 0, np.nan, lax.igamma(a, x))
+    out = jnp.where(a <= 0, np.nan, _apart(lax.igamma, a, x))
+    out = jnp.where((x == np.inf) & (a > 0), 1, out)
     out = jnp.where((a == np.inf) & (x > 0), 0, out)
     return jnp.where((x == 0) & ~(a > 0), 0, out)
 
 
 def _igammac(a: Any, x: Any) -> Any:
-    out = jnp.where(a <= 0, np.nan, lax.igammac(a, x))
+    out = jnp.where((a <= 0) | jnp.isnan(a), np.nan, _apart(lax.igammac, a, x))
+    out = jnp.where((x == np.inf) & (a > 0), 0, out)
     return jnp.where((a == np.inf) & (x >= 0) & (x < np.inf), 1, out)
+
+
+def _igamma_grad_a(a: Any, x: Any) -> Any:
+    return jnp.where(_flat(a, x), np.zeros((), a.dtype), _apart(lax.igamma_grad_a, a, x))
 
 
 @jax.custom_jvp
@@ -148,7 +165,7 @@ _register("Spence", _spence, 1)
 _register("Expint", _expint, 1)
 _register("Igamma", _igamma, 2)
 _register("Igammac", _igammac, 2)
-_register("IgammaGradA", lax.igamma_grad_a, 2)
+_register("IgammaGradA", _igamma_grad_a, 2)
 _register("RandomGammaGrad", gamma_slope, 2)
 _register("Zeta", _zeta, 2)
 _register("Polygamma", _polygamma, 2)

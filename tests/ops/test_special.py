@@ -14,6 +14,7 @@ P = np.array([0.2, 0.7, 1.5, 3.0, 8.0])
 UNARY = {"BesselI0": X, "BesselI0e": X, "BesselI1": X, "BesselI1e": X, "Ndtri": P / 10, "Spence": P, "Expint": P}
 ENDS = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 7.0, 30.0])
 PAIRS = [v.reshape(-1) for v in np.meshgrid(ENDS, ENDS)]
+FLAT = [np.array([0, 0.5, 1, 10, np.inf, np.inf, 2, 3]), np.array([0, np.inf, np.inf, np.inf, 0.5, 10, 1, 2.5])]
 TRIPLES = [v.reshape(-1) for v in np.meshgrid(ENDS, ENDS, np.array([0, 1, -1, 0.3, 0.999, np.inf, np.nan]))]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]
 
@@ -47,7 +48,7 @@ CASES = [
     # What they are where an argument is 0, negative, infinite or no number.
     *(
         case(name, *PAIRS).using(rtol=1e-6, grad=False, name="ends")
-        for name in ("Igamma", "Igammac", "Zeta", "Polygamma")
+        for name in ("Igamma", "Igammac", "IgammaGradA", "Zeta", "Polygamma")
     ),
     case("Betainc", *TRIPLES).using(rtol=1e-6, grad=False, name="ends"),
     # exp(|x|) alone is no float16 from 11.1 on.
@@ -101,3 +102,17 @@ def test_derivatives_of_betainc_at_its_ends(a, x):
     with jax.enable_x64(True):
         actual = jax.grad(registry.lookup("Betainc").fn, 2)(*arrays)
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["Igamma", "Igammac"])
+def test_incomplete_gammas_are_flat_where_an_argument_is_infinite(name):
+    a, x = map(tf.constant, FLAT)
+    with tf.GradientTape() as tape:
+        tape.watch((a, x))
+        y = getattr(tf.raw_ops, name)(a=a, x=x)
+    by_a, by_x = tape.gradient(y, (a, x))
+    with jax.enable_x64(True):
+        got = jax.jit(lambda *v: jax.vjp(registry.lookup(name).fn, *v)[1](np.ones(len(FLAT[0]))))(*FLAT)
+    np.testing.assert_allclose(got[0], by_a, rtol=1e-6)
+    # TensorFlow's is no number at some ends: exp(inf - inf).
+    np.testing.assert_allclose(got[1], np.nan_to_num(by_x), rtol=1e-6)
