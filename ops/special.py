@@ -157,9 +157,9 @@ _i1e = differentiable(_i1e_slope)(special.i1e)
 
 
 _register("BesselI0", in_float(_i0), 1)
-_register("BesselI0e", special.i0e, 1)
+_register("BesselI0e", in_float(special.i0e), 1)
 _register("BesselI1", in_float(special.i1), 1)
-_register("BesselI1e", _i1e, 1)
+_register("BesselI1e", in_float(_i1e), 1)
 _register("Ndtri", _ndtri, 1)
 _register("Spence", _spence, 1)
 _register("Expint", _expint, 1)

@@ -1,6 +1,7 @@
 """Special functions and bit counts against TensorFlow."""
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -116,3 +117,16 @@ def test_incomplete_gammas_are_flat_where_an_argument_is_infinite(name):
     np.testing.assert_allclose(got[0], by_a, rtol=1e-6)
     # TensorFlow's is no number at some ends: exp(inf - inf).
     np.testing.assert_allclose(got[1], np.nan_to_num(by_x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["BesselI0e", "BesselI1e"])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_slopes_of_scaled_bessel_functions_in_half_precision(name, dtype):
+    """They are differences of numbers of about one size."""
+    x = np.linspace(0.5, 12, 24).astype(dtype)
+    with jax.enable_x64(True):
+        slopes = [
+            np.float64(jax.jit(lambda x: jax.vjp(registry.lookup(name).fn, x)[1](np.ones(x.shape, x.dtype))[0])(v))
+            for v in (x, x.astype(np.float64))
+        ]
+    np.testing.assert_allclose(*slopes, rtol=float(ml_dtypes.finfo(dtype).eps), atol=1e-6)
