@@ -67,7 +67,8 @@ gradient function draws has its own key, the same in every evaluation of one cal
 - Where TensorFlow's is not the derivative, by finite differences: `tf.math.cumprod` over a zero (TensorFlow gives 0),
   `TensorArray.gather` with an index twice (TensorFlow keeps the last one's), `tf.raw_ops.SparseToDense` with an index
   twice (TensorFlow gives it to each, though the last alone is seen), and complex arguments of `tf.math.cumprod`,
-  `xlogy`, `multiply_no_nan`, `segment_prod`, `tf.linalg.det`, `lstsq`, `sqrtm` and `tridiagonal_solve`.
+  `xlogy`, `xlog1py`, `xdivy`, `multiply_no_nan`, `segment_prod`, `tf.linalg.det`, `lstsq`, `sqrtm` and
+  `tridiagonal_solve`.
   Gradients that the graph itself takes (`tf.GradientTape` in the converted function) are TensorFlow's, there, too.
 - Gradients by complex arguments are JAX's: the conjugates of TensorFlow's.
 """
