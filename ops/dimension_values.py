@@ -20,6 +20,8 @@ from tf2jax_lite.errors import OpError
 __all__ = [
     "FOUND",
     "HAS_TO_HOLD",
+    "MOST_TRIED",
+    "SIZES",
     "constraint_asked_for",
     "constraint_of_shapes",
     "largest",
@@ -29,8 +31,12 @@ __all__ = [
 ]
 
 _MOST_VALUES = 1 << 20  # of one variable that are tried
-_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 100)  # that are tried for each of several variables
-_MOST_TRIED = 4  # variables
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 100)
+"""That are tried for each of several variables."""
+
+MOST_TRIED = 4
+"""Variables of which all sizes are tried together."""
+
 FOUND = "found_"
 """How variables are called whose values data decides (`extents.py`); those of exported functions have other names."""
 
@@ -131,9 +137,9 @@ def constraint_asked_for(problem: str) -> str | None:
         return None
     tree = parsed(f"({asked[1]}) - ({asked[2]})")
     found = sorted(names(tree))
-    if not 0 < len(found) <= _MOST_TRIED:
+    if not 0 < len(found) <= MOST_TRIED:
         return None
-    sizes = np.meshgrid(*[np.array(_SIZES)] * len(found))
+    sizes = np.meshgrid(*[np.array(SIZES)] * len(found))
     holds = np.all(value(tree, dict(zip(found, sizes, strict=True))) >= 0)
     return f"{asked[1]} >= {asked[2]}" if holds else None
 

@@ -23,7 +23,7 @@ from jax.extend import core as jex
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import FOUND, largest, names, parsed, value
-from .found_sizes import MOST, at_least, is_found, is_size, lesser, limits, most
+from .found_sizes import MOST, at_least, equal_unless_empty, is_found, is_size, lesser, limits, most
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
 
@@ -371,6 +371,8 @@ class Extents:
             # Shapes are aligned as operands are broadcast, or by what they start with: as more of their sizes fit.
             ways = [list(zip(a[::-1], b[::-1], strict=False)), list(zip(a, b, strict=False))]
             ways.sort(key=_misfits)
+            if any(self._agree_unless_empty(*sorted(pair, key=_length)) for pair in itertools.chain(*ways)):
+                return True
             aligned = (*itertools.chain(*ways), *zip(a[-1:], b[-2:-1], strict=False))
             # A number that stands elsewhere may be any: only of sizes that are found it is likely to be the same one.
             others = (pair for pair in itertools.product(a, b) if all(map(is_found, pair)))
@@ -392,6 +394,17 @@ class Extents:
         """Takes a size that is no variable's alone to be another one, which was found before."""
         last, first = (max(int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(d))) for d in (dim, other))
         if last <= first or str(dim) in self._agreed.sums:
+            return False
+        self._agreed.sums[str(dim)] = str(other)
+        return True
+
+    def _agree_unless_empty(self, other: Any, dim: Any) -> bool:
+        """Takes a size to be another one that is written shorter, if it is so wherever something is there.
+
+        Of n parts, a zero and what all but the last of them are is ``max(n - 1, 0) + 1`` together.
+        """
+        shorter = _length(other) < _length(dim) and is_found(dim)
+        if not shorter or str(dim) in self._agreed.sums or not equal_unless_empty(dim, other):
             return False
         self._agreed.sums[str(dim)] = str(other)
         return True
@@ -496,6 +509,10 @@ def _listed(text: str) -> set[str]:
             if sign == ",":
                 starts.append(i + 1)
     return found
+
+
+def _length(dim: Any) -> int:
+    return len(str(dim))
 
 
 def _misfits(pairs: list[tuple[Any, Any]]) -> int:

@@ -12,10 +12,10 @@ from jax import core, export, lax
 from jax.extend import core as jex
 from jax.interpreters import ad, batching
 
-from .dimension_values import FOUND, largest, names, parsed
+from .dimension_values import FOUND, MOST_TRIED, SIZES, largest, names, parsed, value
 from .inconclusive import InconclusiveDimensionOperation
 
-__all__ = ["MOST", "at_least", "is_found", "is_size", "lesser", "limits", "most"]
+__all__ = ["MOST", "at_least", "equal_unless_empty", "is_found", "is_size", "lesser", "limits", "most"]
 
 MOST: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]] = weakref.WeakKeyDictionary()
 """The most that each variable of a scope can be, where that is a number."""
@@ -55,6 +55,25 @@ def _is_at_most(a: Any, b: Any) -> bool:
         return False
     greatest = most(a - b)
     return greatest is not None and greatest <= 0
+
+
+@functools.lru_cache(maxsize=4096)
+def equal_unless_empty(a: Any, b: Any) -> bool:
+    """Whether two dimensions are of the same variables and equal wherever none is of nothing, as far as was tried.
+
+    A size that data decides is one less than its variable: ``n - 1`` and ``max(n - 2, 0) + 1`` differ for 1 only.
+
+    Args:
+      a: a dimension.
+      b: another one.
+    """
+    trees = [parsed(str(dim)) for dim in (a, b)]
+    found = sorted(names(trees[0]))
+    if not 0 < len(found) <= MOST_TRIED or set(found) != names(trees[1]):
+        return False
+    tried = np.meshgrid(*[np.array(SIZES) + name.startswith(FOUND) for name in found])
+    one, other = (value(tree, dict(zip(found, tried, strict=True))) for tree in trees)
+    return bool(np.all(one == other))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -54,7 +54,30 @@ def safe_embedding(x, ids, labels):
     return tf.reduce_sum(found * tf.math.segment_sum(x, ids))
 
 
+def offsets(x, ids, labels):
+    """The place of each row in its part: starts are a zero and the ends of all parts but the last."""
+    counts = tf.math.segment_sum(tf.ones_like(ids), ids)
+    starts = tf.concat([tf.zeros(1, tf.int64), tf.cumsum(counts)[:-1]], 0)
+    place = tf.cast(tf.range(8, dtype=tf.int64) - tf.gather(starts, ids), tf.float32)
+    ends = tf.cast(starts + counts, tf.float32)
+    return tf.reduce_sum(tf.math.segment_sum(x * place[:, None], ids) * ends[:, None])
+
+
+def best_of_parts(x, ids, labels):
+    """The best row of each part, by a matrix with a row for each part, beside starts made of counts."""
+    counts = tf.math.segment_sum(tf.ones_like(ids), ids)
+    starts = tf.concat([tf.zeros(1, tf.int64), tf.cumsum(counts)[:-1]], 0)
+    most, parts = tf.reduce_max(counts), tf.shape(counts, tf.int64)[0]
+    place = tf.range(8, dtype=tf.int64) - tf.gather(starts, ids) + ids * most
+    wide = tf.tensor_scatter_nd_update(tf.zeros(parts * most) - 1e20, place[:, None], x[:, 0])
+    order = tf.argsort(tf.reshape(wide, [parts, most]), direction="DESCENDING")
+    first = tf.reshape(tf.cast(order, tf.int64) + starts[:, None], [parts, most])[:, 0]
+    return tf.reduce_sum(tf.gather(x, first) ** 2)
+
+
 FUNCTIONS = {
+    "offsets": offsets,
+    "best of parts": best_of_parts,
     "graph network": graph_network,
     "attention": attention,
     "largest": largest,
@@ -118,11 +141,16 @@ def test_what_does_not_fit_is_nan(name, ids):
     [
         lambda x, ids, labels: tf.math.segment_sum(x, ids),
         lambda x, ids, labels: tf.reduce_sum(tf.math.bincount(ids, weights=x[:, 0]) ** 2),  # values may be large
-        lambda x, ids, labels: tf.reduce_sum(tf.math.segment_sum(tf.cast(ids, tf.int32), ids)),  # cannot be NaN
     ],
-    ids=["result", "histogram", "whole numbers"],
+    ids=["result", "histogram"],
 )
 def test_refusals(function):
     converted = tf2jax.convert_functional(tf.function(function), *SPECS)
     with pytest.raises(LoweringError, match="depends on traced"):
         jax.jit(converted)(X, IDS[0], LABELS)
+
+
+@pytest.mark.parametrize(("ids", "expected"), [([0, 0, 0, 1, 1, 1, 2, 2], 7), ([0, 0, 0, 1, 1, 1, 2, 70], -(2**31))])
+def test_whole_numbers_of_what_does_not_fit_are_the_least_there_are(ids, expected):
+    function = tf.function(lambda x, ids, labels: tf.reduce_sum(tf.math.segment_sum(tf.cast(ids, tf.int32), ids)))
+    assert jax.jit(tf2jax.convert_functional(function, *SPECS))(X, np.array(ids), LABELS) == expected
