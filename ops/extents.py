@@ -138,6 +138,7 @@ class Extents:
         self._names = 0
         self._next: str | None = None
         self._wholes: dict[frozenset[Any], Any] = {}
+        self._sums: dict[str, str] = {}  # as the wholes, by the sums of their parts
         self._products: dict[str, Any] = {}
         self._covered: dict[Any, tuple[Any, Any]] = {}
         self._rooms: dict[str, Any] = {}
@@ -410,11 +411,12 @@ class Extents:
         return True
 
     def unified(self, value: Any) -> Any:
-        """Returns an array with the sizes that its own were taken to be as they met others."""
-        if not self._agreed.sums or not isinstance(value, jax.Array):
+        """Returns an array with the sizes that its own were taken to be as they met others, or as parts were joined."""
+        sums = {**self._sums, **self._agreed.sums}
+        if not sums or not isinstance(value, jax.Array):
             return value
         for axis, size in enumerate(value.shape):
-            if (same := self._agreed.sums.get(str(size))) is not None and is_found(size):
+            if is_found(size) and (same := sums.get(str(size))) is not None:
                 rows, count = jnp.moveaxis(value, axis, 0), jnp.asarray(size).astype(np.int32)
                 rows = prefix_p.bind(rows, count, dim=self._dim(same), name="", is_sure=True)
                 value = jnp.moveaxis(rows, 0, axis)
@@ -469,6 +471,8 @@ class Extents:
     def split(self, sizes: list[Any], whole: Any) -> None:
         """Keeps in mind that so many rows were parted into parts of these sizes."""
         self._wholes[frozenset(sizes)] = whole
+        if len(sizes) > 1:
+            self._sums[str(sum(sizes))] = str(whole)
 
     def joined(self, sizes: list[Any]) -> Any:
         """Returns how many rows parts of these sizes have together."""

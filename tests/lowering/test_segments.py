@@ -75,7 +75,15 @@ def best_of_parts(x, ids, labels):
     return tf.reduce_sum(tf.gather(x, first) ** 2)
 
 
+def softmax_of_parts(x, ids, labels):
+    """Parts that are joined again are as many as before."""
+    parts = [tf.concat([part, [-1000.0]], 0) for part in tf.dynamic_partition(x[:, 0], tf.cast(ids, tf.int32), 3)]
+    weights = tf.concat([tf.nn.softmax(part)[:-1] for part in parts], 0)
+    return tf.reduce_sum(tf.math.segment_sum(weights[:, None] * x, ids) ** 2)
+
+
 FUNCTIONS = {
+    "softmax of parts": softmax_of_parts,
     "offsets": offsets,
     "best of parts": best_of_parts,
     "graph network": graph_network,
