@@ -20,8 +20,10 @@ from . import growth
 from . import matrix_diag as _matrix_diag  # noqa: F401
 from . import pad as _pad  # noqa: F401
 from . import slicing as _slicing  # noqa: F401
-from .extents import Extents, cut, room
+from .extents import Extents, UnboundedError, cut, room
+from .open_splits import open_split
 from .places import places
+from .provenance import entries
 from .registry import Static, op
 from .slicing import object_or_array
 from .tensor_list import TensorList
@@ -312,12 +314,21 @@ def _host_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) ->
     return _host_parts(value, _split_sizes(size_splits, np.shape(value), axis, num_split), axis)
 
 
-@op("SplitV", words="each", host=_host_split_v, moves=True)
-def split_v(value: Any, size_splits: Static, axis: Static, *, num_split: int) -> list[Any]:
-    """Splits into parts of given sizes. See tf.raw_ops.SplitV."""
+@op("SplitV", words="each", host=_host_split_v, sized=True, moves=True)
+def split_v(value: Any, size_splits: Any, axis: Static, *, num_split: int, extents: Extents | None = None) -> list[Any]:
+    """Splits into parts of given sizes. See tf.raw_ops.SplitV.
+
+    Sizes that are traced need `Extents`; where they are not as much together as there is, results are NaN.
+    """
     value = jnp.asarray(value)
     axis = _axis(axis, value.ndim)
-    return _split(value, _split_sizes(size_splits, value.shape, axis, num_split), axis)
+    sizes = entries(size_splits, num_split)
+    if all(size.is_known for size in sizes):
+        found = np.array([size.offset for size in sizes], None if all(_is_int(s.offset) for s in sizes) else object)
+        return _split(value, _split_sizes(found, value.shape, axis, num_split), axis)
+    if extents is None:
+        raise UnboundedError("the sizes of the parts depend on values")
+    return open_split(value, size_splits, sizes, axis, extents)
 
 
 # --- Rearranged

@@ -112,15 +112,21 @@ CASES = [
     case("Split", I32(1), np.zeros((0, 2)), num_split=2).using(name="empty"),
     case("Split", I32(1), X, num_split=2).using(error="does not split", name="uneven"),
     *(
-        case("SplitV", C, np.array(s, t), I32(axis), num_split=len(s)).using(name=f"{s}-axis{axis}-{np.dtype(t)}")
+        case("SplitV", C, np.array(s, t), I32(axis), num_split=len(s)).using(
+            baked=("size_splits",), name=f"{s}-axis{axis}-{np.dtype(t)}"
+        )
         for t in (I32, I64)
         for s, axis in (([1, 2], 1), ([1, -1, 2], 2), ([2], 0), ([0, 3], -2), ([-1, 0], 2))
     ),
-    *(case("SplitV", _m(t), np.array([1, 3]), I32(0), num_split=2) for t in DTYPES),
-    case("SplitV", C, np.array([1, -1]), I32(1), num_split=2).using(baked=("value",), name="host"),
-    case("SplitV", M, np.array([1, -1]), I32(1), num_split=2).using(symbolic=("b, 3",), name="sym"),
-    case("SplitV", M, np.array([1, -1]), I32(0), num_split=2).using(symbolic=("b, 3",), name="sym-axis"),
-    case("SplitV", X, np.array([1, 1]), I32(1), num_split=2).using(error="add up", name="sum"),
+    *(case("SplitV", _m(t), np.array([1, 3]), I32(0), num_split=2).using(baked=("size_splits",)) for t in DTYPES),
+    case("SplitV", C, np.array([1, -1]), I32(1), num_split=2).using(baked=("value", "size_splits"), name="host"),
+    case("SplitV", M, np.array([1, -1]), I32(1), num_split=2).using(
+        baked=("size_splits",), symbolic=("b, 3",), name="sym"
+    ),
+    case("SplitV", M, np.array([1, -1]), I32(0), num_split=2).using(
+        baked=("size_splits",), symbolic=("b, 3",), name="sym-axis"
+    ),
+    case("SplitV", X, np.array([1, 1]), I32(1), num_split=2).using(baked=("size_splits",), error="add up", name="sum"),
     # Transposed, repeated, reversed, rolled.
     *(case("Transpose", C, np.array(p, t)) for t in (I32, I64) for p in ([0, 1, 2], [2, 0, 1], [1, 0, 2])),
     *(case("Transpose", C, np.array(p, I32)).using(name=str(p)) for p in ([2, 1, 0], [-1, 0, 1], [0, 2, 1])),
