@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .extents import Extents
+from .extents import Extents, is_size
 from .gather import take
 from .provenance import Entry, name_of
 
@@ -35,8 +35,8 @@ def open_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, exte
     starts = jnp.cumsum(counts) - counts
     out = []
     for i, size in enumerate(sizes):
-        if size.is_known and isinstance(size.offset, int) and size.offset >= 0:
-            places = lax.iota(np.int32, size.offset)
+        if (dim := extents.size_of(size)) is not None and is_size(dim):
+            places = lax.iota(np.int32, dim)
         else:
             key = ("split", str(whole), name_of(size_splits), i)  # of all that is split so
             # More than there is room for, which shows, where nothing fits.

@@ -93,6 +93,9 @@ def split(x, ids, labels):
 
 FUNCTIONS = {
     "split": split,
+    "split where a mask ends": lambda x, ids, labels: tf.reduce_sum(
+        tf.split(x, [tf.math.count_nonzero(x[:, 0] > 0), -1])[0] * tf.boolean_mask(x, x[:, 0] > 0)
+    ),
     "softmax of parts": softmax_of_parts,
     "offsets": offsets,
     "best of parts": best_of_parts,
