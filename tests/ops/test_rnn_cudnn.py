@@ -66,7 +66,7 @@ def test_keras_layer_of_a_gpu(kind, backwards, masked, monkeypatch):
 
     (_, found), gradient = jax.jit(jax.value_and_grad(both, has_aux=True), compiler_options=fast_options())(X)
     for e, f in zip(expected, found, strict=True):
-        np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -196,11 +196,11 @@ def test_layers(mode, project, direction, version):
         np.testing.assert_array_equal(f, e)
     np.testing.assert_array_equal(count, [sum(v.size for v in (*weights, *biases))])
     expected = network(mode, ways, x, h, c, weights, biases, bool(project))
-    np.testing.assert_allclose(out, expected[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(last_h, expected[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out, expected[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(last_h, expected[1], rtol=1e-5, atol=1e-5)
     assert last_c.shape == (h.shape if mode == "lstm" and not project else c.shape if mode == "lstm" else ())
     if mode == "lstm":
-        np.testing.assert_allclose(last_c, expected[2], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(last_c, expected[2], rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_between_layers():
