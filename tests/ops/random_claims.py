@@ -274,10 +274,9 @@ KEYED: dict[str, Claim] = {
             "FractionalMaxPool": "exact if `deterministic` with a seed, and then no key is asked for",
             "FractionalAvgPool": "exact if `deterministic` with a seed, and then no key is asked for",
             "ExtractGlimpse": "only the noise outside the image; no key is asked for with noise='zero'",
-            **{
-                name: "only the dropout between layers; no key is asked for without"
-                for name in ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3")
-            },
+            **dict.fromkeys(
+                ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), "only the dropout between layers; no key is asked for without"
+            ),
             "ExtractGlimpseV2": "only the noise outside the image; no key is asked for with noise='zero'",
         }.items()
     },
