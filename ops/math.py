@@ -258,7 +258,7 @@ _unary("Ceil", lax.ceil, np.ceil)
 _unary(
     "Round",
     lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if jnp.issubdtype(x.dtype, jnp.floating) else x,
-    lambda x: np.rint(x) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+    lambda x: x if jnp.issubdtype(x.dtype, jnp.integer) else np.rint(x),  # sizes that are numbers round themselves
 )
 _unary("Reciprocal", _reciprocal)
 _unary("Erf", lax.erf, dear=True)
