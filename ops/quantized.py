@@ -260,7 +260,7 @@ def quantized_concat_v2(
     """Concatenates in a range that holds all of them, and starts at 0 or is symmetric. See the OpDef QuantizedConcatV2.
 
     oneDNN alone has a kernel. A range of quint8 has its 0 at a whole number; where that of qint8 is rounded to is not
-    known, and results differ from the kernel's by up to one.
+    known, and results differ from the kernel's by up to one, as do those of quint8 where a number lies half way.
     """
     lows = [scalar("input_mins", v) for v in input_mins]
     highs = [scalar("input_maxes", v) for v in input_maxes]
