@@ -52,10 +52,18 @@ def _select(mask: Any, x: Any, y: Any, shape: tuple[Any, ...]) -> Any:
 # --- Values passed on
 
 
-@op("Const", "HostConst", host=lambda *, value, dtype=None: np.asarray(value))
+def _constant(*, value: Any, dtype: Any = None) -> Any:
+    value = np.asarray(value)
+    # JAX remembers by the array itself what it made of one, whatever the mode was: what 32 bits are made of is an array
+    # of its own, as other programs, and this one in the other mode, read the same constant.
+    narrowed = value.dtype.kind in "iufc" and canonical(value.dtype) != value.dtype
+    return value.view() if narrowed else value
+
+
+@op("Const", "HostConst", host=_constant)
 def const(*, value: Any, dtype: Any = None) -> Any:
     """Returns a constant. See tf.raw_ops.Const."""
-    return np.asarray(value)
+    return _constant(value=value, dtype=dtype)
 
 
 @op("Identity", "Snapshot", "GuaranteeConst", "_EagerConst", words="each", host=lambda input: input, lazy=True)

@@ -1,6 +1,7 @@
 """Arrays put together, taken apart and rearranged, against TensorFlow."""
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -342,3 +343,16 @@ def test_ops_that_raw_ops_leaves_out():
 
 
 TESTED_OTHERWISE = {"FakeParam", "HostConst", "_ArrayToList", "_EagerConst", "_ListToArray"}
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, np.complex128])
+def test_a_constant_is_read_in_both_modes(dtype, first):
+    """JAX remembers what it made of an array while a program holds it; programs share constants, not modes."""
+    value, kept = np.array(7, dtype), []
+    const = lookup("Const").fn
+    for x64 in (first, not first):
+        with jax.enable_x64(x64):
+            kept.append(jax.make_jaxpr(lambda x: jnp.where(x != 0, x, const(value=value)))(np.zeros(2, dtype)))
+            (call,) = (eqn for eqn in kept[-1].eqns if "jaxpr" in eqn.params)
+            assert [v.aval.dtype for v in call.invars[1:]] == [jax.dtypes.canonicalize_dtype(dtype)] * 2
