@@ -2,9 +2,12 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import tensorflow as tf
 
 from tests.federated import workload
 from tests.federated.workload import Logistic, batches, fed_avg, local_sgd, tree, weighted_mean
@@ -101,34 +104,91 @@ def test_fed_sgd():
 
 
 def adaptive(name, lr, tau=1e-3, b1=0.9, b2=0.99):
-    """The paper's server steps (with Adam's bias correction, as optax and TFF have it) in numpy."""
+    """The paper's server steps in numpy; Adam and Yogi correct the rate, as TFF and the paper's own code do."""
     p, m, v = zeros(), zeros(), tree(lambda a: a * 0, zeros())
-    if name == "yogi":
-        v = tree(lambda a: a + 1e-6, v)  # optax starts Yogi's moments at 1e-6
-        m = tree(lambda a: a + 1e-6, m)
     for t, clients in enumerate(ROUNDS, 1):
         updates = [tree(np.subtract, local_sgd(p, c, LR, SIZE), p) for c in clients]
         g = tree(np.negative, weighted_mean(updates, sizes(clients)))
+        rate = lr
         if name in ("adam", "yogi"):
             m = tree(lambda m, g: b1 * m + (1 - b1) * g, m, g)
             if name == "adam":
                 v = tree(lambda v, g: b2 * v + (1 - b2) * g * g, v, g)
             else:
                 v = tree(lambda v, g: v - (1 - b2) * g * g * np.sign(v - g * g), v, g)
-            step = tree(lambda m, v, t=t: (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + tau), m, v)
+            rate = lr * np.sqrt(1 - b2**t) / (1 - b1**t)
+            step = tree(lambda m, v: m / (np.sqrt(v) + tau), m, v)
         elif name == "adagrad":
             v = tree(lambda v, g: v + g * g, v, g)
-            step = tree(lambda g, v: np.where(v > 0, g / np.sqrt(v + tau**2), 0), g, v)
+            step = tree(lambda g, v: g / (np.sqrt(v) + tau), g, v)
         else:
             m = tree(lambda m, g: b1 * m + g, m, g)
             step = m
-        p = tree(lambda a, s: a - lr * s, p, step)
+        p = tree(lambda a, s, rate=rate: a - rate * s, p, step)
     return p
 
 
 @pytest.mark.parametrize("name", ["adam", "yogi", "adagrad", "momentum"])
 def test_fed_opt(name):
     check(build_fed_opt(model(), optax.sgd(LR), name, 0.1, client_batching=BATCHING), adaptive(name, 0.1), atol=2e-5)
+
+
+GRADIENTS = np.float32([[1e-3, -0.2, 0.0, 3.0], [2e-3, 0.1, 0.0, -1e-4], [-5e-4, 0.0, 0.0, 2.0]])
+
+
+@pytest.mark.parametrize("start", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("name", "op"), [("adam", tf.raw_ops.ResourceApplyAdam), ("adagrad", tf.raw_ops.ResourceApplyAdagradV2)]
+)
+def test_server_steps_are_those_of_tensorflows_kernels(name, op, start):
+    """With gradients about as small as tau, where it matters on which side of the root that stands."""
+    found, var = jnp.ones(4), tf.Variable(np.ones(4, np.float32))
+    m, v = tf.Variable(np.zeros(4, np.float32)), tf.Variable(np.full(4, start, np.float32))
+    optimizer = server_optimizer(name, 0.3, tau=1e-3, initial_accumulator_value=start)
+    state = optimizer.init(found)
+    for t, g in enumerate(GRADIENTS, 1):
+        if name == "adam":
+            op(
+                var=var.handle, m=m.handle, v=v.handle, beta1_power=0.9**t, beta2_power=0.99**t, lr=0.3, beta1=0.9,
+                beta2=0.99, epsilon=1e-3, grad=g,
+            )  # fmt: skip
+        else:
+            op(var=var.handle, accum=v.handle, lr=0.3, epsilon=1e-3, grad=g)
+        updates, state = optimizer.update(jnp.asarray(g), state, found)
+        found = optax.apply_updates(found, updates)
+        np.testing.assert_allclose(found, var.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("tau", [0.0, 1e-3])
+@pytest.mark.parametrize("name", ["adam", "yogi", "adagrad"])
+def test_weights_that_no_client_moves_stay(name, tau):
+    optimizer = server_optimizer(name, 0.3, tau=tau)
+    state = optimizer.init({"w": jnp.ones(4)})
+    for g in GRADIENTS:
+        updates, state = optimizer.update({"w": jnp.asarray(g)}, state)
+        assert updates["w"][2] == 0 and np.isfinite(updates["w"]).all()
+
+
+def test_adagrad_adds_up_many_rounds_in_half_precision():
+    optimizer = server_optimizer("adagrad", 1.0)
+    weights = jnp.zeros(1, jnp.bfloat16)
+    state = optimizer.init(weights)
+    step = jax.jit(lambda state: optimizer.update(jnp.ones(1, jnp.bfloat16), state))
+    for _ in range(1024):
+        updates, state = step(state)
+    assert updates.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.float32(updates), -1 / 32, rtol=0.01)  # 1/16 where the sum stands still at 256
+
+
+def test_server_rates_follow_the_round():
+    optimizer = server_optimizer("yogi", lambda number: 0.1 * 0.5**number)
+    plain = server_optimizer("yogi", 0.1)
+    states = [o.init(jnp.ones(4)) for o in (optimizer, plain)]
+    for number, g in enumerate(GRADIENTS):
+        (found, states[0]), (expected, states[1]) = (
+            o.update(jnp.asarray(g), s) for o, s in zip((optimizer, plain), states, strict=True)
+        )
+        np.testing.assert_allclose(found, expected * 0.5**number, rtol=1e-6)
 
 
 def test_unknown_server_optimizer():

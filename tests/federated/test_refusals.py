@@ -10,6 +10,7 @@ import pytest
 from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import client_work
+from tf2jax_lite.federated.algorithms import server_optimizer
 
 MODEL = fed.create_model_from_fn(
     {"w": np.ones((3, 2), np.float32)}, lambda params, batch: batch["x"] @ params["w"], "mse"
@@ -78,6 +79,15 @@ NUMBERS = [
     (lambda v: fed.with_lora(MODEL, v), "rank", (0, 1.5, None)),
     (lambda v: fed.with_lora(MODEL, 1, alpha=v), "alpha", (INF,)),
     (lambda v: fed.build_fed_opt(MODEL, SGD, "adam", v), "learning_rate", (0, INF, None)),
+    (lambda v: server_optimizer("adam", 0.1, beta_1=v), "beta_1", (-0.1, 1, INF, None)),
+    (lambda v: server_optimizer("momentum", 0.1, beta_1=v), "beta_1", (-0.1, 1, INF, None)),
+    (lambda v: server_optimizer("yogi", 0.1, beta_2=v), "beta_2", (-0.1, 1, INF, None)),
+    (lambda v: server_optimizer("adagrad", 0.1, tau=v), "tau", (-1e-3, INF, None)),
+    (
+        lambda v: server_optimizer("yogi", 0.1, initial_accumulator_value=v),
+        "initial_accumulator_value",
+        (-1e-6, INF, None),
+    ),
     (lambda v: fed.run_rounds(average(), lambda number: CLIENTS, v), "num_rounds", (-1, 1.5, None)),
     (lambda v: evaluated(evaluate_every=v), "evaluate_every", (0, 1.5, None)),
     (lambda v: evaluated(checkpoint_every=v), "checkpoint_every", (0, 1.5, None)),

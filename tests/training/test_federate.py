@@ -11,12 +11,13 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.cli import main
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import CheckpointError, DataError, InputError, TrainingError
+from tf2jax_lite.federated.algorithms import server_optimizer
 from tf2jax_lite.federated.data import InMemoryFederatedData, SQLiteFederatedDataBuilder
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.training import federate, federate_artifact
 from tf2jax_lite.training.algorithms import AGGREGATORS, ALGORITHMS, named_aggregator, named_process
 from tf2jax_lite.training.datasets import open_clients
-from tf2jax_lite.training.optimizers import named_optimizer
+from tf2jax_lite.training.optimizers import named_optimizer, named_server_optimizer
 
 from .conftest import make_examples
 
@@ -145,6 +146,25 @@ def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("name", "options", "twin"),
+    [
+        *[(name, {}, server_optimizer(name, 0.5)) for name in ("adam", "yogi", "adagrad")],
+        ("adam", {"tau": 0.1}, server_optimizer("adam", 0.5, tau=0.1)),
+        ("sgd", {"momentum": 0.9}, server_optimizer("momentum", 0.5)),
+        ("lion", {}, named_optimizer("lion", 0.5)),
+    ],
+)
+def test_server_optimizers_of_the_shell_are_the_papers(name, options, twin):
+    found, weights = [], np.ones(3, np.float32)
+    for optimizer in (named_server_optimizer(name, 0.5, **options), twin):
+        state = optimizer.init(weights)
+        for grads in np.float32([[1e-3, 2, 0], [-1e-2, 1, 0]]):
+            updates, state = optimizer.update(grads, state, weights)
+        found.append(updates)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
     ("change", "error", "says"),
     [
         ({"algorithm": "gossip"}, InputError, "no algorithm"),
@@ -152,6 +172,10 @@ def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         ({"seed": 2**63}, InputError, "seed is a whole number"),
         ({"client_optimizer": ""}, InputError, "no optimizer ''"),
         ({"server_optimizer": ""}, InputError, "no optimizer ''"),
+        ({"server_tau": 0.1}, InputError, "tau goes with adagrad, adam, yogi; not with sgd"),
+        ({"server_optimizer": "adam", "server_tau": -0.1}, InputError, "tau is a finite number at least 0"),
+        ({"server_optimizer": "yogi", "server_momentum": 0.9}, InputError, "goes with sgd, rmsprop; not 0.9, yogi"),
+        ({"algorithm": "mime", "server_tau": 0.1}, InputError, "goes with adagrad"),
         ({"aggregator": "dp"}, InputError, "needs a noise multiplier"),
         ({"noise_multiplier": 1.0}, InputError, "goes with the aggregator dp"),
         ({"algorithm": "mime", "server_optimizer": "adam"}, InputError, "no server optimizer"),

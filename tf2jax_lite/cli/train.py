@@ -193,12 +193,18 @@ def federate(
     client_optimizer: Annotated[str | None, typer.Option(help="As for finetune; sgd by default.")] = None,
     client_learning_rate: Annotated[float | None, typer.Option(help="Its rate, 0.1 by default.")] = None,
     server_optimizer: Annotated[
-        str | None, typer.Option(help="As for finetune; by default clients are averaged.")
+        str | None,
+        typer.Option(
+            help="As for finetune; adam, yogi, adagrad are FedAdam's and so on. By default clients are averaged."
+        ),
     ] = None,
     server_learning_rate: Annotated[
         float | None, typer.Option(help="Its rate, 1 by default (of fed_sgd 0.1, as TFF has it).")
     ] = None,
     server_momentum: Annotated[float | None, typer.Option(help="Of sgd and rmsprop.")] = None,
+    server_tau: Annotated[
+        float | None, typer.Option(help="Of adam, yogi and adagrad: added to the root below, 0.001 by default.")
+    ] = None,
     aggregator: Annotated[
         str | None,
         typer.Option(
@@ -274,6 +280,7 @@ def federate(
             server_optimizer=server_optimizer,
             server_learning_rate=server_learning_rate,
             server_momentum=server_momentum,
+            server_tau=server_tau,
             aggregator=aggregator,
             aggregator_options=_named_values(aggregator_option or ()),
             noise_multiplier=noise_multiplier,

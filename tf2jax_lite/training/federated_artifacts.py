@@ -19,7 +19,7 @@ from .artifacts import TrainingReport, training_identity, write_result
 from .datasets import first_examples, prepared
 from .domains import check_domains, count_domains
 from .federated_training import federate
-from .optimizers import named_optimizer
+from .optimizers import named_optimizer, named_server_optimizer
 from .subject import artifact_subject
 
 __all__ = ["federate_artifact"]
@@ -50,6 +50,7 @@ def federate_artifact(
     server_optimizer: str | None = None,
     server_learning_rate: float | None = None,
     server_momentum: float | None = None,
+    server_tau: float | None = None,
     aggregator: str | None = None,
     aggregator_options: Mapping[str, Any] | None = None,
     noise_multiplier: float | None = None,
@@ -87,9 +88,10 @@ def federate_artifact(
       client_epochs: how often a client goes through its examples in a round.
       client_optimizer: a name, see `named_optimizer`; SGD by default.
       client_learning_rate: its rate, 0.1 by default.
-      server_optimizer: a name, see `named_optimizer`; SGD with rate 1, that is averaging, by default.
+      server_optimizer: a name, see `named_server_optimizer`; SGD with rate 1, that is averaging, by default.
       server_learning_rate: its rate, 1 by default; of fed_sgd 0.1, as TFF has it.
       server_momentum: its momentum.
+      server_tau: of adam, yogi and adagrad, 1e-3 by default; see `named_server_optimizer`.
       aggregator: see `named_aggregator`, as for noise_multiplier, clip_norm and zeroing_norm.
       aggregator_options: its ``options``; see `named_aggregator`.
       noise_multiplier: see `named_aggregator`.
@@ -159,10 +161,9 @@ def federate_artifact(
     server = None
     # The server of these has a rate, and no optimizer; all others step with SGD where nothing else is said.
     rated = algorithm not in ("scaffold", "mime", "mime_lite")
-    if server_optimizer is not None or server_momentum is not None or rated:
-        server = named_optimizer(
-            "sgd" if server_optimizer is None else server_optimizer, server_rate, momentum=server_momentum
-        )
+    if rated or any(option is not None for option in (server_optimizer, server_momentum, server_tau)):
+        name = "sgd" if server_optimizer is None else server_optimizer
+        server = named_server_optimizer(name, server_rate, momentum=server_momentum, tau=server_tau)
     process = named_process(
         algorithm,
         subject.model,
@@ -212,6 +213,7 @@ def federate_artifact(
         "clip_norm": clip_norm,
         "zeroing_norm": zeroing_norm,
         "client_decay": client_decay,
+        **({} if server_tau is None else {"server_tau": server_tau}),
         **{name: value for name, value in given.items() if value is not None},
         "clients": clients.num_clients(),
     }

@@ -1,4 +1,4 @@
-"""Optimizers by name: what a shell command can say. All are optax's."""
+"""Optimizers by name: what a shell command can say. All are optax's, but for the server's adaptive ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import optax
 
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated.algorithms.fed_opt import ADAPTIVE, server_optimizer
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "named_optimizer"]
+__all__ = ["OPTIMIZERS", "SCHEDULES", "named_optimizer", "named_server_optimizer"]
 
 _MAKERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "sgd": optax.sgd,
@@ -76,6 +77,28 @@ def named_optimizer(
     if not clip_norm > 0:
         raise InputError(f"clip_norm is above 0, not {clip_norm}")
     return optax.chain(optax.clip_by_global_norm(clip_norm), optimizer)
+
+
+def named_server_optimizer(
+    name: str, learning_rate: float, *, momentum: float | None = None, tau: float | None = None
+) -> optax.GradientTransformation:
+    """Returns a federated server's optimizer: adam, yogi and adagrad are those of FedAdam, FedYogi and FedAdagrad.
+
+    Args:
+      name: one of `OPTIMIZERS`.
+      learning_rate: above 0.
+      momentum: of sgd and rmsprop, in [0, 1).
+      tau: of adam, yogi and adagrad, the degree of adaptivity, 0 or more; 1e-3 if None. See `server_optimizer`.
+
+    Raises:
+      InputError: no such name, or an option that is out of range or does not go with the optimizer.
+    """
+    if tau is not None and name not in ADAPTIVE:
+        raise InputError(f"tau goes with {', '.join(ADAPTIVE)}; not with {name}")
+    plain = named_optimizer(name, learning_rate, momentum=momentum)
+    if name not in ADAPTIVE:
+        return plain
+    return server_optimizer(name, learning_rate, **({} if tau is None else {"tau": tau}))
 
 
 def _schedule(kind: str, rate: float, warmup: int, total: int | None) -> Any:

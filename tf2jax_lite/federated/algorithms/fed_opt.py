@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from tf2jax_lite.errors import InputError
@@ -14,9 +17,60 @@ from tf2jax_lite.federated.model import Model
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess
 
-__all__ = ["SERVER_OPTIMIZERS", "build_fed_opt", "server_optimizer"]
+__all__ = ["ADAPTIVE", "SERVER_OPTIMIZERS", "build_fed_opt", "server_optimizer"]
 
+PyTree = Any
+ADAPTIVE = ("adagrad", "adam", "yogi")
 SERVER_OPTIMIZERS = ("adagrad", "adam", "momentum", "sgd", "yogi")
+
+
+class _Moments(NamedTuple):
+    count: Any
+    first: PyTree
+    second: PyTree
+
+
+def _second_moment(name: str, beta_2: float, v: Any, square: Any) -> Any:
+    if name == "adagrad":
+        return v + square
+    if name == "adam":
+        return v + (1 - beta_2) * (square - v)
+    return v - (1 - beta_2) * square * jnp.sign(v - square)
+
+
+def _adaptive(name: str, beta_1: float, beta_2: float, tau: float, start: float) -> optax.GradientTransformation:
+    """Returns the paper's step for a rate of 1, as TFF and the paper's own code take it.
+
+    optax's have tau elsewhere: its Adam and Yogi correct the moments and not the rate, its Adagrad has it under the
+    root; and its Yogi starts the first moment above 0, which moves weights that no client has moved.
+    """
+
+    def init(params: PyTree) -> _Moments:
+        # Half precision stands still where a sum is 256 times what is added.
+        wide = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.promote_types(w.dtype, jnp.float32)), params)
+        first = () if name == "adagrad" else wide
+        return _Moments(jnp.int32(0), first, jax.tree.map(lambda w: jnp.full_like(jnp.abs(w), start), wide))
+
+    def update(grads: PyTree, state: _Moments, params: PyTree = None) -> tuple[PyTree, _Moments]:
+        count = state.count + 1
+        second = jax.tree.map(
+            lambda v, g: _second_moment(name, beta_2, v, jnp.square(jnp.abs(g).astype(v.dtype))), state.second, grads
+        )
+        rate, first = 1.0, grads
+        if name != "adagrad":
+            first = jax.tree.map(lambda m, g: m + (1 - beta_1) * (g.astype(m.dtype) - m), state.first, grads)
+            rate = jnp.sqrt(1 - beta_2 ** count.astype(jnp.float32)) / (1 - beta_1 ** count.astype(jnp.float32))
+
+        def step(m: Any, v: Any, g: Any) -> Any:
+            below = jnp.sqrt(v) + tau
+            # Nothing has moved where both are 0, which may be where tau is.
+            found = jnp.where(below > 0, m / jnp.where(below > 0, below, 1), 0)
+            return (rate * found).astype(g.dtype)
+
+        updates = jax.tree.map(step, first, second, grads)
+        return updates, _Moments(count, state.first if name == "adagrad" else first, second)
+
+    return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
 
 
 def server_optimizer(
@@ -26,28 +80,37 @@ def server_optimizer(
     beta_1: float = 0.9,
     beta_2: float = 0.99,
     tau: float = 1e-3,
+    initial_accumulator_value: float = 0.0,
 ) -> optax.GradientTransformation:
     """Returns a server optimizer with the paper's defaults.
 
+    With m and v the moments of the negative aggregate, Adam and Yogi step by
+    ``learning_rate * sqrt(1 - beta_2**t) / (1 - beta_1**t) * m / (sqrt(v) + tau)`` in round t, as Keras and TFF do, and
+    Adagrad by ``learning_rate * g / (sqrt(v) + tau)``. Moments of 16-bit weights are float32.
+
     Args:
       name: one of `SERVER_OPTIMIZERS`.
-      learning_rate: a float, or a schedule: a function of the round's number.
-      beta_1: decay of the first moment, or of the momentum.
-      beta_2: decay of the second moment.
-      tau: the degree of adaptivity, added to the root of the second moment; of Adagrad, its square under the root.
+      learning_rate: a float, or a schedule: a function of the round's number, from 0.
+      beta_1: decay of the first moment, or of the momentum; in [0, 1).
+      beta_2: decay of the second moment; in [0, 1).
+      tau: the degree of adaptivity, added to the root of the second moment; 0 or more.
+      initial_accumulator_value: where the second moment starts; 0 or more. TFF's own Yogi has 1e-6, its Adagrad 0.1.
 
     Raises:
-      InputError: no such optimizer, or a rate that is none.
+      InputError: no such optimizer, or a number out of range.
     """
+    check = functools.partial(check_number, "server_optimizer")
     _check_rate(learning_rate)
-    if name == "adam":
-        return optax.adam(learning_rate, b1=beta_1, b2=beta_2, eps=tau)
-    if name == "yogi":
-        return optax.yogi(learning_rate, b1=beta_1, b2=beta_2, eps=tau)
-    if name == "adagrad":
-        return optax.adagrad(learning_rate, initial_accumulator_value=0.0, eps=tau**2)
+    check("beta_1", beta_1, least=0, below=1)
+    check("beta_2", beta_2, least=0, below=1)
+    check("tau", tau, least=0)
+    check("initial_accumulator_value", initial_accumulator_value, least=0)
+    if name in ADAPTIVE:
+        # A number of NumPy's would widen 16-bit weights.
+        step = _adaptive(name, float(beta_1), float(beta_2), float(tau), float(initial_accumulator_value))
+        return optax.chain(step, optax.scale_by_learning_rate(learning_rate))
     if name == "momentum":
-        return optax.sgd(learning_rate, momentum=beta_1)
+        return optax.sgd(learning_rate, momentum=float(beta_1))
     if name == "sgd":
         return optax.sgd(learning_rate)
     raise InputError(f"no server optimizer {name!r}; there are {', '.join(SERVER_OPTIMIZERS)}")
