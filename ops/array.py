@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import checkify
 
-from tf2jax_lite.errors import OpError
+from tf2jax_lite.errors import OpError, PreventedGradientError
 
 # Families of their own that are loaded with this one.
 from . import blocks as _blocks  # noqa: F401
@@ -108,7 +109,7 @@ def prevent_gradient(input: Any, *, message: str = "", raise_on_prevent_gradient
 
     @node.defjvp
     def _(primals: Any, tangents: Any) -> Any:
-        raise OpError(
+        raise PreventedGradientError(
             f"gradient explicitly disabled by a PreventGradient node{': ' + message if message else ''}. "
             "Allow it with override_config('raise_on_prevent_gradient', False) at conversion."
         )
@@ -116,13 +117,21 @@ def prevent_gradient(input: Any, *, message: str = "", raise_on_prevent_gradient
     return node(jnp.asarray(input))
 
 
-@op("CheckNumerics", "CheckNumericsV2", host=lambda tensor, *, message: tensor)
-def check_numerics(tensor: Any, *, message: str) -> Any:
-    """Returns its input. NaN and infinity, errors in TensorFlow, pass (jax_debug_nans finds them).
+def _check_numerics(tensor: Any, *, message: str, enable_checkify_for_asserts: bool = False) -> Any:
+    """Returns its input. NaN and infinity, errors in TensorFlow, are checked if configured; else they pass.
 
-    See tf.raw_ops.CheckNumerics.
+    (jax_debug_nans finds them.) See tf.raw_ops.CheckNumerics.
     """
+    if enable_checkify_for_asserts:
+        text = message.replace("{", "{{").replace("}", "}}")
+        checkify.check(~jnp.any(jnp.isnan(tensor)), f"{text} : Found NaN values.")
+        checkify.check(~jnp.any(jnp.isinf(tensor)), f"{text} : Found Inf values.")
     return tensor
+
+
+check_numerics = op("CheckNumerics", "CheckNumericsV2", host=_check_numerics, options=("enable_checkify_for_asserts",))(
+    _check_numerics
+)
 
 
 @op("NoOp", "ControlTrigger")

@@ -147,6 +147,55 @@ def test_dtype_check():
         strict(X.astype(np.float16))
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "jit"])
+def test_checks_of_arguments_may_be_set_around_a_call(wrap):
+    """As tf2jax has it; they compute nothing that a jitted function could keep."""
+    jax_fn, params = tf2jax.convert(lambda x: x + tf.constant(1.0), SPEC)
+    other, half = np.zeros((2, 4), np.float32), X.astype(np.float16)
+    with tf2jax.override_config("strict_shape_check", False):
+        assert wrap(jax_fn)(params, other)[0].shape == (2, 4)
+    with pytest.raises(ShapeMismatchError):
+        wrap(jax_fn)(params, other[:, :2])
+    with tf2jax.override_config("strict_dtype_check", True), pytest.raises(DtypeMismatchError):
+        wrap(jax_fn)(params, half)
+    wrap(jax_fn)(params, half)
+    with tf2jax.override_config("strict_shape_check", False):
+        loose = tf2jax.convert_functional(lambda x: x + 1.0, SPEC)
+    with tf2jax.override_config("strict_shape_check", True), pytest.raises(ShapeMismatchError):
+        wrap(loose)(other)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda f, s: f(), TypeError),
+        (lambda f, s: f(X, X, X), TypeError),
+        (lambda f, s: f(X, z=X), TypeError),
+        (lambda f, s: tf2jax.get_config("no_such_option"), KeyError),
+        (lambda f, s: tf2jax.override_config("no_such_option", 1).__enter__(), KeyError),
+        (lambda f, s: tf2jax.update_config("no_such_option", 1), ValueError),
+        (lambda f, s: jax.jit(tf2jax.convert_functional(tf.zeros, s))(np.int32([3])), TypeError),
+    ],
+)
+def test_errors_are_also_those_of_tf2jax(call, error):
+    """Whoever caught what tf2jax raises goes on catching it."""
+    jax_fn = tf2jax.convert_functional(lambda x, y: x + y, SPEC, SPEC)
+    with pytest.raises(error) as found:
+        call(jax_fn, tf.TensorSpec([1], tf.int32))
+    assert isinstance(found.value, tf2jax.Tf2JaxError) and not str(found.value).startswith('"')
+
+
+def test_results_are_described_with_names_of_nodes():
+    def fn(x):
+        return {"b": x + 1.0, "a": (x * 2.0, tf.RaggedTensor.from_row_splits(x[:, 0], [0, 2])), "c": x}
+
+    outputs = tf2jax.convert_functional(fn, tf.TensorSpec((2, 3), name="x")).structured_outputs
+    concrete = tf.function(fn).get_concrete_function(tf.TensorSpec((2, 3), name="x"))
+    names = [t.op.name for t in concrete.outputs]
+    assert [outputs["a"][0].name, outputs["b"].name, outputs["c"].name] == [names[0], names[3], names[4]]
+    assert outputs["b"] == tf.TensorSpec((2, 3), tf.float32, names[3])
+
+
 def test_literals_are_baked_in():
     jax_fn = tf2jax.convert_functional(lambda x, n: x * n, SPEC, 3.0)
     np.testing.assert_allclose(jax_fn(X, 3.0), X * 3)

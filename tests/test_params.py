@@ -43,6 +43,12 @@ def test_variable_survives_pickling_and_views():
     assert key == "v" and key.trainable
 
 
+def test_assigned_variables_keep_name_and_kind():
+    value = Variable(np.arange(3.0), True, "v").assign(np.float32([1, 2]))
+    assert isinstance(value, Variable) and value.trainable and value.name == "v" and value.dtype == np.float32
+    np.testing.assert_array_equal(value, [1, 2])
+
+
 def test_params_of_unknown_kind_are_refused():
     with pytest.raises(InputError, match="whether these params train"):
         split_params({"w": np.ones(3)})

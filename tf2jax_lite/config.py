@@ -1,7 +1,8 @@
 """Conversion options. Names and defaults are tf2jax's where it has the option.
 
 Options are read once, at conversion, and captured in what the conversion returns: a jitted function never
-changes its behaviour behind its cache. ``update_config`` sets the default of the whole process;
+changes its behaviour behind its cache. Around a call, ``override_config`` has a say in the checks of its arguments
+alone, which compute nothing (`checks_here`). ``update_config`` sets the default of the whole process;
 ``override_config`` holds for a ``with`` block in the current thread (or task) alone.
 """
 
@@ -13,10 +14,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from .errors import ConfigError
+from .errors import ConfigError, UnknownOptionError
 from .scopes import Scoped
 
-__all__ = ["Config", "current_config", "get_config", "override_config", "update_config"]
+__all__ = ["Config", "checks_here", "current_config", "get_config", "override_config", "update_config"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Config:
       raise_on_lost_effect: refuse a stateful node without an implementation that TensorFlow would run although nothing
         uses its results (an insertion into a table); otherwise warn and leave it out.
       resize_bilinear_precision: matmul precision inside bilinear resizing: "default", "high" or "highest".
-      enable_checkify_for_asserts: turn ``Assert`` nodes into ``jax.experimental.checkify`` checks.
+      enable_checkify_for_asserts: ``Assert`` and ``CheckNumerics`` nodes become ``jax.experimental.checkify`` checks.
       xlacallmodule_strict_checks: refuse to run a serialized module on a platform it was not lowered for.
       disable_assert_in_tensor_list_get_item: do not compare the element dtype of a tensor list with the node's.
       skip_variables_evaluation_inside_tf_tracing: inside the tracing of another tf.function, give params as
@@ -95,6 +96,7 @@ _CHOICES = {
     "loop_bound": ("while", "scan"),
     "loop_checkpoint": ("none", "body", "segments"),
 }
+_CHECKS = ("strict_shape_check", "strict_dtype_check")
 _lock = threading.Lock()
 _defaults = Config()
 _overrides: Scoped[tuple[str, Any]] = Scoped("config")
@@ -102,7 +104,7 @@ _overrides: Scoped[tuple[str, Any]] = Scoped("config")
 
 def _checked(name: str, value: Any) -> Any:
     if not isinstance(name, str) or name not in _TYPES:
-        raise ConfigError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
+        raise UnknownOptionError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
     expected = _TYPES[name]
     if type(value) is not expected:
         raise ConfigError(f"config option {name!r} takes {expected.__name__}, got {value!r}.")
@@ -119,11 +121,21 @@ def current_config() -> Config:
     return dataclasses.replace(_defaults, **overrides) if overrides else _defaults
 
 
+def checks_here(captured: Config) -> Config:
+    """Returns a conversion's options with the checks of arguments as `override_config` has them here, if it does.
+
+    Args:
+      captured: the options in force at conversion.
+    """
+    overrides = {name: value for name, value in _overrides.values() if name in _CHECKS}
+    return dataclasses.replace(captured, **overrides) if overrides else captured
+
+
 def get_config(name: str) -> bool | str | int:
     """Returns the value in force of one option.
 
     Raises:
-      ConfigError: there is no such option.
+      UnknownOptionError: there is no such option.
     """
     if not isinstance(name, str) or name not in _TYPES:
         _checked(name, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "ArgumentError",
     "CheckpointError",
     "ConfigError",
     "DataError",
@@ -26,6 +27,7 @@ __all__ = [
     "MissingLibraryError",
     "MissingParamError",
     "OpError",
+    "PreventedGradientError",
     "RegistrationError",
     "ReverseModeError",
     "ShapeMismatchError",
@@ -33,6 +35,7 @@ __all__ = [
     "Tf2JaxError",
     "TrainingError",
     "UnknownClientError",
+    "UnknownOptionError",
     "UnsupportedAttributeError",
     "UnsupportedError",
     "UnsupportedOpsError",
@@ -56,6 +59,13 @@ class ConfigError(Tf2JaxError, ValueError):
     """An unknown config option, or a value of the wrong type for it."""
 
 
+class UnknownOptionError(ConfigError, KeyError):
+    """There is no such config option."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # KeyError would show the message in quotes
+
+
 class InvalidModelError(Tf2JaxError, ValueError):
     """A file or proto that is missing, damaged, or not what it says it is."""
 
@@ -68,7 +78,11 @@ class InputError(Tf2JaxError, ValueError):
     """Arguments of a converted function do not fit its signature."""
 
 
-class MissingInputError(InputError):
+class ArgumentError(InputError, TypeError):
+    """Arguments do not bind to the signature: too many, too few, or one of an unknown name."""
+
+
+class MissingInputError(ArgumentError):
     """A tensor argument was not given."""
 
 
@@ -134,8 +148,12 @@ class LoweringError(Tf2JaxError, ValueError):
         self.path = tuple(path)
 
 
-class StaticInputError(LoweringError):
-    """An input that must be known while tracing was a traced value."""
+class StaticInputError(LoweringError, TypeError):
+    """An input that must be known while tracing was a traced value. JAX's own errors of that kind are TypeErrors."""
+
+
+class PreventedGradientError(LoweringError, LookupError):
+    """A gradient is taken through a ``PreventGradient`` node. TensorFlow's own error is a LookupError."""
 
 
 class ForwardModeError(LoweringError, TypeError):

@@ -30,6 +30,10 @@ class Variable(np.ndarray):
         array.name = name
         return array
 
+    def assign(self, value: Any) -> Variable:
+        """Returns ``value`` (anything ``np.asarray`` takes) as a variable with this one's name and ``trainable``."""
+        return Variable(value, self.trainable, self.name)
+
     def __array_finalize__(self, obj: Any) -> None:
         if isinstance(obj, Variable):
             self.trainable = obj.trainable

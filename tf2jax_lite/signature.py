@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .components import components, fits
-from .config import Config
-from .errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
+from .config import Config, checks_here
+from .errors import ArgumentError, DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
 
 __all__ = [
@@ -213,8 +213,8 @@ class Interface:
         try:
             bound = self.signature.bind_partial(*args, **kwargs)
         except TypeError as error:
-            raise InputError(f"{self.name}{self.signature}: {error}. {self._expected()}") from None
-        binder = _Binder(self, config)
+            raise ArgumentError(f"{self.name}{self.signature}: {error}. {self._expected()}") from None
+        binder = _Binder(self, checks_here(config))
         given_args, given_kwargs = self._canonical(bound)
         for position, spec in enumerate(self.args):
             name = self._position_name(position)
@@ -225,7 +225,7 @@ class Interface:
             else:
                 binder.missing_spec(name, spec)
         if len(given_args) > len(self.args):
-            raise InputError(
+            raise ArgumentError(
                 f"{self.name} takes {len(self.args)} positional argument(s), got {len(given_args)}. {self._expected()}"
             )
         for name, spec in self.kwargs.items():
@@ -237,7 +237,7 @@ class Interface:
             default = self.signature.parameters.get(name)
             if default is not None and default.default is value:
                 continue
-            raise InputError(f"{self.name} was not converted for an argument {name!r}. {self._expected()}")
+            raise ArgumentError(f"{self.name} was not converted for an argument {name!r}. {self._expected()}")
         return binder.finish()
 
     def _canonical(self, bound: inspect.BoundArguments) -> tuple[list[Any], dict[str, Any]]:
@@ -451,7 +451,7 @@ class _Binder:
         raise ShapeMismatchError(
             f"{self._interface.name}: argument {path} has shape {tuple(array.shape)}, but the function was converted "
             f"for {spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
-            "override_config('strict_shape_check', False) at conversion."
+            "override_config('strict_shape_check', False)."
         )
 
     def _with_dtype(self, path: str, spec: TensorArgument, array: Any) -> Any:
@@ -486,7 +486,7 @@ class _Binder:
             raise ShapeMismatchError(
                 f"{self._interface.name}: argument {path} is {found}, but the function was converted for {wanted}. "
                 "Convert with None for dimensions that vary, or switch the check off with "
-                "override_config('strict_shape_check', False) at conversion."
+                "override_config('strict_shape_check', False)."
             )
 
 

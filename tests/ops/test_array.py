@@ -1,11 +1,14 @@
 """Arrays put together, taken apart and rearranged, against TensorFlow."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax.experimental import checkify
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import LoweringError
@@ -275,9 +278,32 @@ def test_prevent_gradient():
     np.testing.assert_array_equal(jax.jit(fn)(x), 2 * x)
     with pytest.raises(LoweringError, match="not this one"):
         jax.grad(lambda v: fn(v).sum())(x)
+    for run in (fn, jax.jit(fn)):  # what TensorFlow raises, and tf2jax
+        with pytest.raises(LookupError, match="not this one"):
+            jax.grad(lambda v, run=run: run(v).sum())(x)
     with tf2jax.override_config("raise_on_prevent_gradient", False):
         fn = _convert(lambda x: tf.raw_ops.PreventGradient(input=x) * 2.0, tf.TensorSpec((2,)))
     np.testing.assert_array_equal(jax.grad(lambda v: fn(v).sum())(x), [2, 2])
+
+
+@pytest.mark.parametrize("op", [tf.raw_ops.CheckNumerics, tf.raw_ops.CheckNumericsV2], ids=["1", "2"])
+@pytest.mark.parametrize(("bad", "says"), [(np.nan, "here {x} : Found NaN"), (-np.inf, "here {x} : Found Inf")])
+def test_numerics_are_checked_if_configured(op, bad, says):
+    def function(x):
+        return op(tensor=x, message="here {x}") * 2.0
+
+    x = np.float32([1, 2])
+    plain = _convert(function, tf.TensorSpec((2,)))
+    np.testing.assert_array_equal(plain(x * bad), 2 * x * bad)
+    with tf2jax.override_config("enable_checkify_for_asserts", True):
+        checked = checkify.checkify(jax.jit(_convert(function, tf.TensorSpec((2,)))))
+        known = checkify.checkify(_convert(lambda: function(tf.constant(x * bad))))
+    error, out = checked(x)
+    error.throw()
+    np.testing.assert_array_equal(out, 2 * x)
+    for error, _ in (checked(x * bad), known()):
+        with pytest.raises(checkify.JaxRuntimeError, match=re.escape(says)):
+            error.throw()
 
 
 def test_stop_gradient():

@@ -112,7 +112,7 @@ def load_concrete(
     if not opaque:
         _check_results(concrete.outputs[:results], arrays)
     graph = dataclasses.replace(graph, main=main, captures=captures)
-    structured_outputs = tf.nest.map_structure(_spec_of, concrete.structured_outputs)
+    structured_outputs = _structured_outputs(concrete)
     return Loaded(
         graph,
         interface,
@@ -141,8 +141,19 @@ def _sizes(shape: Any) -> ir.Shape:
         return None
 
 
-def _spec_of(value: Any) -> Any:
-    return tf.type_spec_from_value(value) if tf.is_tensor(value) else value
+def _structured_outputs(concrete: Any) -> Any:
+    """Returns the structure of a function's results, with specs for tensors; those without names get their nodes'."""
+    flat = iter(concrete.outputs)
+
+    def spec_of(value: Any) -> Any:
+        spec = tf.type_spec_from_value(value) if tf.is_tensor(value) else value
+        parts = tf.nest.flatten(spec, expand_composites=True)
+        tensors = [next(flat, None) for part in parts if isinstance(part, (tf.TypeSpec, tf.TensorArray))]
+        if isinstance(spec, tf.TensorSpec) and spec.name is None and tensors[0] is not None:
+            return tf.TensorSpec(spec.shape, spec.dtype, _node_name(tensors[0]))
+        return spec
+
+    return tf.nest.map_structure(spec_of, concrete.structured_outputs)
 
 
 def plain_structure(structure: Any) -> Any:

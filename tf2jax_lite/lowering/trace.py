@@ -13,7 +13,14 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.errors import LoweringError, MissingKeyError, MissingParamError, StaticInputError, Tf2JaxError
+from tf2jax_lite.errors import (
+    LoweringError,
+    MissingKeyError,
+    MissingParamError,
+    PreventedGradientError,
+    StaticInputError,
+    Tf2JaxError,
+)
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.dimension_forms import result_in_one_form
 from tf2jax_lite.ops.dimension_values import constraint_asked_for
@@ -244,6 +251,11 @@ class Trace:
                 results = list(map(result_in_one_form, results))
             elif self.extents is not None:
                 results = list(map(self.extents.unified, results))
+        except PreventedGradientError as error:
+            if error.node:
+                raise
+            placed = located(error, step, frame)
+            raise PreventedGradientError(str(placed), node=placed.node, op=placed.op, path=placed.path) from error
         except (LoweringError, MissingKeyError, MissingParamError):
             raise
         except Tf2JaxError as error:
