@@ -7,7 +7,7 @@ import functools
 import itertools
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +24,8 @@ __all__ = [
     "SIZES",
     "constraint_asked_for",
     "constraint_of_shapes",
+    "constraint_of_sizes",
+    "holds_for_all",
     "largest",
     "names",
     "parsed",
@@ -33,6 +35,8 @@ __all__ = [
 _MOST_VALUES = 1 << 20  # of one variable that are tried
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 100)
 """That are tried for each of several variables."""
+
+_LARGE = (*SIZES, 10_000, 10_000_000)  # of a signal, there may be a second at least
 
 MOST_TRIED = 4
 """Variables of which all sizes are tried together."""
@@ -45,7 +49,7 @@ HAS_TO_HOLD = "of symbolic dimensions, it has to hold that"
 
 _HOLDS = re.compile(HAS_TO_HOLD + " ([^:;'()]+ <= [0-9]+)")
 _LIMITED = re.compile(r"min\(([^(),]+), (\d+)\)")
-_INCONCLUSIVE = re.compile("comparison '(.+?)' >= '(.+?)' is inconclusive")
+_INCONCLUSIVE = re.compile("comparison '(.+?)' (?:>=|<) '(.+?)' is inconclusive")
 _MOST_VARIABLES = 10  # an expression of several is largest where each is at an end; so many ends are tried
 
 
@@ -132,16 +136,46 @@ def constraint_asked_for(problem: str) -> str | None:
     Returns:
       A constraint as ``jax.export.symbolic_shape`` takes it.
     """
+    constraint, holds = _asked(problem)
+    return constraint if all(holds) else None
+
+
+def constraint_of_sizes(problem: str) -> str | None:
+    """Returns what JAX could not tell of symbolic dimensions, if it holds for some sizes that were tried: ``b >= 5``.
+
+    ``tf.zeros([b - 5])`` has a size where b is 5 or more; TensorFlow fails for smaller ones.
+
+    Args:
+      problem: as above.
+
+    Returns:
+      A constraint as ``jax.export.symbolic_shape`` takes it.
+    """
+    constraint, holds = _asked(problem, _LARGE)
+    return constraint if any(holds) else None
+
+
+def _asked(problem: str, tried: Sequence[int] = SIZES) -> tuple[str | None, list[bool]]:
+    """Returns a constraint that an error asks for, and whether it holds for each of the sizes that are tried."""
     asked = _INCONCLUSIVE.search(problem)
     if asked is None or FOUND in asked[0]:
-        return None
-    tree = parsed(f"({asked[1]}) - ({asked[2]})")
+        return None, [False]
+    return f"{asked[1]} >= {asked[2]}", _compared(parsed(f"({asked[1]}) - ({asked[2]})"), tried)
+
+
+def _compared(tree: ast.expr, tried: Sequence[int] = SIZES) -> list[bool]:
+    """Returns whether an expression is not below 0, for each of the sizes that are tried; False if none is."""
     found = sorted(names(tree))
     if not 0 < len(found) <= MOST_TRIED:
-        return None
-    sizes = np.meshgrid(*[np.array(SIZES)] * len(found))
-    holds = np.all(value(tree, dict(zip(found, sizes, strict=True))) >= 0)
-    return f"{asked[1]} >= {asked[2]}" if holds else None
+        return [False]
+    sizes = np.meshgrid(*[np.array(tried)] * len(found))
+    return (value(tree, dict(zip(found, sizes, strict=True))) >= 0).reshape(-1).tolist()
+
+
+def holds_for_all(constraint: str) -> bool:
+    """Whether a constraint, as the functions above return them, holds for all sizes that are tried."""
+    left, sign, right = re.split("(>=|<=)", constraint)
+    return all(_compared(parsed(f"({left}) - ({right})" if sign == ">=" else f"({right}) - ({left})")))
 
 
 def constraint_of_shapes(problem: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -12,6 +13,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from . import growth
+from .inconclusive import InconclusiveDimensionOperation
 from .registry import Static, op
 from .values import as_array, canonical, dims, is_string
 
@@ -68,7 +70,14 @@ def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
     """Pads with a value, which takes no gradient. See tf.raw_ops.PadV2."""
     input = jnp.asarray(input)
     fill = lax.stop_gradient(jnp.asarray(constant_values))
-    return lax.pad(input, fill, [(b, a, 0) for b, a in pairs(paddings, input.ndim)])
+    wanted = pairs(paddings, input.ndim)
+    try:
+        return lax.pad(input, fill, [(b, a, 0) for b, a in wanted])
+    except InconclusiveDimensionOperation:
+        for width in itertools.chain(*wanted):
+            if width < 0:  # JAX's error, but about what is padded rather than about what comes out
+                raise OpError(f"paddings must be non-negative, got {width}") from None
+        raise
 
 
 def _mirror(paddings: Any, shape: tuple[Any, ...], mode: str) -> tuple[list[tuple[Any, Any]], int]:

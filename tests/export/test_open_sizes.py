@@ -86,7 +86,7 @@ def test_more_than_two_sizes_meet_at_a_node(name):
 # Steps that need to know a size, or meet others that it cannot be.
 NOWHERE = {
     "sizes that do not fit": (lambda x, y: tf.concat([x, tf.concat([y, y[:, :1]], 1)], 0), [[None, 4], [None, None]]),
-    "a size that must be known": (lambda x: tf.zeros([tf.shape(x)[0] - 5, 4]), [[None, 4]]),
+    "a size that must be known": (lambda x: tf.linalg.diag(x, k=tf.shape(x)[0]), [[None]]),
 }
 
 
@@ -166,3 +166,38 @@ def test_sizes_that_a_table_limits(name, backend, tmp_path):
         np.testing.assert_allclose(own(params, x)[0], graph(x), rtol=1e-6)
     with pytest.raises((tf2jax.errors.InputError, TypeError), match=r"does not fit|must be less than"):
         own(params, np.ones((2, 7, 3), np.float32))
+
+
+def cut_and_filled(x):
+    return tf.pad(x[:5], [[0, tf.shape(x)[0] - 5], [0, 0]])
+
+
+# Sizes less a number are sizes where they are as large.
+FIVE_OR_MORE = {
+    "zeros": lambda x: x[5:] + tf.zeros([tf.shape(x)[0] - 5, 3]),
+    "two parts": lambda x: tf.split(x, [tf.shape(x)[0] - 5, 5])[1],
+    "three parts": lambda x: tf.concat(tf.split(x, [2, tf.shape(x)[0] - 5, 3])[::-1], 0),
+    "tf.slice": lambda x: tf.slice(x, [2, 0], [tf.shape(x)[0] - 5, 3]),
+    "padded": cut_and_filled,
+}
+
+
+@pytest.mark.parametrize("name", FIVE_OR_MORE)
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_sizes_that_are_large_enough(name, backend, tmp_path):
+    specs = [tf.TensorSpec([None, 3])]
+    graph = tf.function(FIVE_OR_MORE[name], input_signature=specs, autograph=False)
+    (warning,) = tf2jax.export_functions({"f": tf2jax.convert(graph, *specs)}, tmp_path / "out").warnings
+    assert "only for sizes where b" in warning
+    own, params = tf2jax.load(tmp_path / "out", backend=backend)
+    for size in (5, 7, 12):
+        x = np.arange(size * 3, dtype=np.float32).reshape(size, 3)
+        np.testing.assert_allclose(own(params, x)[0], graph(x), rtol=1e-6)
+    with pytest.raises((tf2jax.errors.InputError, TypeError), match=r"does not fit|must "):
+        own(params, np.ones((4, 3), np.float32))
+
+
+def test_where_sizes_have_to_be_large_enough():
+    own = tf2jax.convert_functional(tf.function(FIVE_OR_MORE["zeros"]), tf.TensorSpec([None, 3]))
+    with pytest.raises(LoweringError, match=r"symbolic_shape\(..., constraints=\['b - 5 >= 0'\]\) tells JAX so"):
+        jax.export.export(jax.jit(own))(jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, 3"), np.float32))

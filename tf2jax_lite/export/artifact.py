@@ -112,6 +112,8 @@ def export_functions(
             except Exception as error:  # an artefact is of use without source, too
                 unread.append(f"{name}: {type(error).__name__}: {error}")
             signatures[name] = _signature(converted, staged)
+            if restrictions := staged.restrictions():
+                warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
                 file = "model.stablehlo" if len(functions) == 1 else f"model.{function}.stablehlo"

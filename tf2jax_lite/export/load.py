@@ -12,6 +12,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.mlir import ir
 
 from tf2jax_lite import stablehlo
 from tf2jax_lite.config import Config, current_config
@@ -156,7 +157,7 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
         arrays = [_as_dtype(v, d, interface) for v, d in zip(inputs, taken, strict=True)]
         try:
             return exported.call(given, arrays, key)
-        except ValueError as error:
+        except (ValueError, ir.MLIRError) as error:  # MLIR's where a result would have a size below 0
             text = " ".join(str(error).split())
             empty = " An empty batch runs with backend='source'." if "Expected value >= 1" in text else ""
             raise InputError(f"{interface.name}: what was given does not fit the StableHLO.{empty} {text}") from error

@@ -13,7 +13,12 @@ import numpy as np
 from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.function import ConvertedFunction
 from tf2jax_lite.ops import values
-from tf2jax_lite.ops.dimension_values import constraint_asked_for, constraint_of_shapes
+from tf2jax_lite.ops.dimension_values import (
+    constraint_asked_for,
+    constraint_of_shapes,
+    constraint_of_sizes,
+    holds_for_all,
+)
 from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
 
 from .dimensions import MULTIPLE
@@ -63,6 +68,10 @@ class Staged:
     updates: list[str]
     function: Any
     constraints: tuple[str, ...] = ()
+
+    def restrictions(self) -> list[str]:
+        """Returns which of the constraints do not hold for all sizes."""
+        return [constraint for constraint in self.constraints if not holds_for_all(constraint)]
 
     def arguments(self) -> list[jax.ShapeDtypeStruct]:
         """Returns the array arguments, with symbolic dimensions."""
@@ -217,7 +226,8 @@ def stage(
         try:
             return _staged(converted, specs, params, loose, tuple(constraints))
         except Exception as error:
-            constraint = constraint_asked_for(str(error)) or constraint_of_shapes(str(error))
+            problem = str(error)
+            constraint = constraint_asked_for(problem) or constraint_of_shapes(problem) or constraint_of_sizes(problem)
             if constraint is not None and constraint not in constraints and len(constraints) < _MOST_CONSTRAINTS:
                 constraints.append(constraint)
                 continue

@@ -23,7 +23,7 @@ from tf2jax_lite.errors import (
 )
 from tf2jax_lite.ops import values
 from tf2jax_lite.ops.dimension_forms import result_in_one_form
-from tf2jax_lite.ops.dimension_values import constraint_asked_for
+from tf2jax_lite.ops.dimension_values import constraint_asked_for, constraint_of_sizes
 from tf2jax_lite.ops.extents import Extents, is_found
 from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 from tf2jax_lite.ops.manual_axes import axes_of, in_mesh, varying_along
@@ -537,6 +537,8 @@ def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") 
         text = f"a size must be known here: {str(problem).splitlines()[0]}"
         if (constraint := constraint_asked_for(text)) is not None:
             text += f" It holds, which jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX."
+        elif (constraint := constraint_of_sizes(text)) is not None:
+            text += f" Where it has to hold, jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX so."
     if hint:
         text = text.removesuffix(".") + "."
     return LoweringError(f"{where}: {text}{hint}", node=node.name, op=node.op, path=frame.path)
