@@ -21,8 +21,8 @@ from . import growth
 from . import matrix_diag as _matrix_diag  # noqa: F401
 from . import pad as _pad  # noqa: F401
 from . import slicing as _slicing  # noqa: F401
-from .extents import Extents, UnboundedError, cut, room
-from .open_splits import open_split
+from .extents import Extents, UnboundedError, as_size, cut, is_found, is_size, room
+from .open_splits import known_split, open_split
 from .places import places
 from .provenance import entries
 from .registry import Static, op
@@ -342,7 +342,10 @@ def split_v(value: Any, size_splits: Any, axis: Static, *, num_split: int, exten
     sizes = entries(size_splits, num_split)
     if all(size.is_known for size in sizes):
         found = np.array([size.offset for size in sizes], None if all(_is_int(s.offset) for s in sizes) else object)
-        return _split(value, _split_sizes(found, value.shape, axis, num_split), axis)
+        parts = _split_sizes(found, value.shape, axis, num_split)
+        if extents is None or not is_found(value.shape[axis]) or all(map(is_size, parts)):
+            return _split(value, parts, axis)
+        return known_split(value, parts, axis, extents)
     if extents is None:
         raise UnboundedError("the sizes of the parts depend on values")
     return open_split(value, size_splits, sizes, axis, extents)
@@ -379,7 +382,7 @@ def _multiples(multiples: Any, rank: int) -> tuple[Any, ...]:
         raise OpError(f"multiples must be a vector of length {rank}, got {np.asarray(multiples).tolist()}")
     if any(_is_int(m) and m < 0 for m in out):
         raise OpError(f"multiples must be non-negative, got {list(out)}")
-    return out
+    return tuple(map(as_size, out))
 
 
 def _host_tile(input: Any, multiples: Any) -> Any:
@@ -525,7 +528,7 @@ def one_hot(indices: Any, depth: Static, on_value: Any, off_value: Any, *, axis:
         raise OpError(f"depth must be non-negative, got {count}")
     if indices.dtype.itemsize < 4:  # positions beyond the type's range must not wrap around
         indices = lax.convert_element_type(indices, np.int32)
-    shape = (*indices.shape[:axis], count, *indices.shape[axis:])
+    shape = (*indices.shape[:axis], as_size(count), *indices.shape[axis:])
     wide = lax.broadcast_in_dim(indices, shape, tuple(i for i in range(rank) if i != axis))
     hit = lax.eq(wide, lax.broadcasted_iota(indices.dtype, shape, axis))
     static = isinstance(on_value, np.ndarray) and isinstance(off_value, np.ndarray)

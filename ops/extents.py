@@ -23,7 +23,7 @@ from jax.extend import core as jex
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import FOUND, largest, names, parsed, value
-from .found_sizes import MOST, at_least, equal_unless_empty, is_found, is_size, lesser, limits, most
+from .found_sizes import MOST, as_size, at_least, equal_where_enough, is_found, is_size, lesser, limits, most
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
 
@@ -31,6 +31,7 @@ __all__ = [
     "Agreed",
     "Extents",
     "UnboundedError",
+    "as_size",
     "at_least",
     "cut",
     "is_found",
@@ -270,7 +271,11 @@ class Extents:
         known = [is_size(dim) for dim in real]
         if all(known) and real == tuple(shape) and math.prod(x.shape) == math.prod(shape):
             return lax.reshape(x, shape)
-        if math.prod(self.real(x.shape)) != math.prod(real):
+        if (many := math.prod(self.real(x.shape))) != math.prod(real):
+            sizes = tuple(map(as_size, real))
+            if is_found(many) and equal_where_enough(many, wanted := math.prod(sizes)):
+                flat, count = self.reshaped(x, [many]), jnp.asarray(many).astype(np.int32)
+                return self.reshaped(prefix_p.bind(flat, count, dim=wanted, name="", is_sure=True), sizes)
             self._agree_on_count(self.real(x.shape), real)
             raise OpError(f"nothing tells that {list(x.shape)} has as many elements as {list(shape)}")
         dims, names = list(shape), [""] * len(shape)
@@ -372,7 +377,7 @@ class Extents:
             # Shapes are aligned as operands are broadcast, or by what they start with: as more of their sizes fit.
             ways = [list(zip(a[::-1], b[::-1], strict=False)), list(zip(a, b, strict=False))]
             ways.sort(key=_misfits)
-            if any(self._agree_unless_empty(*sorted(pair, key=_length)) for pair in itertools.chain(*ways)):
+            if any(self._agree_where_enough(*sorted(pair, key=_length)) for pair in itertools.chain(*ways)):
                 return True
             aligned = (*itertools.chain(*ways), *zip(a[-1:], b[-2:-1], strict=False))
             # A number that stands elsewhere may be any: only of sizes that are found it is likely to be the same one.
@@ -399,13 +404,13 @@ class Extents:
         self._agreed.sums[str(dim)] = str(other)
         return True
 
-    def _agree_unless_empty(self, other: Any, dim: Any) -> bool:
-        """Takes a size to be another one that is written shorter, if it is so wherever something is there.
+    def _agree_where_enough(self, other: Any, dim: Any) -> bool:
+        """Takes a size to be another one that is written shorter, if it is so wherever enough is there.
 
         Of n parts, a zero and what all but the last of them are is ``max(n - 1, 0) + 1`` together.
         """
         shorter = _length(other) < _length(dim) and is_found(dim)
-        if not shorter or str(dim) in self._agreed.sums or not equal_unless_empty(dim, other):
+        if not shorter or str(dim) in self._agreed.sums or not equal_where_enough(dim, other):
             return False
         self._agreed.sums[str(dim)] = str(other)
         return True

@@ -15,7 +15,7 @@ from jax.interpreters import ad, batching
 from .dimension_values import FOUND, MOST_TRIED, SIZES, largest, names, parsed, value
 from .inconclusive import InconclusiveDimensionOperation
 
-__all__ = ["MOST", "at_least", "equal_unless_empty", "is_found", "is_size", "lesser", "limits", "most"]
+__all__ = ["MOST", "as_size", "at_least", "equal_where_enough", "is_found", "is_size", "lesser", "limits", "most"]
 
 MOST: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]] = weakref.WeakKeyDictionary()
 """The most that each variable of a scope can be, where that is a number."""
@@ -58,10 +58,10 @@ def _is_at_most(a: Any, b: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def equal_unless_empty(a: Any, b: Any) -> bool:
-    """Whether two dimensions are of the same variables and equal wherever none is of nothing, as far as was tried.
+def equal_where_enough(a: Any, b: Any) -> bool:
+    """Whether two dimensions are of the same variables and equal wherever those are large, as far as was tried.
 
-    A size that data decides is one less than its variable: ``n - 1`` and ``max(n - 2, 0) + 1`` differ for 1 only.
+    Of n rows, the first ``max(n - 2, 0)`` and the last 2 are n together, but where n is below 2.
 
     Args:
       a: a dimension.
@@ -71,7 +71,9 @@ def equal_unless_empty(a: Any, b: Any) -> bool:
     found = sorted(names(trees[0]))
     if not 0 < len(found) <= MOST_TRIED or set(found) != names(trees[1]):
         return False
-    tried = np.meshgrid(*[np.array(SIZES) + name.startswith(FOUND) for name in found])
+    # What is taken off is one of the numbers in them, or several.
+    enough = sum(int(number) for number in re.findall(r"\b\d+\b", f"{a} {b}"))
+    tried = np.meshgrid(*[np.array(SIZES) + enough] * len(found))
     one, other = (value(tree, dict(zip(found, tried, strict=True))) for tree in trees)
     return bool(np.all(one == other))
 
@@ -98,6 +100,16 @@ def at_least(x: Any, axis: int, least: Any) -> Any:
     if is_found(size) or is_found(least):
         return _longer.bind(x, axis=axis, least=least)
     return _padded(x, axis=axis, least=least)
+
+
+def as_size(dim: Any) -> Any:
+    """Returns what is to be a size as one: where data decides it and JAX cannot tell that it is not below 0, it is 0.
+
+    TensorFlow fails where it is below 0.
+    """
+    if not is_found(dim) or is_size(dim):
+        return dim
+    return 0 if _is_at_most(dim, 0) else core.max_dim(dim, 0)
 
 
 def is_size(dim: Any) -> bool:

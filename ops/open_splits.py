@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .extents import Extents, is_size
+from .extents import Extents, as_size, is_size, prefix_p
 from .gather import take
 from .provenance import Entry, name_of
 
-__all__ = ["open_split"]
+__all__ = ["known_split", "open_split"]
 
 
 def open_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, extents: Extents) -> list[Any]:
@@ -44,4 +44,27 @@ def open_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, exte
             places = extents.first(lax.iota(np.int32, whole), count, key, size_splits, is_sure=False)
         out.append(take(value, places + starts[i], axis))
     extents.split([part.shape[axis] for part in out], whole)
+    return out
+
+
+def known_split(value: Any, sizes: list[Any], axis: int, extents: Extents) -> list[Any]:
+    """Splits an array along an axis into parts of sizes of which one is what others leave: n - 1 and 1.
+
+    Where less than nothing is left, for which TensorFlow raises an error, what is computed is NaN.
+
+    Args:
+      value: an array of any shape and dtype.
+      sizes: a dimension for each part; together they are the array's.
+      axis: a dimension of the array.
+      extents: keeps in mind that the parts are the whole.
+    """
+    start, out = jnp.zeros((), np.int32), []
+    for dim in sizes:
+        count = jnp.asarray(dim).astype(np.int32)
+        places = lax.iota(np.int32, size := as_size(dim))
+        if not is_size(dim):
+            places = prefix_p.bind(places, count, dim=size, name="", is_sure=True)
+        out.append(take(value, places + start, axis))
+        start = start + count
+    extents.split([part.shape[axis] for part in out], value.shape[axis])
     return out

@@ -12,7 +12,7 @@ from jax import core, lax
 from tf2jax_lite.errors import OpError
 
 from . import growth
-from .extents import Extents, is_found
+from .extents import Extents, as_size, is_found
 from .operands import array
 from .real_sizes import RealSize, is_real_size, whole
 from .registry import Static, op
@@ -48,7 +48,7 @@ def _sizes(shape: Any) -> tuple[Any, ...]:
     for d in out:
         if _is_int(d) and d < 0:
             raise OpError(f"dimension {d} must be >= 0")
-    return out
+    return tuple(map(as_size, out))
 
 
 @op("Shape", host=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type), shape_only=True)

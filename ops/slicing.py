@@ -12,7 +12,7 @@ from jax import core, lax
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import HAS_TO_HOLD
-from .extents import Extents, UnboundedError, at_least, is_found, is_size, lesser
+from .extents import Extents, UnboundedError, as_size, at_least, is_found, is_size, lesser
 from .gather import take
 from .inconclusive import InconclusiveDimensionOperation
 from .provenance import Entry, entries, name_of, value_of
@@ -103,7 +103,7 @@ def _open_box(
             continue
         first = jnp.clip(_as_int32(start), 0, jnp.asarray(whole).astype(np.int32))
         if is_found_size:
-            places = lax.iota(np.int32, size.offset) + first
+            places = lax.iota(np.int32, as_size(size.offset)) + first
         else:
             rest = jnp.asarray(whole).astype(np.int32) - first
             count = rest if to_end else _as_int32(size)
