@@ -147,24 +147,6 @@ def test_dtype_check():
         strict(X.astype(np.float16))
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "jit"])
-def test_checks_of_arguments_may_be_set_around_a_call(wrap):
-    """As tf2jax has it; they compute nothing that a jitted function could keep."""
-    jax_fn, params = tf2jax.convert(lambda x: x + tf.constant(1.0), SPEC)
-    other, half = np.zeros((2, 4), np.float32), X.astype(np.float16)
-    with tf2jax.override_config("strict_shape_check", False):
-        assert wrap(jax_fn)(params, other)[0].shape == (2, 4)
-    with pytest.raises(ShapeMismatchError):
-        wrap(jax_fn)(params, other[:, :2])
-    with tf2jax.override_config("strict_dtype_check", True), pytest.raises(DtypeMismatchError):
-        wrap(jax_fn)(params, half)
-    wrap(jax_fn)(params, half)
-    with tf2jax.override_config("strict_shape_check", False):
-        loose = tf2jax.convert_functional(lambda x: x + 1.0, SPEC)
-    with tf2jax.override_config("strict_shape_check", True), pytest.raises(ShapeMismatchError):
-        wrap(loose)(other)
-
-
 @pytest.mark.parametrize(
     ("call", "error"),
     [

@@ -1,8 +1,7 @@
 """Conversion options. Names and defaults are tf2jax's where it has the option.
 
 Options are read once, at conversion, and captured in what the conversion returns: a jitted function never
-changes its behaviour behind its cache. Around a call, ``override_config`` has a say in the checks of its arguments
-alone, which compute nothing (`checks_here`). ``update_config`` sets the default of the whole process;
+changes its behaviour behind its cache. ``update_config`` sets the default of the whole process;
 ``override_config`` holds for a ``with`` block in the current thread (or task) alone.
 """
 
@@ -17,7 +16,7 @@ from typing import Any
 from .errors import ConfigError, UnknownOptionError
 from .scopes import Scoped
 
-__all__ = ["Config", "checks_here", "current_config", "get_config", "override_config", "update_config"]
+__all__ = ["Config", "current_config", "get_config", "override_config", "update_config"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +95,6 @@ _CHOICES = {
     "loop_bound": ("while", "scan"),
     "loop_checkpoint": ("none", "body", "segments"),
 }
-_CHECKS = ("strict_shape_check", "strict_dtype_check")
 _lock = threading.Lock()
 _defaults = Config()
 _overrides: Scoped[tuple[str, Any]] = Scoped("config")
@@ -119,16 +117,6 @@ def current_config() -> Config:
     """Returns the options in force here, as one frozen value."""
     overrides = dict(_overrides.values())
     return dataclasses.replace(_defaults, **overrides) if overrides else _defaults
-
-
-def checks_here(captured: Config) -> Config:
-    """Returns a conversion's options with the checks of arguments as `override_config` has them here, if it does.
-
-    Args:
-      captured: the options in force at conversion.
-    """
-    overrides = {name: value for name, value in _overrides.values() if name in _CHECKS}
-    return dataclasses.replace(captured, **overrides) if overrides else captured
 
 
 def get_config(name: str) -> bool | str | int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import ir
 from .collection import paused
-from .config import Config, checks_here
+from .config import Config
 from .errors import DtypeMismatchError, InputError, MissingParamError
 from .lowering import Program, Trace, extents, undecided, wide_state
 from .lowering.assigned import Wanted, separately
@@ -214,14 +214,14 @@ class ConvertedFunction:
         return {**params, **raised} if raised else params, alike
 
     def _check_param_shape(self, name: str, shape: Any, expected: ir.Shape) -> None:
-        if expected is None or not checks_here(self.config).strict_shape_check:
+        if not self.config.strict_shape_check or expected is None:
             return
         if len(shape) != len(expected) or any(
             e is not None and isinstance(a, int) and a != e for a, e in zip(shape, expected, strict=True)
         ):
             raise InputError(
                 f"{self.interface.name}: param {name!r} has shape {tuple(shape)}, but the variable has {expected}. "
-                "The check is off with override_config('strict_shape_check', False)."
+                "The check is off with override_config('strict_shape_check', False) at conversion."
             )
 
     def _same_dtype(self, name: str, value: Any, variable: ir.Variable) -> bool:
@@ -229,7 +229,7 @@ class ConvertedFunction:
         known = not jnp.issubdtype(given, jax.dtypes.extended) and np.dtype(given) not in (object, jax.dtypes.float0)
         if known and values.canonical(given) == values.canonical(variable.dtype):
             return True
-        if known and not checks_here(self.config).strict_dtype_check:
+        if known and not self.config.strict_dtype_check:
             return False
         raise DtypeMismatchError(
             f"{self.interface.name}: param {name!r} has dtype {given}, but the variable has {variable.dtype}. Cast it, "

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .components import components, fits
-from .config import Config, checks_here
+from .config import Config
 from .errors import ArgumentError, DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
 
@@ -214,7 +214,7 @@ class Interface:
             bound = self.signature.bind_partial(*args, **kwargs)
         except TypeError as error:
             raise ArgumentError(f"{self.name}{self.signature}: {error}. {self._expected()}") from None
-        binder = _Binder(self, checks_here(config))
+        binder = _Binder(self, config)
         given_args, given_kwargs = self._canonical(bound)
         for position, spec in enumerate(self.args):
             name = self._position_name(position)
@@ -451,7 +451,7 @@ class _Binder:
         raise ShapeMismatchError(
             f"{self._interface.name}: argument {path} has shape {tuple(array.shape)}, but the function was converted "
             f"for {spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
-            "override_config('strict_shape_check', False)."
+            "override_config('strict_shape_check', False) at conversion."
         )
 
     def _with_dtype(self, path: str, spec: TensorArgument, array: Any) -> Any:
@@ -486,7 +486,7 @@ class _Binder:
             raise ShapeMismatchError(
                 f"{self._interface.name}: argument {path} is {found}, but the function was converted for {wanted}. "
                 "Convert with None for dimensions that vary, or switch the check off with "
-                "override_config('strict_shape_check', False)."
+                "override_config('strict_shape_check', False) at conversion."
             )
 
 
