@@ -121,9 +121,15 @@ def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoin
 @op("MatrixSolveLs", "BatchMatrixSolveLs", stored=True)
 @_in_float32
 def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = True) -> Any:
-    """Solves least squares by the normal equations. See tf.raw_ops.MatrixSolveLs."""
+    """Solves least squares by the normal equations, or, not fast, by singular values. See tf.raw_ops.MatrixSolveLs.
+
+    Not fast, the regularizer does not count, and of many solutions it is the shortest.
+    """
     matrix, rhs = jnp.asarray(matrix), jnp.asarray(rhs)
     rows, columns = matrix.shape[-2:]
+    if not fast:
+        smallest = jnp.finfo(matrix.dtype).eps * min(rows, columns)  # what Eigen takes for 0, by the largest
+        return jnp.linalg.pinv(matrix, rtol=smallest) @ rhs
     factor = jnp.asarray(l2_regularizer).astype(matrix.dtype)
     adjoint = adjoint_of(matrix)
     if rows >= columns:

@@ -41,8 +41,13 @@ def _geometry(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str)
     return pads, steps, spread
 
 
-def _places(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -> tuple[Any, Iterator[Any]]:
-    """Returns the padding, and for each place in the filter how to cut its pixels out of the padded image."""
+def _places(
+    input: Any, filter: Any, strides: Dims, rates: Dims, padding: str
+) -> tuple[Any, tuple[Any, ...], Iterator[Any]]:
+    """Returns the padding, the shape of results, and for each place in the filter how its pixels are cut out.
+
+    They are cut out of the padded image.
+    """
     pads, steps, spread = _geometry(input, filter, strides, rates, padding)
     full = [d + before + after for d, (before, after) in zip(input.shape[1:3], pads, strict=True)]
     reach = [(k - 1) * r + 1 for k, r in zip(filter.shape[:2], spread, strict=True)]
@@ -56,22 +61,22 @@ def _places(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -
             limit = [a + (n - 1) * s + 1 for a, n, s in zip(start[1:3], counts, steps, strict=True)]
             yield row, column, start, (input.shape[0], *limit, input.shape[3]), (1, *steps, 1)
 
-    return [(0, 0, 0), *((before, after, 0) for before, after in pads), (0, 0, 0)], cuts()
+    return (
+        [(0, 0, 0), *((before, after, 0) for before, after in pads), (0, 0, 0)],
+        (input.shape[0], *counts, input.shape[3]),
+        cuts(),
+    )
 
 
 def _dilate(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -> tuple[Any, Any]:
     """Returns the largest sums, and at which place of the filter each is (the first of equal ones)."""
-    pads, cuts = _places(input, filter, strides, rates, padding)
+    pads, shape, cuts = _places(input, filter, strides, rates, padding)
     inside = lax.pad(jnp.ones(input.shape[1:3], bool), np.False_, pads[1:3])
     padded = lax.pad(input, np.zeros((), input.dtype), pads)
-    best: Any = None
-    where: Any = None
+    best, where = jnp.full(shape, _lowest(input.dtype)), jnp.zeros(shape, np.int32)
     for place, (row, column, start, limit, steps) in enumerate(cuts):
         total = lax.slice(padded, start, limit, steps) + filter[row, column]
         here = lax.slice(inside, start[1:3], limit[1:3], steps[1:3])[None, :, :, None]
-        if best is None:
-            best = jnp.full(total.shape, _lowest(total.dtype))
-            where = jnp.zeros(total.shape, np.int32)
         larger = here & (total > best)
         best, where = jnp.where(larger, total, best), jnp.where(larger, jnp.int32(place), where)
     return best, once(where)  # XLA would find it anew for each place that it is compared with
@@ -79,7 +84,7 @@ def _dilate(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -
 
 def _by_input(input: Any, filter: Any, grad: Any, strides: Dims, rates: Dims, padding: str) -> Any:
     where = _dilate(input, filter, strides, rates, padding)[1]
-    pads, cuts = _places(input, filter, strides, rates, padding)
+    pads, _, cuts = _places(input, filter, strides, rates, padding)
     full = [before + d + after for d, (before, after, _) in zip(input.shape, pads, strict=True)]
     zero = np.zeros((), grad.dtype)
     out = jnp.zeros(full, grad.dtype)
@@ -94,7 +99,7 @@ def _by_filter(input: Any, filter: Any, grad: Any, strides: Dims, rates: Dims, p
     where = _dilate(input, filter, strides, rates, padding)[1]
     count = filter.shape[0] * filter.shape[1]
     parts = [total(jnp.where(where == k, grad, np.zeros((), grad.dtype)), (0, 1, 2)) for k in range(count)]
-    return jnp.stack(parts).reshape(filter.shape)
+    return jnp.stack(parts).reshape(filter.shape) if parts else jnp.zeros_like(filter)
 
 
 @op("Dilation2D")
@@ -110,7 +115,7 @@ def dilation2d(input: Any, filter: Any, *, strides: Dims, rates: Dims, padding: 
     def _(primals: Any, tangents: Any) -> Any:
         input, filter = primals
         out, where = _dilate(input, filter, strides, rates, padding)
-        pads, cuts = _places(input, filter, strides, rates, padding)
+        pads, _, cuts = _places(input, filter, strides, rates, padding)
         moved = lax.pad(tangents[0], np.zeros((), out.dtype), pads)
         total = jnp.zeros_like(out)
         for place, (row, column, *cut) in enumerate(cuts):

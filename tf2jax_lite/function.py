@@ -257,7 +257,7 @@ def _captured(value: Any) -> Any:
 def _result(value: Any) -> Any:
     value = narrow(value)
     if values.is_static(value):
-        if values.is_string(value):
+        if values.is_string(value) or (value.dtype == object and not value.size):
             return np.asarray(value)
         value = values.as_array(value)
         return jax.device_put(value) if isinstance(value, np.ndarray) else value

@@ -68,6 +68,22 @@ CASES = [
         case("MatrixSolveLs", m, RNG.normal(size=(2, m.shape[1], 2)), np.float64(0.1)).using(rtol=1e-8, grad=False)
         for m in (TALL, TALL.swapaxes(1, 2))
     ),
+    # Not fast: the regularizer does not count, and of many solutions it is the shortest.
+    *(
+        case(
+            "MatrixSolveLs", m, RNG.normal(size=(*m.shape[:-1], 2)).astype(m.dtype), np.float64(0.1), fast=False
+        ).using(rtol=r, atol=r, grad=False, name=f"{n}-not-fast")
+        for n, m, r in (
+            ("tall", TALL, 1e-8),
+            ("wide", TALL.swapaxes(1, 2), 1e-8),
+            ("deficient", TALL @ np.ones((TALL.shape[2], TALL.shape[2])), 1e-8),
+            ("zero", 0 * TALL, 1e-8),
+            ("float32", np.float32(TALL), 1e-4),
+            ("complex", TALL + 0.2j * TALL[:, ::-1], 1e-8),
+            ("no-columns", TALL[:, :, :0], 1e-8),
+            ("no-rows", TALL[:, :0], 1e-8),
+        )
+    ),
     *(
         case("Qr", TALL, full_matrices=f).using(compare=product(lambda f: f[0] @ f[1]), grad=False)
         for f in (False, True)

@@ -54,6 +54,8 @@ CASES = [
     *(c for i, f in enumerate(FORMS[:2]) for c in all_three(WHOLE * 1.0, FLAT * 1.0, f, f"ties-{i}")),
     *(c for c in all_three(IMAGE.astype(np.float32), FILTER.astype(np.float32), FORMS[1], "float32")),
     *(c for d in DTYPES for c in all_three(WHOLE.astype(d), FLAT.astype(d), FORMS[1], np.dtype(d).name)),
+    *all_three(IMAGE[..., :0], FILTER[..., :0], FORMS[1], "no-depth"),
+    case("Dilation2D", IMAGE, FILTER[:, :0], **FORMS[3]).using(grad=False, name="no-places"),
     case("Dilation2D", NAN, FLAT * 1.0, **FORMS[1]).using(name="nan", grad=False),
     case("Dilation2D", (WHOLE * 40).astype(np.int8), (FLAT * 30).astype(np.int8), **FORMS[0]).using(name="overflow"),
     case("Dilation2D", IMAGE, FILTER, **FORMS[1]).using(symbolic=("b, h, w, 2", "3, 2, 2"), name="symbolic"),

@@ -88,7 +88,12 @@ for buckets in (1, 10, 1 << 20, 65537, 2**63 - 1):
         case("StringToHashBucket", np.array(LONG, object), num_buckets=buckets),
         case("StringToHashBucketStrong", np.array(LONG, object), num_buckets=buckets, key=[7, -(2**62)]),
     ]
-CASES += [case("StringToHashBucketFast", np.zeros((0, 2), object), num_buckets=3)]
+CASES += [
+    case("StringToHashBucketFast", np.zeros((0, 2), object), num_buckets=3),
+    case("AsString", np.zeros((0, 2), bool)).using(jit=False),
+    case("Identity", np.zeros((0, 2), object)).using(jit=False),
+    case("ZerosLike", np.zeros((2, 0), object)).using(jit=False),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

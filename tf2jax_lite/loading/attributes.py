@@ -68,6 +68,9 @@ def tensor_of(proto: Any) -> np.ndarray:
             numbers = getattr(proto, _SCALARS[proto.dtype])
             if len(numbers) == 1:
                 return np.array(numbers[0], plain)
+        if proto.dtype == tf.string.as_datatype_enum and any(dim.size == 0 for dim in proto.tensor_shape.dim):
+            # TensorFlow writes a string for them here and there, which stands for all, and reads it in C++ alone.
+            return np.zeros([dim.size for dim in proto.tensor_shape.dim], object)
         value = tf.make_ndarray(proto)
     except (ValueError, TypeError, IndexError, OverflowError, KeyError, AttributeError) as error:
         raise InvalidModelError(f"a constant's contents do not fit its dtype and shape: {error}") from error
