@@ -100,7 +100,8 @@ def _igamma_grad_a(a: Any, x: Any) -> Any:
 
 @jax.custom_jvp
 def _expint(x: Any) -> Any:
-    out = jnp.where(x < 0, np.nan, special.expi(x))  # TensorFlow's has no values there
+    # TensorFlow's has no values below 0, where the loop of JAX's goes on without end between -0.5 and 0 in float32.
+    out = jnp.where(x < 0, np.nan, special.expi(jnp.where(x < 0, jnp.ones_like(x), x)))
     return jnp.where(x == 0, -np.inf, out)
 
 

@@ -55,6 +55,7 @@ CASES = [
     # exp(|x|) alone is no float16 from 11.1 on.
     *(case(f"BesselI{n}", np.float16([-13, -11.5, -2, 0.5, 12])).using(name="half") for n in (0, 1)),
     case("Expint", ENDS).using(rtol=1e-7, name="ends"),
+    case("Expint", np.float32([-0.25, -1e-30, -0.49, 0.25])).using(name="small-negative"),  # a loop without end
     *(
         case(name, np.array([1, 5, 100, -7 if d[0] == "i" else 7]).astype(d), np.array([0, 1, 3, 2]).astype(d))
         for name in ("LeftShift", "RightShift")
