@@ -154,6 +154,8 @@ def _place(diagonal: Any, low: int, high: int, rows: Any, columns: Any, align: s
     if low == high and longest == (rows if low >= 0 else columns):
         axis = batch if low >= 0 else batch + 1  # element i stands in row i, or in column i
         return lax.broadcast_in_dim(diagonal, shape, (*range(batch), axis)), inside
+    if isinstance(longest, int) and longest == 0:
+        return jnp.zeros(shape, diagonal.dtype), inside
     place = lax.min(row, column)
     if low != high:
         number = lax.clamp(np.int32(0), lax.sub(np.int32(high), k), np.int32(high - low))

@@ -67,6 +67,12 @@ def _left(case, k):
 
 
 CASES = [
+    *(
+        case("MatrixDiagV3", np.zeros(shape), k, np.int32(-1), np.int32(-1), np.float64(7)).using(name=f"empty-{i}")
+        for i, (shape, k) in enumerate(
+            [((0,), np.int32(-2)), ((2, 0), np.int32(1)), ((2, 0), np.array([-2, -1], np.int32))]
+        )
+    ),
     *(case("Diag", _ramp(s)) for s in ((3,), (2, 3), (2, 1, 2), (0,))),
     *(case("Diag", _ramp(3, t)) for t in ("float32", "float16", "int32", "int64", "complex64", "complex128")),
     case("Diag", np.float32([np.nan, np.inf, 1])).using(name="nan"),
