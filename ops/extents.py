@@ -375,7 +375,7 @@ class Extents:
         named = named if any(_PREFIX in text for text in named) else set()
         for a, b in itertools.combinations(shapes, 2):
             # Shapes are aligned as operands are broadcast, or by what they start with: as more of their sizes fit.
-            ways = [list(zip(a[::-1], b[::-1], strict=False)), list(zip(a, b, strict=False))]
+            ways = [_facing(a, b), list(zip(a, b, strict=False))]
             ways.sort(key=_misfits)
             if any(self._agree_where_enough(*sorted(pair, key=_length)) for pair in itertools.chain(*ways)):
                 return True
@@ -394,7 +394,13 @@ class Extents:
                     and (self._agree_on_sum(one, other) or self._agree_on_sum(other, one))
                 ):
                     return True
-        return False
+        # Last, sizes that are given: nothing else fits them but 1.
+        return any(self._agree_on_given(*pair) for a, b in itertools.combinations(shapes, 2) for pair in _facing(a, b))
+
+    def _agree_on_given(self, one: Any, other: Any) -> bool:
+        """Takes a size to be a given one that it meets, whichever of two is that."""
+        given, dim = sorted((one, other), key=is_found)
+        return not is_found(given) and given not in (0, 1) and self._agree(dim, given, must=True)
 
     def _agree_on_sum(self, dim: Any, other: Any) -> bool:
         """Takes a size that is no variable's alone to be another one, which was found before."""
@@ -518,6 +524,11 @@ def _listed(text: str) -> set[str]:
             if sign == ",":
                 starts.append(i + 1)
     return found
+
+
+def _facing(a: Sequence[Any], b: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Returns which dimensions face each other as operands are broadcast."""
+    return list(zip(a[::-1], b[::-1], strict=False))
 
 
 def _length(dim: Any) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import core, lax
 
 from tf2jax_lite.errors import OpError
 
@@ -29,15 +30,33 @@ for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
     _fft(f"IFFT{_suffix}", jnp.fft.ifftn, _count)
 
 
+def _fitted(x: Any, sizes: tuple[Any, ...]) -> Any:
+    """Returns an array with its last dimensions cut, or padded with zeros, to sizes of which some may be symbolic."""
+    for axis, wanted in enumerate(sizes, x.ndim - len(sizes)):
+        size = x.shape[axis]
+        if size != wanted:
+            more = core.max_dim(wanted - size, 0)
+            x = lax.pad(x, np.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
+            x = lax.slice_in_dim(x, 0, wanted, axis=axis)
+    return x
+
+
 def _real_fft(suffix: str, axes: int) -> None:
     def rfft(input: Any, fft_length: Static, *, Tcomplex: Any = _COMPLEX64) -> Any:
-        lengths = tuple(int(n) for n in fft_length)
-        out = jnp.fft.rfftn(jnp.asarray(input), s=lengths, axes=tuple(range(-axes, 0)))
+        input, lengths = jnp.asarray(input), dims(fft_length)
+        if all(isinstance(n, int) for n in (*lengths, *input.shape)):
+            out = jnp.fft.rfftn(input, s=lengths, axes=tuple(range(-axes, 0)))
+        else:
+            out = lax.fft(_fitted(input, lengths), lax.FftType.RFFT, lengths)
         return out.astype(canonical(Tcomplex))
 
     def irfft(input: Any, fft_length: Static, *, Treal: Any = _FLOAT32) -> Any:
-        lengths = tuple(int(n) for n in fft_length)
-        out = jnp.fft.irfftn(jnp.asarray(input), s=lengths, axes=tuple(range(-axes, 0)))
+        input, lengths = jnp.asarray(input), dims(fft_length)
+        if all(isinstance(n, int) for n in (*lengths, *input.shape)):
+            out = jnp.fft.irfftn(input, s=lengths, axes=tuple(range(-axes, 0)))
+        else:
+            half = (*lengths[:-1], lengths[-1] // 2 + 1)
+            out = lax.fft(_fitted(input, half), lax.FftType.IRFFT, lengths)
         return out.astype(canonical(Treal))
 
     rfft.__doc__, irfft.__doc__ = f"See tf.raw_ops.RFFT{suffix}.", f"See tf.raw_ops.IRFFT{suffix}."

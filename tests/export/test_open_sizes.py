@@ -201,3 +201,38 @@ def test_where_sizes_have_to_be_large_enough():
     own = tf2jax.convert_functional(tf.function(FIVE_OR_MORE["zeros"]), tf.TensorSpec([None, 3]))
     with pytest.raises(LoweringError, match=r"symbolic_shape\(..., constraints=\['b - 5 >= 0'\]\) tells JAX so"):
         jax.export.export(jax.jit(own))(jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, 3"), np.float32))
+
+
+def convolved(x):
+    filtered, length = tf.constant([1.0, -2.0, 0.5]), tf.shape(x)[1] + 2
+    return tf.signal.irfft(tf.signal.rfft(x, [length]) * tf.signal.rfft(filtered, [length]), [length])
+
+
+FOURIER = {
+    "of as many": lambda x: tf.abs(tf.signal.rfft(x)),
+    "of more": lambda x: tf.abs(tf.signal.rfft(x, [2 * tf.shape(x)[1]])),
+    "of fewer": lambda x: tf.abs(tf.signal.rfft(x, [tf.shape(x)[1] - 1])),
+    "there and back": lambda x: tf.signal.irfft(tf.signal.rfft(x) * 2.0),
+    "a convolution": convolved,
+}
+
+
+@pytest.mark.parametrize("name", FOURIER)
+def test_fourier_transforms_of_open_sizes(name, tmp_path):
+    """StableHLO has none of such sizes: the artefact has source alone."""
+    graph = tf.function(FOURIER[name], input_signature=[tf.TensorSpec([2, None])], autograph=False)
+    warnings = tf2jax.export_functions(
+        {"f": tf2jax.convert(graph, tf.TensorSpec([2, None]))}, tmp_path / "out"
+    ).warnings
+    assert any("no StableHLO" in warning for warning in warnings)
+    own, params = tf2jax.load(tmp_path / "out", backend="source")
+    for size in (6, 9):
+        x = np.random.default_rng(size).normal(size=(2, size)).astype(np.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(given := tf.constant(x))
+            expected = graph(given)
+        np.testing.assert_allclose(own(params, x)[0], expected, rtol=1e-4, atol=1e-5)
+        if name == "of fewer":  # TensorFlow's own gradient fails
+            continue
+        gradient = jax.grad(lambda x: own(params, x)[0].sum())(x)
+        np.testing.assert_allclose(gradient, tape.gradient(expected, given), rtol=1e-4, atol=1e-4)

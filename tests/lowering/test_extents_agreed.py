@@ -251,3 +251,20 @@ def test_sizes_are_what_they_are_whatever_the_data(name):
     own = jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([None, 4])))
     x = np.random.default_rng(5).uniform(size=(20, 4)).astype(np.float32)
     np.testing.assert_allclose(own(x), function(x), rtol=1e-6)
+
+
+def pooled(x, start, neighbours):
+    """Nodes beside the largest of their neighbours: of a given number of rows."""
+    own = tf.slice(x, tf.stack([start[0], 0]), tf.stack([start[1], -1]))
+    return tf.reduce_sum(tf.maximum(own, tf.reduce_max(tf.gather(x, neighbours), 1)), 0)
+
+
+def test_a_size_that_data_gives_meets_one_of_an_argument():
+    specs = tf.TensorSpec([None, 2]), tf.TensorSpec([2], tf.int32), tf.TensorSpec([None, 2], tf.int32)
+    function = tf.function(pooled, autograph=False)
+    own = jax.jit(tf2jax.convert_functional(function, *specs))
+    x, neighbours = np.arange(14, dtype=np.float32).reshape(7, 2) % 5, np.int32([[0, 1], [2, 6], [3, 4]])
+    for first in (0, 3):
+        args = x, np.int32([first, 3]), neighbours
+        np.testing.assert_allclose(own(*args), function(*args))
+    assert np.isnan(own(x, np.int32([0, 4]), neighbours)).all()
