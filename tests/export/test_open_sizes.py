@@ -236,3 +236,17 @@ def test_fourier_transforms_of_open_sizes(name, tmp_path):
             continue
         gradient = jax.grad(lambda x: own(params, x)[0].sum())(x)
         np.testing.assert_allclose(gradient, tape.gradient(expected, given), rtol=1e-4, atol=1e-4)
+
+
+def off_diagonal(x):
+    size, products = tf.shape(x)[0], tf.reshape(x @ tf.transpose(x), [-1])
+    return tf.reduce_sum(products[1:] ** 2) + tf.cast(tf.reduce_sum(tf.range(size * size)), tf.float32)
+
+
+def test_squares_of_sizes(tmp_path):
+    graph = tf.function(off_diagonal, input_signature=[tf.TensorSpec([None, 3])], autograph=False)
+    tf2jax.export_functions({"f": tf2jax.convert(graph, tf.TensorSpec([None, 3]))}, tmp_path / "out")
+    own, params = tf2jax.load(tmp_path / "out", backend="source")
+    for size in (1, 4, 6):
+        x = np.random.default_rng(size).normal(size=(size, 3)).astype(np.float32)
+        np.testing.assert_allclose(own(params, x)[0], graph(x), rtol=1e-5)

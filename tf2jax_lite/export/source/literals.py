@@ -40,8 +40,12 @@ def dimension(dim: Any) -> str:
     """Returns a dimension: an int, or an expression of symbolic dimensions."""
     if isinstance(dim, (int, np.integer)):
         return str(int(dim))
-    tree = ast.parse(str(dim), mode="eval")
-    return _unparsed(_Dimension().visit(tree))
+    return _unparsed(_Dimension().visit(_parsed(dim)))
+
+
+def _parsed(dim: Any) -> ast.Expression:
+    """Returns the tree of a dimension that JAX writes with ``^`` for powers, which is another operator in Python."""
+    return ast.parse(str(dim).replace("^", "**"), mode="eval")
 
 
 def _unparsed(tree: ast.AST) -> str:
@@ -52,7 +56,7 @@ def dimension_variables(dim: Any) -> set[str]:
     """Returns the names of the symbolic dimensions in a dimension."""
     if isinstance(dim, (int, np.integer)):
         return set()
-    names = {n.id for n in ast.walk(ast.parse(str(dim), mode="eval")) if isinstance(n, ast.Name)}
+    names = {n.id for n in ast.walk(_parsed(dim)) if isinstance(n, ast.Name)}
     return names - {"floordiv", "mod", "max", "min", "non_negative"}
 
 
