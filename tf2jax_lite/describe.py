@@ -103,6 +103,11 @@ def describe_model(
             raise InputError("--tag goes with SavedModels.")
         with reading(os.fspath(path)):
             return _describe_file(path, inputs, outputs)
+    if os.path.isfile(path):
+        raise InvalidModelError(
+            f"{path}: a file is described if it is a .pb or .meta; else a model is a SavedModel, the directory that "
+            "holds saved_model.pb. A Keras file says what it is when it is converted."
+        )
     if inputs or outputs:
         raise InputError("--input and --output go with .pb and .meta files; a SavedModel has signatures.")
     return describe_saved_model(path, tags)

@@ -131,6 +131,13 @@ def test_broken_models_are_refused(broken, kind):
         assert "\n" not in str(result.exception)
 
 
+def test_inspect_says_which_files_it_takes(tmp_path):
+    file = tmp_path / "model.keras"
+    file.write_bytes(b"PK")
+    with pytest.raises(Tf2JaxError, match=r"model.keras: .* \.pb or \.meta; .* SavedModel"):
+        raise run("inspect", file).exception
+
+
 def test_unknown_signature_and_tag():
     for args, text in ((("--signature", "nope"), "serving_default"), (("--tag", "nope"), "serve")):
         result = run("verify", TESTDATA / "tf_module", *args)

@@ -11,6 +11,7 @@ from jax import export
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import InputError, UnsupportedError, UnsupportedOpsError
+from tf2jax_lite.loading.host import load_split
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat"]
 
@@ -129,6 +130,40 @@ def test_the_two_halves_give_what_the_model_gives(split):
     assert set(results) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(results[name], value, rtol=1e-5, atol=1e-6)
+
+
+class Looked(tf.Module):
+    """A table, and nothing between it and the core that would tell the rank."""
+
+    def __init__(self):
+        keys = tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2])
+        self.table = tf.lookup.StaticHashTable(keys, 0)
+        self.weights = tf.Variable(tf.random.stateless_normal([3, 2], [5, 6]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.string, name="keys")])
+    def __call__(self, keys):
+        return {"y": tf.gather(self.weights, self.table.lookup(keys))}
+
+
+def test_what_is_looked_up_has_the_shape_of_the_keys(tmp_path):
+    """The table's Python object knows that, and is not saved."""
+    module = Looked()
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=module.__call__)
+    host_fn, jax_fn, params = tf2jax.convert_saved_model(tmp_path / "m", split_host=True)
+    assert [(t.op, t.shape) for t in host_fn.cut] == [("LookupTableFindV2", (None, 2))]
+    keys = np.array([["a", "c"], ["b", "a"], ["b", "b"]])
+    expected = module(tf.constant(keys))["y"]
+    tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out")
+    for fn, given in ((jax_fn, params), tf2jax.load(tmp_path / "out")):
+        np.testing.assert_allclose(fn(given, **host_fn(keys=keys))[0]["y"], expected, rtol=1e-6)
+
+
+def test_keys_that_are_vectors_leave_the_rank_open():
+    empty, deleted = (tf.constant([i, i], tf.int64) for i in (-1, -2))
+    table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.int32, 0, empty, deleted)
+    fn = tf.function(table.lookup, input_signature=[tf.TensorSpec([None, 2], tf.int64)])
+    host_fn, _ = load_split(fn.get_concrete_function())
+    assert [t.shape for t in host_fn.cut] == [None]
 
 
 def test_the_core_trains(split):

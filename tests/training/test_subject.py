@@ -1,5 +1,6 @@
 """What data an artefact takes for training: what is converted, and what is refused before anything is trained."""
 
+import os
 import re
 
 import ml_dtypes
@@ -108,6 +109,22 @@ def test_what_is_no_artefact_is_not_replaced(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(ExportError, match="left as it is"):
         refuse_existing(tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize(("where", "says"), [("notes/out", "notes is not a directory"), ("link/out", "link is not a")])
+def test_what_has_no_place_is_refused(tmp_path, where, says):
+    (tmp_path / "notes").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for overwrite in (False, True):
+        with pytest.raises(ExportError, match=says):
+            refuse_existing(tmp_path / where, overwrite=overwrite)
+    refuse_existing(tmp_path / "new" / "out", overwrite=False)
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda folder, mode: False)  # who runs tests may be allowed to do anything
+    with pytest.raises(ExportError, match=f"{tmp_path.name} may not be written to"):
+        refuse_existing(tmp_path / "new" / "out", overwrite=False)
 
 
 def test_names_of_many_curves_do_not_lie_on_each_other():

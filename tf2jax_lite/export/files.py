@@ -63,6 +63,7 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
     path = Path(path)
     try:
         if not (path.exists() or path.is_symlink()):
+            _refuse_place(path)
             return
         artefact = not path.is_symlink() and (path / METADATA).is_file()
     except OSError as error:  # a name that is too long, a folder on the way that may not be entered
@@ -71,6 +72,19 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
         raise ExportError(f"{path} exists; choose another name, or overwrite it (--force)")
     if not artefact:
         raise ExportError(f"{path} is not an artefact of tf2jax_lite; it is left as it is")
+
+
+def _refuse_place(path: Path) -> None:
+    """Refuses a name that the first folder that is there on the way to it cannot hold, nor what is to be made in it.
+
+    Raises:
+      ExportError: that is no folder, or nothing may be written in it.
+    """
+    folder = next(f for f in Path(os.path.abspath(path)).parents if f.exists() or f.is_symlink())
+    if not folder.is_dir():
+        raise ExportError(f"cannot write {path}: {folder} is not a directory")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ExportError(f"cannot write {path}: {folder} may not be written to")
 
 
 def _is_running(stale: Path) -> bool:

@@ -332,8 +332,46 @@ def _prefix(concrete: Any, loaded: Loaded, inlined: Inlined, cut: HostCut) -> tu
     fetches = [graph.get_tensor_by_name(text) for text in crossing]
     effects = [graph.get_operation_by_name(text) for text in cut.host_effects]
     pruned = wrapped.prune([graph.get_tensor_by_name(f"{text}:0") for text in names], [fetches, effects])
-    shapes = [None if t.shape.rank is None else tuple(t.shape.as_list()) for t in fetches]
+    tables = {
+        arg.name: concrete.captured_inputs[position - count]
+        for position, arg in enumerate(main.args)
+        if position >= count and arg.name in used
+    }
+    shapes = [_shape(t, tables) for t in fetches]
     return (lambda *inputs: pruned(*inputs)[0]), feeds, shapes
+
+
+def _shape(tensor: Any, tables: Mapping[str, Any]) -> ir.Shape:
+    """Returns what is known of a tensor's shape: what is looked up by scalars, giving scalars, has the keys' shape.
+
+    TensorFlow knows that from the table's Python object, which is gone in a SavedModel.
+
+    Args:
+      tensor: in the prefix's graph.
+      tables: what the function captures, by the names of the graph's placeholders.
+    """
+    if tensor.shape.rank is not None:
+        return tuple(tensor.shape.as_list())
+    op = tensor.op
+    if op.type not in ("LookupTableFind", "LookupTableFindV2") or op.inputs[2].shape.rank != 0:
+        return None
+    table, keys = op.inputs[0].op, op.inputs[1]
+    if table.type in _SCALAR_TABLES or (table.name in tables and _takes_scalars(tables[table.name], keys, tensor)):
+        return _shape(keys, tables)
+    return None
+
+
+_SCALAR_TABLES = ("HashTable", "HashTableV2", "MutableHashTable", "MutableHashTableV2")
+
+
+def _takes_scalars(table: Any, keys: Any, found: Any) -> bool:
+    """Whether a table's keys are scalars: it then takes a vector of none."""
+    try:
+        none = tf.zeros([0], keys.dtype)
+        tf.raw_ops.LookupTableFindV2(table_handle=table, keys=none, default_value=tf.zeros([], found.dtype))
+    except (tf.errors.OpError, ValueError, TypeError):
+        return False
+    return True
 
 
 def _tensor_arguments(interface: Interface) -> list[TensorArgument]:
