@@ -1,6 +1,7 @@
 """Many rounds: killed and resumed, the same bits; history, plots and TensorBoard files."""
 
 import json
+import os
 
 import jax
 import ml_dtypes
@@ -131,6 +132,15 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
             CheckpointFile(tmp_path).restore({"w": np.zeros(3, np.float32)})
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_checkpoint_without_an_end_is_refused(tmp_path, kind):
+    path = tmp_path / "training.safetensors"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    for call in (CheckpointFile(tmp_path).latest, lambda: CheckpointFile(tmp_path).restore({})):
+        with pytest.raises(CheckpointError, match=r"training\.safetensors is no plain file"):
+            call()
+
+
 def test_checkpoint_of_another_model_is_refused(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"w": np.zeros(3, np.float32)})
@@ -182,5 +192,5 @@ def test_what_cannot_be_written_is_said_before_training(tmp_path, option, error)
 
 
 def test_a_metrics_file_that_is_a_folder(tmp_path):
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is no plain file"):
         run_rounds(PROCESS, chosen, 1, metrics_file=tmp_path)

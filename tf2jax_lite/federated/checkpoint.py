@@ -20,6 +20,7 @@ from tf2jax_lite.errors import CheckpointError, InputError, Tf2JaxError
 from tf2jax_lite.export.files import write_file
 from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
 from tf2jax_lite.federated.states import restored_state, state_arrays
+from tf2jax_lite.limits import regular
 
 __all__ = ["Checkpoint", "CheckpointFile", "CheckpointStore", "Checkpoints"]
 
@@ -190,10 +191,11 @@ class CheckpointFile(CheckpointStore):
         """Returns the checkpoint's number (0 where it cannot be read yet), or None if there is none.
 
         Raises:
-          CheckpointError: there is no checkpoint, and the directory cannot be made either: better said before training.
+          CheckpointError: it is no plain file, or there is none, and the directory cannot be made either: better said
+            before training.
         """
         try:
-            if self._path.exists():
+            if regular(self._path, CheckpointError).exists():
                 return 0
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -19,6 +19,7 @@ from tf2jax_lite.federated.events import EventWriter
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.plots import plot_history
 from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.limits import regular
 
 __all__ = ["ClientSampler", "Record", "flat_metrics", "read_history", "run_rounds"]
 
@@ -54,7 +55,7 @@ def read_history(path: str | Path) -> list[Record]:
     """
     records: list[Record] = []
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        lines = regular(Path(path), DataError).read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:

@@ -196,7 +196,7 @@ def _like(what: str, default: Any, value: Any) -> Any:
 
 
 def client_batching(batch_size: int, client_epochs: int) -> ShuffleRepeatBatchHParams:
-    """Returns how a client's examples are batched in a round: its epochs after each other, shuffled, the last batch short."""
+    """Returns how a client's examples are batched in a round: epochs on end, each shuffled, the last batch short."""
     return ShuffleRepeatBatchHParams(batch_size=batch_size, num_epochs=client_epochs, fill_remainder=False)
 
 
