@@ -13,7 +13,7 @@ from .errors import InputError, UnsupportedError
 from .function import AnnotatedFunction, ConvertedFunction
 from .limits import reading
 from .loading import concrete as concrete_loading
-from .loading import fallback, frozen, host, saved_model, tf1, tracing
+from .loading import fallback, frozen, host, known_strings, saved_model, tf1, tracing
 from .loading.host import HostFunction
 from .lowering import Program
 from .passes import (
@@ -222,7 +222,8 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     graph = repeats.join_repeats(clamps.settle_clamps(loop_limits.split_limits(graph)))
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
     graph = unread.drop_unread(twins.join_twins(graph))
-    program = Program(graph, config, fallback.BridgeCompiler() if config.xla_fallback else None)
+    compiler = fallback.BridgeCompiler() if config.xla_fallback else None
+    program = Program(graph, config, compiler, known_strings.StringEvaluator(config.max_constant_bytes))
     if program.fallback_nodes:
         _log.warning(
             "%s: TensorFlow's XLA bridge compiles %d node(s) without an implementation: %s",

@@ -12,16 +12,20 @@ from typing import Any
 import numpy as np
 
 from . import ir, lowering
+from .config import current_config
 from .errors import InputError, InvalidModelError, UnsupportedError, UntrustedError
 from .limits import reading
 from .loading import attributes, dtypes, frozen, graph_def, ref_variables, saved_model, tf1, unsafe
 from .loading.fetches import fetches
 from .loading.former_arrays import with_resource_arrays
 from .loading.graph_size import check_graph_size
+from .loading.known_strings import StringEvaluator
 from .loading.tables import TABLE_OPS
+from .lowering.evaluated import evaluated_ops
 from .passes import control_flow_v1
 from .passes.call_tree import check_calls
 from .passes.effects import Summaries
+from .passes.known import taking_data
 from .passes.prune import live_nodes
 
 __all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_model", "describe_saved_model"]
@@ -291,6 +295,9 @@ def _needs(
     main, library = graph.main, dict(graph.functions)
     ops = lowering.known_ops()
     effects = Summaries(library, ops)
+    evaluator = StringEvaluator(current_config().max_constant_bytes)
+    evaluated = evaluated_ops((node for _, node in graph.walk()), ops, evaluator)
+    taking = taking_data(graph, {**ops, **evaluated}, evaluated) if evaluated else frozenset()
     histogram: collections.Counter[str] = collections.Counter()
     unsupported: dict[str, list[str]] = dict(problems)
     pending, seen = [main], {main.name}
@@ -298,6 +305,8 @@ def _needs(
         function = pending.pop()
         for node in live_nodes(function, effects.effects_in(function)):
             histogram[node.op] += 1
+            if node.op in evaluated and (function.name, node.name) not in taking:
+                continue
             # Tables are read when a model is loaded; a graph that was refused has been explained.
             if node.op not in ops and node.op not in TABLE_OPS and not (problems and node.op in control_flow_v1.OPS):
                 unsupported.setdefault(node.op, []).append(f"{node.name} in {function.name}")

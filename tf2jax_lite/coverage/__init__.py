@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Any
 
 from tf2jax_lite import lowering
+from tf2jax_lite.ops.known_strings import MOST_BYTES
 from tf2jax_lite.ops.refused import REFUSED
 
 __all__ = ["Coverage", "Entry", "coverage", "markdown"]
@@ -19,7 +20,10 @@ LISTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One op: ``status`` is "supported", "refused" (with the reason) or "missing"."""
+    """One op: ``status`` is "supported", "refused" (with the reason), "missing", or "known strings".
+
+    The last are evaluated where all that they take is known at conversion, and refused elsewhere.
+    """
 
     name: str
     status: str
@@ -74,12 +78,14 @@ def coverage() -> Coverage:
     registered = lowering.known_ops()
     listed = known_names()
     entries = []
-    for name in sorted({*listed, *registered, *REFUSED}):
+    for name in sorted({*listed, *registered, *REFUSED, *MOST_BYTES}):
         lists = listed.get(name, ())
         if name in registered:
             entries.append(Entry(name, "supported", _where(registered[name]), lists))
         elif name in REFUSED:
             entries.append(Entry(name, "refused", REFUSED[name], lists))
+        elif name in MOST_BYTES:
+            entries.append(Entry(name, "known strings", "evaluated by TensorFlow at conversion", lists))
         else:
             entries.append(Entry(name, "missing", "", lists))
     return Coverage(tuple(entries))

@@ -19,6 +19,7 @@ from tf2jax_lite.passes import control_flow_v1
 from tf2jax_lite.passes.call_tree import check_calls
 
 from . import graph_def
+from .known_strings import StringEvaluator
 
 __all__ = ["MAX_STEPS", "initial_values"]
 
@@ -52,7 +53,8 @@ def initial_values(proto: Any, variables: Iterable[str]) -> dict[str, np.ndarray
             main = graph_def.reached(graph_def.load_main(proto, f"initializer of {name}", (), [sources[name]]))
             graph = control_flow_v1.functionalize(ir.Graph(main, graph_def.load_library(proto.library)))
             check_calls(graph)
-            program = Program(graph, current_config())
+            config = current_config()
+            program = Program(graph, config, None, StringEvaluator(config.max_constant_bytes))
 
             def run(program: Program = program, main: ir.Function = graph.main) -> Any:
                 trace = Trace(program, {}, jax.random.key(0))

@@ -13,8 +13,10 @@ from tf2jax_lite.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.refused import reason
 from tf2jax_lite.passes.effects import Effects, Summaries
+from tf2jax_lite.passes.known import taking_data
 from tf2jax_lite.passes.prune import live_nodes, needed_nodes
 
+from .evaluated import Evaluator, evaluated_ops
 from .fallback import Compiler, fallback_ops
 from .plan import Plan, make_plan
 from .sharing import Passage
@@ -29,10 +31,13 @@ class Program:
       graph: the graph.
       config: the options in force at conversion.
       compiler: what compiles nodes without an implementation; without one they are refused.
+      evaluator: what evaluates nodes without an implementation of which all inputs are known at conversion; without one
+        they are refused.
 
     Attributes:
       random_nodes: names of the nodes that draw random numbers.
       fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside of the main function.
+      evaluator: see above.
       reads_late: whether a variable may be read after an assignment to it.
 
     Raises:
@@ -42,14 +47,26 @@ class Program:
     """
 
     @paused()
-    def __init__(self, graph: ir.Graph, config: Config, compiler: Compiler | None = None):
+    def __init__(
+        self,
+        graph: ir.Graph,
+        config: Config,
+        compiler: Compiler | None = None,
+        evaluator: Evaluator | None = None,
+    ):
         self.graph = graph
+        self.evaluator = evaluator
         self.config = config
         self._ops = registry.ops_in_force()  # what is registered or overridden now holds for the program's life
         self._compiled: Mapping[str, registry.Op] = {}
         if compiler is not None:
             self._compiled = fallback_ops((node for _, node in graph.walk()), self._ops, compiler)
             self._ops.update(self._compiled)
+        self._taking_data: frozenset[tuple[str, str]] = frozenset()  # of nodes that are evaluated where all is known
+        if evaluator is not None:
+            evaluated = evaluated_ops((node for _, node in graph.walk()), self._ops, evaluator)
+            self._ops.update(evaluated)
+            self._taking_data = taking_data(graph, self._ops, evaluated) if evaluated else frozenset()
         self._effects = Summaries(graph.functions, self._ops, unknown=config.raise_on_lost_effect)
         # TensorFlow runs every stateful node of a function whose name is an op.
         self._whole = {
@@ -182,6 +199,12 @@ class Program:
             if self._compiled:
                 compiled += [prefix + node.name for node in self._nodes(function) if node.op in self._compiled]
             live = {node.name for node in self._nodes(function)}
+            if self._taking_data:
+                unsupported += [
+                    (node.op, node.name, function.name)
+                    for node in self._nodes(function)
+                    if (function.name, node.name) in self._taking_data
+                ]
             quiet: set[ir.Shared] = set()  # of nodes about which there is nothing to note
             for node in self._effects.notable(function):
                 if node.form in quiet or node.name not in live:

@@ -58,7 +58,7 @@ def in_float64(
     Raises:
       UnsupportedError: part of the graph is compiled (XlaCallModule), with its types.
     """
-    program = Program(widen(converted.program.graph), converted.config, None)
+    program = Program(widen(converted.program.graph), converted.config, None, converted.program.evaluator)
     wide = ConvertedFunction(program, converted.interface, converted.config, loose=True)
     with jax.enable_x64(True):
         state = {name: widen_array(value) for name, value in params.items()}

@@ -67,7 +67,7 @@ def in_tensorflow(subject: Subject, inputs: Sequence[Any], seed: int = 0) -> Wid
     converted = subject.converted
     if any(_rounds(node) for _, node in converted.program.graph.walk()):
         return None
-    program = Program(widen(converted.program.graph), converted.config, None)
+    program = Program(widen(converted.program.graph), converted.config, None, converted.program.evaluator)
     wide = ConvertedFunction(program, converted.interface, converted.config, loose=True)
     params = {name: widen_array(value) for name, value in subject.params.items()}
     with jax.enable_x64(True):
