@@ -17,7 +17,7 @@ from .logistic import logistic
 from .mesh_loops import while_loop
 from .no_nan import linear_product, with_slope
 from .operands import array, matched, pair
-from .ragged_variant import is_list_of_ragged, unset_like
+from .parted import is_list_of_parted, unset_like
 from .real_sizes import is_real_size
 from .registry import op
 from .shape import is_small
@@ -288,7 +288,7 @@ def _host_zeros_like(x: Any) -> Any:
 @op("ZerosLike", host=_host_zeros_like)
 def zeros_like(x: Any) -> Any:
     """Returns zeros, of a list and of other variants, too. See tf.raw_ops.ZerosLike."""
-    if is_list_of_ragged(x):
+    if is_list_of_parted(x):
         return unset_like(x)
     if hasattr(x, "zeros_like"):
         return x.zeros_like()

@@ -1,6 +1,6 @@
 """Ragged tensors as single values: variants, as TensorFlow has rows that a loop over a ragged tensor takes and makes.
 
-A vector of them is `RaggedRows`, all rows beside each other as the ragged tensor has them, or a `RaggedVector`: a list
+A vector of them is `RaggedRows`, all rows beside each other as the ragged tensor has them, or a `PartedVector`: a list
 of `Ragged`, as a loop puts them together. The ops are in ragged_variant_ops.py.
 """
 
@@ -14,29 +14,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core, lax
 
-from tf2jax_lite.errors import OpError
-
 from . import forms
 from .gather import take
+from .parted import Parted, PartedRows
 from .tensor_list import TensorList
 from .values import known
 
-__all__ = ["Ragged", "RaggedRows", "RaggedVector", "cut_to", "is_list_of_ragged", "is_unset", "unset_like"]
+__all__ = ["Ragged", "RaggedRows"]
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class Ragged:
+class Ragged(Parted):
     """One ragged tensor, or a dense one.
 
     Attributes:
       parts: row splits, outermost first, and the values.
-      counts: how many elements of each part are there, whole numbers; the rest is zeros. None: all are.
     """
 
-    parts: tuple[Any, ...]
-    counts: tuple[Any, ...] | None = None
-    is_pytree_handle = True
+    kind = "ragged tensor"
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
         """Returns its arrays."""
@@ -47,45 +43,6 @@ class Ragged:
         """Undoes `tree_flatten`."""
         del aux
         return cls(*children)
-
-    def settled(self) -> Ragged:
-        """Returns it without padding where it is known how much is there."""
-        counts = [n for n in map(known, self.counts or ()) if n is not None]
-        if self.counts is None or len(counts) < len(self.counts):
-            return self
-        return Ragged(tuple(part[: int(n)] for part, n in zip(self.parts, counts, strict=True)))
-
-    def with_counts(self) -> Ragged:
-        """Returns it with counts."""
-        if self.counts is not None:
-            return self
-        return Ragged(self.parts, tuple(jnp.asarray(part.shape[0]).astype(np.int32) for part in self.parts))
-
-    def padded(self, sizes: list[Any]) -> Ragged:
-        """Returns it with as much room in each part."""
-        parts = tuple(cut_to(part, size) for part, size in zip(self.parts, sizes, strict=True))
-        return Ragged(parts, self.with_counts().counts)
-
-    def common_form(self, other: Ragged) -> Ragged:
-        """Returns the form that both forms fit: see `tf2jax_lite.ops.forms`.
-
-        Raises:
-          OpError: they differ in more than how long they are.
-        """
-        if forms.same_form(self, other):
-            return self
-        mine, theirs = ([(p.shape[1:], p.dtype, len(p.shape) > 0) for p in x.parts] for x in (self, other))
-        if mine != theirs or not all(sized for _, _, sized in mine):
-            raise OpError(f"ragged tensors of different kinds meet ({forms.shown(self)} and {forms.shown(other)})")
-        parts = tuple(
-            jax.ShapeDtypeStruct((core.max_dim(p.shape[0], q.shape[0]), *p.shape[1:]), p.dtype)
-            for p, q in zip(self.parts, other.parts, strict=True)
-        )
-        return Ragged(parts, (jax.ShapeDtypeStruct((), np.dtype(np.int32)),) * len(parts))
-
-    def fitted(self, form: Ragged) -> Ragged:
-        """Returns it in a form that `common_form` gave."""
-        return self if forms.same_form(self, form) else self.padded([part.shape[0] for part in form.parts])
 
     def zeros_like(self) -> Ragged:
         """Returns one of the same splits, of zeros."""
@@ -101,7 +58,7 @@ class Ragged:
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class RaggedRows:
+class RaggedRows(PartedRows):
     """The rows of a ragged tensor: a vector of variants, and the list that is made of it.
 
     Attributes:
@@ -111,7 +68,7 @@ class RaggedRows:
 
     splits: tuple[Any, ...]
     values: Any
-    is_pytree_handle = True
+    kind = "ragged tensor"
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
         """Returns its arrays."""
@@ -128,23 +85,16 @@ class RaggedRows:
         """How many rows there are."""
         return self.splits[0].shape[0] - 1
 
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Its shape as a tensor of variants."""
-        return (self.count,)
-
     def row(self, index: Any) -> Ragged:
         """Returns a row: as it is if it is known where it begins and ends, else padded.
 
         Raises:
           OpError: the index is known to be out of range.
         """
-        place = known(index)
-        if place is not None and isinstance(self.count, int) and not 0 <= int(place) < self.count:
-            raise OpError(f"row {int(place)} is out of range for a ragged tensor of {self.count} rows")
+        place = self.known_place(index)
         splits = [known(s) for s in self.splits]
         if place is not None and all(s is not None for s in splits):
-            return self._known_row(int(place), splits)
+            return self._known_row(place, splits)
         index = jnp.asarray(index)
         first, *rest = map(jnp.asarray, self.splits)
         begin, end = (take(first, index + i, 0) for i in (0, 1))
@@ -170,24 +120,19 @@ class RaggedRows:
         whole = self.values
         if isinstance(whole, np.ndarray):
             row = whole[begin:end]
-        elif isinstance(whole, jax.core.Tracer):
+        elif isinstance(whole, core.Tracer):
             row = lax.slice_in_dim(whole, begin, end)
         else:  # compiled once for all rows of a length
             row = lax.dynamic_slice_in_dim(whole, begin, end - begin)
         return Ragged((*parts, row))
 
     def as_list(self) -> TensorList:
-        """Returns its rows as a list.
+        """Returns its rows as a list, packed if they are known to be equally long.
 
         Raises:
           OpError: their number is not known.
         """
-        if not isinstance(self.count, int):
-            raise OpError("a list is changed of rows of a ragged tensor whose number depends on data")
-        uniform = self._uniform()
-        if uniform is not None:
-            return uniform
-        return TensorList(None, self.count, items=tuple(self.row(np.int32(i)) for i in range(self.count)))
+        return (self._uniform() if isinstance(self.count, int) else None) or super().as_list()
 
     def _uniform(self) -> TensorList | None:
         """Returns its rows as a packed list if they are known to be equally long; None if not."""
@@ -203,74 +148,6 @@ class RaggedRows:
     def listed(self) -> Any:
         """Returns what the list is that is made of it: itself, unless its rows are equally long."""
         return self._uniform() or self
-
-
-@jax.tree_util.register_pytree_node_class
-@dataclasses.dataclass(frozen=True, eq=False)
-class RaggedVector:
-    """A vector of variants that came from a list.
-
-    Attributes:
-      rows: the list.
-    """
-
-    rows: TensorList
-    is_pytree_handle = True
-
-    def tree_flatten(self) -> tuple[tuple[TensorList], None]:
-        """Returns the list."""
-        return (self.rows,), None
-
-    @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> RaggedVector:
-        """Undoes `tree_flatten`."""
-        del aux
-        return cls(*children)
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Its shape as a tensor."""
-        return (self.rows.length,)
-
-    def common_form(self, other: RaggedVector) -> RaggedVector:
-        """Returns the form that both forms fit: see `tf2jax_lite.ops.forms`."""
-        return RaggedVector(self.rows.common_form(other.rows))
-
-    def fitted(self, form: RaggedVector) -> RaggedVector:
-        """Returns it in a form that `common_form` gave."""
-        return RaggedVector(self.rows.fitted(form.rows))
-
-
-def is_list_of_ragged(value: Any) -> bool:
-    """Whether a value is a list of variants that are ragged tensors."""
-    if isinstance(value, RaggedRows):
-        return True
-    if not isinstance(value, TensorList):
-        return False
-    return isinstance(value.buffer, Ragged) or any(isinstance(item, Ragged) for item in value.items or ())
-
-
-def is_unset(value: Any) -> bool:
-    """Whether a value is a list of which no element was ever set."""
-    return isinstance(value, TensorList) and value.buffer is None and not any(v is not None for v in value.items or ())
-
-
-def unset_like(value: Any) -> TensorList:
-    """Returns a list of as many elements, none of them set: gradients of 0, which need no splits."""
-    if isinstance(value, TensorList) and value.is_traced:
-        raise OpError("gradients of ragged tensors in a list whose length depends on data")
-    count = value.count if isinstance(value, RaggedRows) else value.length
-    return TensorList(None, count, items=(None,) * count if isinstance(count, int) else None)
-
-
-def cut_to(x: Any, size: Any) -> Any:
-    """Returns an array cut, or padded with zeros, to a size along its first axis."""
-    if x.shape[0] is size or x.shape[0] == size:
-        return x
-    x = jnp.asarray(x)
-    if isinstance(x.shape[0], int) and isinstance(size, int) and size < x.shape[0]:
-        return lax.slice_in_dim(x, 0, size)
-    return lax.pad(x, jnp.zeros((), x.dtype), [(0, size - x.shape[0], 0), *[(0, 0, 0)] * (x.ndim - 1)])
 
 
 def _longest(splits: Any, most: Any) -> Any:

@@ -17,8 +17,9 @@ from tf2jax_lite.errors import OpError
 
 from .extents import Extents, cut, is_found, most, room
 from .gather import take
+from .parted import PartedVector, cut_to, is_list_of_parted
 from .ragged import check_splits, row_of
-from .ragged_variant import Ragged, RaggedRows, RaggedVector, cut_to, is_list_of_ragged
+from .ragged_variant import Ragged, RaggedRows
 from .registry import Static, op
 from .tensor_list import TensorList
 from .values import as_array, canonical, dims, is_string, known
@@ -47,7 +48,7 @@ def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, 
         return RaggedRows(tuple(rt_nested_splits), values)
     if values.ndim < 2:
         raise OpError(f"values of rank {values.ndim} have no rows")
-    return RaggedVector(TensorList(Ragged((values,)), values.shape[0]))
+    return PartedVector(TensorList(Ragged((values,)), values.shape[0]))
 
 
 def _bounded(value: Ragged) -> Ragged:
@@ -99,7 +100,9 @@ def _rank(encoded: Any) -> int:
     """Returns the rank of a tensor of variants."""
     if isinstance(encoded, Ragged):
         return 0
-    if isinstance(encoded, (RaggedRows, RaggedVector)):
+    if isinstance(encoded, RaggedRows):
+        return 1
+    if isinstance(encoded, PartedVector) and isinstance(encoded.element, Ragged | None):
         return 1
     raise OpError(f"expected a ragged tensor as a variant, got {type(encoded).__name__}")
 
@@ -224,10 +227,10 @@ def ragged_tensor_to_variant_gradient(
         return _shaped(encoded.parts[-1], shape)
     if isinstance(encoded, RaggedRows):
         return _shaped(encoded.values, shape)
-    if not isinstance(encoded, RaggedVector):
+    if not isinstance(encoded, PartedVector) or not isinstance(encoded.element, Ragged | None):
         raise OpError(f"expected a vector of ragged tensors, got {type(encoded).__name__}")
     encoded = encoded.rows
-    if not is_list_of_ragged(encoded):
+    if not is_list_of_parted(encoded):
         return jnp.zeros(shape, dtype)
     splits = known(row_splits)
     items = None if encoded.items is None else [item and item.settled() for item in encoded.items]

@@ -13,7 +13,7 @@ from tf2jax_lite.errors import OpError
 
 from . import forms
 from .extents import Extents, cut, room
-from .ragged_variant import RaggedRows, RaggedVector, is_list_of_ragged, is_unset
+from .parted import PartedRows, PartedVector, is_list_of_parted, is_unset
 from .registry import Static, op
 from .tensor_list import TensorList, is_full, reaching, resized, zeros
 from .tensor_list_ops import as_list, plain_dtype, resize_list, unset_element, unset_shape
@@ -51,10 +51,10 @@ def tensor_list_stack(
     Where the length depends on data, ``bound`` elements come out, those past the length zeros; or as many as there are,
     with room for all that the list may come to have.
     """
-    if isinstance(input_handle, RaggedRows):
+    if isinstance(input_handle, PartedRows):
         return input_handle
-    if is_list_of_ragged(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
-        return RaggedVector(input_handle)
+    if is_list_of_parted(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
+        return PartedVector(input_handle)
     lst = as_list(input_handle).packed().checked()
     if lst.is_traced and num_elements < 0:
         size = room(bound, lst.capacity, _PROBLEM)
