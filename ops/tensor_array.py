@@ -246,8 +246,8 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
 
 
 def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) -> Any:
-    """Sets elements to the rows of a ragged tensor: where they are all that there is, they stay beside each other."""
-    positions, (count,) = known(indices), rows.shape
+    """Sets elements to the rows of a tensor: where they are all that there is, they stay beside each other."""
+    positions, count = known(indices), rows.shape[0]
     whole = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
     if whole and isinstance(rows, PartedRows) and not array.sources:
         rows = rows.listed()
@@ -256,7 +256,7 @@ def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) ->
     if whole and (not array.sources or is_unset(contents)):
         return dataclasses.replace(rows, owner=array.sources) if isinstance(rows, TensorList) else rows
     if positions is None:
-        raise OpError("rows of a ragged tensor are put at places of a TensorArray that depend on data")
+        raise OpError("variants are put at places of a TensorArray that depend on data")
     for row, place in enumerate(positions):
         element = lists.tensor_list_get_item(rows, np.int32(row), _vector(None), element_dtype=None)
         contents = tensor_array_write(array, place, element, contents)

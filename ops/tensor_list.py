@@ -188,7 +188,7 @@ class TensorList:
             return self
         if self.buffer is None:
             return self.with_items((None,) * self.length)
-        return self.with_items(tuple(jax.tree.map(lambda leaf: leaf[i], self.buffer) for i in range(self.length)))  # noqa: B023
+        return self.with_items(tuple(jax.tree.map(lambda leaf: leaf[i, ...], self.buffer) for i in range(self.length)))  # noqa: B023
 
     def poisoned(self) -> TensorList:
         """Returns a packed list with NaN for elements, where they can be, if it has run over its capacity."""

@@ -38,6 +38,9 @@ __all__ = [
     "unset_shape",
 ]
 
+# Elements of a list of known numbers that are looked at, whether all rows are alike: shapes, not data.
+_MOST_COMPARED = 1 << 12
+
 
 class EmptyListError(OpError):
     """An element is taken from a list that is known to have none: what is being traced cannot run."""
@@ -139,10 +142,7 @@ def _fitting(element: Any, row: TensorList) -> Any:
 def _get(lst: TensorList, index: Any) -> Any:
     """Returns an element of a packed list at a place that is not known."""
     if not lst.is_traced or lst.spare is not None:
-        buffer = lst.checked().buffer
-        return jax.tree.map(
-            lambda leaf: lax.dynamic_index_in_dim(at_least(leaf, 0, 1), index, 0, keepdims=False), buffer
-        )
+        return jax.tree.map(lambda leaf: _row(leaf, index), lst.checked().buffer)
     over = index >= lst.capacity
 
     def one(leaf: Any) -> Any:
@@ -152,6 +152,19 @@ def _get(lst: TensorList, index: Any) -> Any:
         return jnp.where(over, jnp.asarray(jnp.nan, leaf.dtype), value)
 
     return jax.tree.map(one, lst.buffer)
+
+
+def _row(leaf: Any, index: Any) -> Any:
+    """Returns a row at a place that is not known: numbers that are known stay so where all rows are alike."""
+    if isinstance(leaf, np.ndarray):
+        if leaf.dtype == object:
+            raise OpError(
+                "an element of a list of strings is taken at a place that is not known while tracing, as in a loop of "
+                "so many iterations that it is not unrolled; JAX has no string arrays"
+            )
+        if leaf.dtype.kind in "iu" and 0 < leaf.size <= _MOST_COMPARED and (leaf == leaf[:1]).all():
+            return leaf[0, ...]
+    return lax.dynamic_index_in_dim(at_least(leaf, 0, 1), index, 0, keepdims=False)
 
 
 # ---- numpy twins ----
@@ -424,7 +437,7 @@ def tensor_list_get_item(
         place, lst = int(position), lst.checked()
         return jax.tree.map(
             lambda leaf: (
-                leaf[place] if isinstance(leaf, np.ndarray) else lax.index_in_dim(leaf, place, 0, keepdims=False)
+                leaf[place, ...] if isinstance(leaf, np.ndarray) else lax.index_in_dim(leaf, place, 0, keepdims=False)
             ),
             lst.buffer,
         )

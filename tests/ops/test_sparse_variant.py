@@ -153,6 +153,42 @@ def test_export_for_any_number_of_entries():
         np.testing.assert_array_equal(exported.call(V[:count], np.int32(I[:count])), function(V[:count], I[:count]))
 
 
+@pytest.mark.parametrize("v2", [False, True])
+def test_graphs_of_tensorflow_1(v2):
+    tf1 = tf.compat.v1
+    (tf1.enable_control_flow_v2 if v2 else tf1.disable_control_flow_v2)()
+    try:
+        with tf1.Graph().as_default() as graph, tf1.Session() as session:
+            v, i = tf1.placeholder(F32, [5], "v"), tf1.placeholder(tf.int64, [5, 2], "i")
+            for name in ("sums", "sparse"):
+                tf.identity(CASES_OF_ROWS[name](v, i, True), name)
+            expected = session.run(["sums:0", "sparse:0"], {v: V, i: I})
+    finally:
+        tf1.enable_control_flow_v2()
+    jax_fn, params = tf2jax.convert_graph_def(graph.as_graph_def(), ["v", "i"], ["sums", "sparse"])
+    for run in (jax_fn, jax.jit(jax_fn)):
+        for e, a in zip(expected, jax.tree.leaves(run(params, V, I)[0]), strict=True):
+            np.testing.assert_array_equal(a, e)
+
+
+def backwards(v, i):
+    array = tf.TensorArray(tf.variant, 3, element_shape=[3]).unstack(many(v, i))
+    return tf.while_loop(
+        lambda k, _: k < 3, lambda k, out: (k + 1, out * 2 + tf.reduce_sum(read(array.read(2 - k))[1])), (0, 0.0)
+    )[1]
+
+
+def vectorized(v, i):
+    return dense(tf.vectorized_map(lambda x: tf.SparseTensor(i, x, np.int64([3, 4])), tf.stack([v, 2 * v])))
+
+
+@pytest.mark.parametrize("function", [backwards, vectorized])
+def test_other_loops(function):
+    jax_fn = converted(function, V, I)
+    for run in (jax_fn, jax.jit(jax_fn)):
+        np.testing.assert_array_equal(run(V, I), function(V, I))
+
+
 def test_sparse_arguments_and_batches():
     spec = tf.SparseTensorSpec([3, 4], F32)
     function = tf.function(lambda s: rows(total, s, loop=True), input_signature=[spec], autograph=False)

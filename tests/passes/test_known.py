@@ -36,13 +36,26 @@ KNOWN = {
     "what a loop kept": lambda x: (
         letters(tf.while_loop(lambda i, w: i < 3, lambda i, w: (i + 1, w), (0, tf.identity(WORDS)))[1]) * x
     ),
+    "counted by a loop": lambda x: tf.while_loop(
+        lambda i, _: i < 3, lambda i, n: (i + 1, n + letters(tf.gather(WORDS, i)) * x), (0, 0)
+    )[1],
+    "elements in a loop": lambda x: tf.map_fn(lambda w: letters(w) * x, WORDS, fn_output_signature=tf.int32),
+    "ended by what is known": lambda x: (
+        x
+        * tf.while_loop(
+            lambda i, w: letters(w) < 9, lambda i, w: (i + 1, w + "a"), (0, tf.strings.as_string(tf.constant(0)))
+        )[0]
+    ),
+    "made in a loop": lambda x: (
+        letters(tf.while_loop(lambda i, w: i < 3, lambda i, w: (i + 1, tf.strings.upper(w) + "a"), (0, WORDS))[1]) * x
+    ),
 }
 OF_DATA = {
     "an argument": lambda x: letters(tf.strings.as_string(x)),
     "one call of two": lambda x: inner(WORDS) + inner(tf.strings.as_string([x, x, x])),
-    "changed in a loop": lambda x: tf.while_loop(
-        lambda i, w: letters(w) < 9, lambda i, w: (i + 1, w + "a"), (0, tf.strings.as_string(0))
-    )[0],
+    "counted by a loop that data ends": lambda x: tf.while_loop(
+        lambda i, _: i < x, lambda i, n: (i + 1, n + letters(tf.gather(WORDS, i))), (0, 0)
+    )[1],
     "a choice of data": lambda x: letters(tf.cond(x > 0, lambda: WORDS, lambda: WORDS[::-1])),
 }
 
@@ -60,3 +73,12 @@ def test_what_data_decides(name):
     function = tf.function(OF_DATA[name], autograph=False)
     with pytest.raises(UnsupportedOpsError, match="StringStrip: node"):
         tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32))
+
+
+def test_loops_that_are_too_long():
+    words = np.repeat(WORDS, 200)
+    function = tf.function(
+        lambda x: tf.map_fn(lambda w: letters(w) * x, words, fn_output_signature=tf.int32), autograph=False
+    )
+    with pytest.raises(ValueError, match="list of strings is taken at a place that is not known"):
+        jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32)))(np.int32(2))

@@ -21,8 +21,9 @@ _HELD_BY_NAME = (ir.RESOURCE, ir.VARIANT)
 def taking_data(graph: ir.Graph, ops: Mapping[str, registry.Op], wanted: Collection[str]) -> frozenset[tuple[str, str]]:
     """Returns the nodes of some ops that take what only a call of the converted function tells.
 
-    Constants are known through calls, into branches, and where a loop hands them on unchanged. A function that is
-    called from several places is looked at once: what it is given is known if it is known in all of them.
+    Constants are known through calls, into branches, and in loops, as is what a loop computes of them: loops that have
+    no other way are unrolled. A function that is called from several places is looked at once: what it is given is
+    known if it is known in all of them.
 
     Args:
       graph: the graph.
@@ -101,10 +102,8 @@ class _Search:
             given = inputs
         elif node.op in _BRANCHES:
             given = inputs[1:]
-        elif node.op in WHILES and isinstance(ref := node.attrs.get("body"), ir.FunctionRef):
-            body = self._graph.functions.get(ref.name)
-            kept = [] if body is None else _handed_on(body)
-            given = [a and b for a, b in zip(inputs, kept, strict=False)]
+        elif node.op in WHILES:
+            given = self._of_loop(node, inputs)
         else:
             given = []
         results = [self._give(caller, name, given) for name in names]
@@ -113,6 +112,22 @@ class _Search:
         if not results or not (node.op in CALLS or (node.op in _BRANCHES and inputs[:1] == [True])):
             return nothing
         return [all(r[i] for r in results if i < len(r)) for i in range(len(nothing))]
+
+    def _of_loop(self, node: ir.Node, inputs: list[bool]) -> list[bool]:
+        """Returns which variables of a loop are known in each iteration.
+
+        They are if the body hands them on, or computes them of what is known, as it does a counter; but not those of a
+        loop that data ends.
+        """
+        refs = [node.attrs.get(name) for name in ("cond", "body")]
+        cond, body = (self._graph.functions.get(r.name) if isinstance(r, ir.FunctionRef) else None for r in refs)
+        if cond is None or body is None:
+            return []
+        handed_on = _handed_on(body)
+        computed = self._outputs.get(body.name, [True] * len(body.outputs))
+        if not all(self._outputs.get(cond.name, [])):
+            computed = [False] * len(computed)
+        return [a and (b or c) for a, b, c in zip(inputs, handed_on, computed, strict=False)]
 
     def _give(self, caller: ir.Function, name: str, given: list[bool]) -> list[bool]:
         """Returns which results of a function are known, as far as that has been found."""
