@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MOST_BYTES", "linear"]
+__all__ = ["MOST_BYTES", "linear", "text_bytes"]
 
 # Of a string in TensorFlow and in numpy, beside its bytes; and what a byte becomes that is a string of its own, with
 # its place in a sparse tensor.
@@ -23,7 +23,8 @@ def _flat(args: Sequence[Any]) -> list[np.ndarray]:
     return [np.asarray(v) for arg in args for v in (arg if isinstance(arg, list) else [arg])]
 
 
-def _text_bytes(array: np.ndarray) -> int:
+def text_bytes(array: np.ndarray) -> int:
+    """Returns how many bytes an array holds, be they of strings."""
     return sum(map(len, array.flat)) if array.dtype == object else array.nbytes
 
 
@@ -35,7 +36,7 @@ def linear(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     """Results that are no larger than what goes in, but for a factor."""
     del attrs
     flat = _flat(args)
-    return _PER_BYTE * sum(map(_text_bytes, flat)) + _PER_STRING * sum(v.size for v in flat)
+    return _PER_BYTE * sum(map(text_bytes, flat)) + _PER_STRING * sum(v.size for v in flat)
 
 
 def _text(attrs: Mapping[str, Any], name: str) -> int:
@@ -46,14 +47,14 @@ def _replaced(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     """There is a place to replace before and after each byte; a replacement may hold the match twice per two bytes."""
     (text, *patterns) = _flat(args)
     rewrite = _longest(patterns[1]) if len(patterns) > 1 else _text(attrs, "rewrite")
-    return (_text_bytes(text) + text.size) * (1 + 2 * rewrite) + _PER_STRING * text.size
+    return (text_bytes(text) + text.size) * (1 + 2 * rewrite) + _PER_STRING * text.size
 
 
 def _joined(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     """Strings joined along axes: a string for each place along the others, also where there is none to join."""
     text = _flat(args)[0]
     places = math.prod(max(size, 1) for size in text.shape)
-    return _text_bytes(text) + places * (_PER_STRING + _text(attrs, "separator"))
+    return text_bytes(text) + places * (_PER_STRING + _text(attrs, "separator"))
 
 
 def _joined_by_segment(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:

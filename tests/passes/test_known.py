@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import UnsupportedOpsError
+from tf2jax_lite.lowering import trace
 
 WORDS = np.array([b" a", b"bcd ", b"2"], object)
 
@@ -82,3 +83,19 @@ def test_loops_that_are_too_long():
     )
     with pytest.raises(ValueError, match="list of strings is taken at a place that is not known"):
         jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32)))(np.int32(2))
+
+
+def test_what_tensorflow_evaluates_counts_as_many_steps(monkeypatch):
+    """Iterations are counted by numpy alone, for so many steps: each of these takes longer, more so of long strings."""
+    spent = []
+    spend = trace.HostBudget.spend
+    monkeypatch.setattr(trace.HostBudget, "spend", lambda self, steps: (spent.append(steps), spend(self, steps))[1])
+    function = tf.function(
+        lambda x: (
+            tf.while_loop(lambda i, w: letters(w) < 200, lambda i, w: (i + 1, w + "a"), (0, tf.constant("")))[0] * x
+        ),
+        autograph=False,
+    )
+    result = jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32)))(np.int32(2))
+    np.testing.assert_array_equal(result, function(2))
+    assert sum(steps > 50 for steps in spent) > 150 and max(spent) == 50 + 200 // 8

@@ -38,6 +38,7 @@ class Program:
       random_nodes: names of the nodes that draw random numbers.
       fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside of the main function.
       evaluator: see above.
+      evaluated: the ops whose nodes it evaluates.
       reads_late: whether a variable may be read after an assignment to it.
 
     Raises:
@@ -62,10 +63,12 @@ class Program:
         if compiler is not None:
             self._compiled = fallback_ops((node for _, node in graph.walk()), self._ops, compiler)
             self._ops.update(self._compiled)
+        self.evaluated: frozenset[str] = frozenset()
         self._taking_data: frozenset[tuple[str, str]] = frozenset()  # of nodes that are evaluated where all is known
         if evaluator is not None:
             evaluated = evaluated_ops((node for _, node in graph.walk()), self._ops, evaluator)
             self._ops.update(evaluated)
+            self.evaluated = frozenset(evaluated)
             self._taking_data = taking_data(graph, self._ops, evaluated) if evaluated else frozenset()
         self._effects = Summaries(graph.functions, self._ops, unknown=config.raise_on_lost_effect)
         # TensorFlow runs every stateful node of a function whose name is an op.

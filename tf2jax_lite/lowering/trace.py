@@ -26,6 +26,7 @@ from tf2jax_lite.ops.dimension_forms import result_in_one_form
 from tf2jax_lite.ops.dimension_values import constraint_asked_for, constraint_of_sizes
 from tf2jax_lite.ops.extents import Extents, is_found
 from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
+from tf2jax_lite.ops.known_strings import text_bytes
 from tf2jax_lite.ops.manual_axes import axes_of, in_mesh, varying_along
 from tf2jax_lite.ops.once import once_if_traced
 from tf2jax_lite.ops.real_sizes import is_real_size
@@ -45,6 +46,8 @@ __all__ = ["NOT_LINEAR", "NO_FORWARD_RULE", "Context", "Frame", "HostBudget", "H
 
 # Steps that numpy alone runs in one trace to count iterations: half a minute's work at most.
 _MAX_HOST_STEPS = 8_000_000
+# Such steps that one takes which TensorFlow evaluates, and bytes of strings that are another.
+_EVALUATION, _BYTES = 50, 8
 
 
 class HostBudgetSpent(Exception):
@@ -216,6 +219,8 @@ class Trace:
                         continue
                     results = flatten_results(found)
                 elif op.lazy or all(map(values.is_static, inputs)):
+                    if self.host_budget is not None and op.name in self.program.evaluated:
+                        self.host_budget.spend(_EVALUATION + sum(map(text_bytes, inputs)) // _BYTES)
                     args = _grouped(step, inputs)
                     if not op.lazy or (op.elements is not None and all(map(values.is_static, inputs))):
                         check_growth(step, inputs, args, self.program.config.max_constant_bytes)
