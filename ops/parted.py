@@ -19,6 +19,7 @@ from jax import core, lax
 from tf2jax_lite.errors import OpError
 
 from . import forms
+from .found_sizes import is_found, most
 from .tensor_list import TensorList
 from .values import known
 
@@ -64,6 +65,23 @@ class Parted:
         """Returns it with as much room in each part."""
         parts = tuple(cut_to(part, size) for part, size in zip(self.parts, sizes, strict=True))
         return dataclasses.replace(self, parts=parts, counts=self.with_counts().counts)
+
+    def bounded(self) -> Self:
+        """Returns it with room for the most there can be, so that a loop may hand it on.
+
+        Raises:
+          OpError: nothing tells how much that is.
+        """
+        sizes = [part.shape[0] if part.ndim else 0 for part in self.parts]
+        if not any(map(is_found, sizes)):
+            return self
+        rooms = [most(size) for size in sizes]
+        if any(size is None for size in rooms):
+            raise OpError(
+                f"nothing tells how long a row of a {self.kind} can be; convert with "
+                "override_config('dynamic_shape_bound', n)"
+            )
+        return self.padded(rooms)
 
     def common_form(self, other: Self) -> Self:
         """Returns the form that both forms fit: see `tf2jax_lite.ops.forms`.

@@ -15,7 +15,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
-from .extents import Extents, cut, is_found, most, room
+from .extents import Extents, cut, most, room
 from .gather import take
 from .parted import PartedVector, cut_to, is_list_of_parted
 from .ragged import check_splits, row_of
@@ -43,26 +43,12 @@ def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, 
         raise OpError("values of a ragged tensor must have a first dimension")
     check_splits(rt_nested_splits, values.shape[0] if values.ndim else 0)
     if not batched_input:
-        return _bounded(Ragged((*rt_nested_splits, values)))
+        return Ragged((*rt_nested_splits, values)).bounded()
     if rt_nested_splits:
         return RaggedRows(tuple(rt_nested_splits), values)
     if values.ndim < 2:
         raise OpError(f"values of rank {values.ndim} have no rows")
     return PartedVector(TensorList(Ragged((values,)), values.shape[0]))
-
-
-def _bounded(value: Ragged) -> Ragged:
-    """Returns a variant with room for the most there can be, so that a loop may hand it on."""
-    sizes = [part.shape[0] if part.ndim else 0 for part in value.parts]
-    if not any(map(is_found, sizes)):
-        return value
-    rooms = [most(size) for size in sizes]
-    if any(size is None for size in rooms):
-        raise OpError(
-            "nothing tells how long a row of a ragged tensor can be; convert with "
-            "override_config('dynamic_shape_bound', n)"
-        )
-    return value.padded(rooms)
 
 
 @op("RaggedTensorFromVariant", dynamic_shape="prefix")

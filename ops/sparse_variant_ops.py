@@ -16,7 +16,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 
-from .extents import Extents, cut, is_found, most, room
+from .extents import Extents, cut, room
 from .gather import take
 from .parted import Parted, PartedVector, cut_to
 from .ragged import row_of
@@ -50,21 +50,7 @@ def serialize_sparse(sparse_indices: Any, sparse_values: Any, sparse_shape: Any,
     """Makes a variant of a sparse tensor. See tf.raw_ops.SerializeSparse."""
     _check_type(out_type)
     check_indices(sparse_indices, sparse_values, sparse_shape)
-    return _bounded(Sparse((sparse_indices, sparse_values), None, tuple(sizes_of(sparse_shape))))
-
-
-def _bounded(value: Sparse) -> Sparse:
-    """Returns a variant with room for the most entries there can be, so that a loop may hand it on."""
-    sizes = [part.shape[0] for part in value.parts]
-    if not any(map(is_found, sizes)):
-        return value
-    rooms = [most(size) for size in sizes]
-    if any(size is None for size in rooms):
-        raise OpError(
-            "nothing tells how many entries a row of a sparse tensor can have; convert with "
-            "override_config('dynamic_shape_bound', n)"
-        )
-    return value.padded(rooms)
+    return Sparse((sparse_indices, sparse_values), None, tuple(sizes_of(sparse_shape))).bounded()
 
 
 def _host_serialize_many(

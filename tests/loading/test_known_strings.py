@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.describe import describe_saved_model
-from tf2jax_lite.errors import OpError, Tf2JaxError, UnsupportedOpsError
+from tf2jax_lite.errors import OpError, Tf2JaxError, UnsupportedAttributeError, UnsupportedOpsError
 from tf2jax_lite.loading import known_strings
 
 raw = tf.raw_ops
@@ -154,3 +154,17 @@ def test_ops_of_ones_own_come_first():
     with tf2jax.override_op("StringStrip", lambda input: input, host=lambda input: np.array(b"mine", object)):
         converted = tf2jax.convert_functional(tf.function(lambda: tf.strings.strip(W), autograph=False))
     assert converted() == b"mine"
+
+
+@pytest.mark.parametrize("attribute", ["a b", "class", "inputs", ""])
+def test_attributes_that_are_none_of_the_op_are_refused(attribute):
+    """Such as a hostile file has: names that no parameter of Python's can have, too."""
+    function = tf.function(lambda x: x + tf.strings.to_number(tf.strings.lower("3")), autograph=False)
+    graph = function.get_concrete_function(tf.TensorSpec([2])).graph.as_graph_def()
+    (node,) = (n for n in graph.node if n.op == "StringLower")
+    output = graph.node[-1].name
+    jax_fn, params = tf2jax.convert_graph_def(graph, ["x"], [output])
+    np.testing.assert_array_equal(jax.jit(jax_fn)(params, np.float32([1, 2]))[0], [[4, 5]])
+    node.attr[attribute].i = 3
+    with pytest.raises(UnsupportedAttributeError, match=r"StringLower.*not handled"):
+        tf2jax.convert_graph_def(graph, ["x"], [output])

@@ -42,20 +42,7 @@ class StringEvaluator:
         return definition is not None and not definition.stateful
 
     def evaluate(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
-        """Evaluates a node on the CPU.
-
-        Args:
-          op: its op, which is accepted.
-          inputs: numpy arrays, strings as object arrays of bytes; a list for each argument that is a list.
-          attrs: its attributes.
-
-        Returns:
-          Numpy arrays, a list for each result that is a list.
-
-        Raises:
-          OpError: the values are such that TensorFlow refuses them.
-          LimitError: the results could take more than the limit.
-        """
+        """Evaluates a node on the CPU: see `tf2jax_lite.lowering.evaluated.Evaluator`."""
         definition = op_defs.definition(op)
         if definition is None or op not in MOST_BYTES or len(inputs) != len(definition.inputs):
             raise OpError(f"{op} cannot be evaluated here")
@@ -69,7 +56,9 @@ class StringEvaluator:
             for arg, value in zip(definition.inputs, inputs, strict=True)
         }
         for name, value in attrs.items():
-            if name not in definition.implied and name in definition.kinds:
+            if name not in definition.kinds:
+                raise OpError(f"{op} has no attribute {name!r}")
+            if name not in definition.implied:
                 named[name] = _attribute(value)
         try:
             with context.eager_mode(), tf.device("CPU:0"):

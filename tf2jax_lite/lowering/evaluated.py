@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,6 +10,8 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import refused, registry, values
+
+from .keywords import signature_of
 
 __all__ = ["Evaluator", "evaluated_ops"]
 
@@ -59,17 +60,11 @@ def evaluated_ops(
     for node in nodes:
         if node.op not in known and node.op not in refused.REFUSED and evaluator.accepts(node.op):
             attrs.setdefault(node.op, set()).update(name for name in node.attrs if not name.startswith("_"))
-    return {name: _op(name, sorted(names), evaluator) for name, names in attrs.items()}
+    return {name: _op(name, names, evaluator) for name, names in attrs.items()}
 
 
-def _op(name: str, attrs: Sequence[str], evaluator: Evaluator) -> registry.Op:
-    kinds = inspect.Parameter
-    signature = inspect.Signature(
-        [
-            kinds("inputs", kinds.VAR_POSITIONAL),
-            *(kinds(attr, kinds.KEYWORD_ONLY, default=None) for attr in attrs),
-        ]
-    )
+def _op(name: str, attrs: Iterable[str], evaluator: Evaluator) -> registry.Op:
+    signature = signature_of(attrs)
     host = _host(name, evaluator)
     for fn in (host, traced := _refusing()):
         fn.__signature__ = signature  # type: ignore[attr-defined]

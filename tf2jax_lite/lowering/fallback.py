@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +12,8 @@ import numpy as np
 from tf2jax_lite import ir, stablehlo
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import refused, registry, values
+
+from .keywords import signature_of
 
 __all__ = ["Compiled", "Compiler", "Spec", "fallback_ops"]
 
@@ -74,16 +75,9 @@ def fallback_ops(
 
 
 def _op(name: str, nodes: Sequence[ir.Node], compiler: Compiler) -> registry.Op:
-    kinds = inspect.Parameter
-    attrs = sorted({attr for node in nodes for attr in node.attrs if attr.isidentifier()})
+    attrs = {attr for node in nodes for attr in node.attrs}
     evaluate = _evaluator(compiler)
-    evaluate.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            kinds("ctx", kinds.POSITIONAL_ONLY),
-            kinds("inputs", kinds.VAR_POSITIONAL),
-            *(kinds(attr, kinds.KEYWORD_ONLY, default=None) for attr in attrs if attr not in ("ctx", "inputs")),
-        ]
-    )
+    evaluate.__signature__ = signature_of(attrs, "ctx")  # type: ignore[attr-defined]
     with registry.override_op(name, evaluate, needs_context=True):
         return registry.known_ops()[name]
 
