@@ -1,12 +1,11 @@
-"""What all tests share."""
+"""Fixtures, tiers and settings that all tests share."""
 
 import gc
 import os
+from collections import defaultdict
 
 import jax
 import pytest
-
-from tests.slow import slow_tests
 
 # On processors with AVX-512 TensorFlow takes oneDNN's kernels, which round otherwise, give unused results of batch
 # normalization other shapes, and zeros in a softmax of NaN. The tests' oracle is the same on every machine.
@@ -23,8 +22,16 @@ def _forget_compilations():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks what was measured to take long."""
-    listed = slow_tests()
+    """Puts the cases that ``default_cases`` does not name into the full tier."""
+    functions = defaultdict(list)
     for item in items:
-        if item.nodeid in listed:
-            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("default_cases") is not None:
+            functions[item.path, getattr(item, "originalname", item.name)].append(item)
+    for (path, name), cases in functions.items():
+        named = set(cases[0].get_closest_marker("default_cases").args)
+        found = {item.callspec.id for item in cases}
+        if len(found) > 1 and named - found:
+            raise pytest.UsageError(f"{path}: {name} has no cases {sorted(named - found)}, which default_cases names")
+        for item in cases:
+            if item.callspec.id not in named:
+                item.add_marker(pytest.mark.full)

@@ -156,7 +156,7 @@ def test_section():
     assert "Timed on GPU" in text and "| run-a-1 | 1.000 | 2.000 | 0.50 |  |" in text and "None was" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_model(tmp_path):
     """Calls and training steps of a model, ours and JAX by hand; compiled for a GPU where JAX's plugin for it is."""
     arguments = ["--models", "lstm", "--size", "small", "--batch", "2", "--folder", str(tmp_path)]

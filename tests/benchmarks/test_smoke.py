@@ -15,7 +15,7 @@ from benchmarks.__main__ import main
 from tf2jax_lite.ops import spelling
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_run_and_spelling(tmp_path, monkeypatch):
     out = tmp_path / "out.jsonl"
     arguments = ["--models", "unet", "--size", "small", "--batch", "2", "--budget", "0.1", "--no-xla"]
@@ -43,7 +43,7 @@ def test_operations():
     assert [[bool(cell.strip(" |")) for cell in row] for row in rows] == [[True] * 5, [True, True, True, False, False]]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_channels():
     """Both kinds have times beside what was before and TensorFlow; the page has a row for each."""
     found = main(["--suite", "channels", "--size", "small"])
@@ -52,7 +52,7 @@ def test_channels():
     assert render.page(found).count("| depthwise 7x7, 2x8x8x256 | ") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_long():
     """Each program and its gradient have times; the page says where they were measured."""
     found = main(["--suite", "long", "--size", "small"])
@@ -62,7 +62,7 @@ def test_long():
     assert text.count("| Sinkhorn | ") == 2 and f"measured on {found[0]['machine']}" in text
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_stages():
     """XLA's own account: each different kernel is written once, and compiled."""
     (found,) = main(["--suite", "stages", "--models", "lstm", "--size", "small", "--batch", "1"])
@@ -85,7 +85,7 @@ def test_a_program_without_spellings():
     np.testing.assert_allclose(own.lower().compile()(x, w)[0], jnp.tanh(fn(x, w)), rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_compile():
     """All are compiled as often, and what is counted is in the page's table and text."""
     (found,) = main(["--suite", "compile", "--models", "lstm", "--size", "small", "--batch", "1"])
@@ -112,7 +112,7 @@ def test_alike_kernels_are_counted_once():
     assert counts[6][1] > counts[2][1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pages():
     """A process with larger pages is measured as the other, and both are in the page's table."""
     arguments = ["--models", "lstm", "--size", "small", "--batch", "2", "--budget", "0.1"]

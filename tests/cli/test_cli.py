@@ -155,7 +155,7 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path):
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [pytest.param("inspect {model}", 0, marks=pytest.mark.slow), ("inspect {model}/nothing", 2)],
+    [pytest.param("inspect {model}", 0, marks=pytest.mark.full), ("inspect {model}/nothing", 2)],
 )
 def test_without_stderr(command, code):
     """As some supervisors start programs: the next file that is opened would be stderr, and Python has none."""

@@ -47,7 +47,7 @@ def test_inspect_takes_other_ends():
     "name, ends, recorded",
     [
         ("hub", [], ("default", "result")),
-        pytest.param("frozen_inception.pb", [], ("image", "probabilities"), marks=pytest.mark.slow),
+        pytest.param("frozen_inception.pb", [], ("image", "probabilities"), marks=pytest.mark.full),
         ("checkpoint/model.meta", ["--input", "x", "--output", "y"], None),
     ],
 )

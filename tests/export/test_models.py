@@ -24,7 +24,7 @@ BIG = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*SMALL, *BIG])
 def test_artefact_agrees_with_tensorflow(name, tmp_path):
     model, x = {**SMALL, **BIG}[name](keras)

@@ -387,7 +387,7 @@ def test_long_statements_are_broken():
     assert "".join(lines).replace(" ", "").replace(",)", ")") == text.replace(" ", "").replace(",)", ")")
 
 
-@pytest.mark.parametrize("name", ["small_cnn", pytest.param("gpt_like", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["small_cnn", pytest.param("gpt_like", marks=pytest.mark.full)])
 def test_source_written_with_64_bits(name, tmp_path):
     """A bare 0.0 would be a float64 to lax.max then."""
     with jax.enable_x64(True):

@@ -227,7 +227,7 @@ def libraries():
     }
 
 
-@pytest.mark.parametrize("name", ["linen", *(pytest.param(n, marks=pytest.mark.slow) for n in ("nnx", "haiku"))])
+@pytest.mark.parametrize("name", ["linen", *(pytest.param(n, marks=pytest.mark.full) for n in ("nnx", "haiku"))])
 def test_other_libraries(name):
     """A round of FedAvg moves weights and statistics; Dropout draws with the key; evaluation does not draw."""
     pytest.importorskip("haiku" if name == "haiku" else "flax")

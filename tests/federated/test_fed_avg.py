@@ -40,7 +40,7 @@ def test_all_executions_agree_with_numpy(execution):
     assert int(metrics["clients"]["participated"]) == 12
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.full)])
 def test_rounds_of_the_workload(count):
     """200 clients, 100 a round, batches of 20: weights agree to 1e-5 after 20 rounds."""
     clients = workload.make_clients()

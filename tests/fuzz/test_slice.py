@@ -80,7 +80,7 @@ def test_mutators_take_any_bytes():
         assert isinstance(mutators.json_values(random.Random(seed), b"{not json"), bytes)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_supervisor_goes_on_behind_what_kills_its_worker(corpus):
     """Slow: it starts workers, each with an import of JAX."""
     found = fuzz(corpus, 0, ("safetensors", "npz"), inputs=200, quiet=True)

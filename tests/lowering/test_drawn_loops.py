@@ -134,7 +134,7 @@ def test_a_few(program, kind):
     _check(program, kind)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(PROGRAMS, st.sampled_from(["while", "scan"]))
 def test_many(program, kind):

@@ -283,7 +283,7 @@ ALWAYS = {
     "number times shares",
     "pairwise",
 }
-NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -426,7 +426,7 @@ OF_ANY_LENGTH = [
 
 
 @pytest.mark.parametrize(
-    "name", [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.slow) for i, n in enumerate(OF_ANY_LENGTH)]
+    "name", [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.full) for i, n in enumerate(OF_ANY_LENGTH)]
 )
 def test_exported_for_any_length(name):
     """What data decides and what the caller decides are symbols of two kinds, which meet."""

@@ -78,7 +78,7 @@ CASES = {
     "in a branch": in_a_branch,
 }
 SLOW = {"three masks", "asserted", "product", "side by side", "numbered", "entries of a sparse tensor"}
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
+NAMES = [pytest.param(name, marks=pytest.mark.full) if name in SLOW else name for name in CASES]
 
 
 def converted(function, x=X):
@@ -191,7 +191,7 @@ RAGGED = {
 
 
 @pytest.mark.parametrize(
-    "name", ["softmax", *(pytest.param(n, marks=pytest.mark.slow) for n in RAGGED if n != "softmax")]
+    "name", ["softmax", *(pytest.param(n, marks=pytest.mark.full) for n in RAGGED if n != "softmax")]
 )
 def test_ragged_tensors_with_a_bound(name):
     graph = tf.function(RAGGED[name], autograph=False)

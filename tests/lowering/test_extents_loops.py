@@ -108,7 +108,7 @@ LOOPS = {
     "two sizes": of_both,
 }
 SLOW = {"map", "scan", "GRU", "fold", "fold backwards", "for", "two sizes", "nested"}
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in LOOPS]
+NAMES = [pytest.param(name, marks=pytest.mark.full) if name in SLOW else name for name in LOOPS]
 
 
 def converted(function):

@@ -149,7 +149,7 @@ ALWAYS = {
     "rows gathered",
     "attention in rows",
 }
-NAMES = [case if case[1] in ALWAYS else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
+NAMES = [case if case[1] in ALWAYS else pytest.param(*case, marks=pytest.mark.full) for case in CASES]
 
 
 def components(x):

@@ -70,7 +70,7 @@ ALWAYS = {
     "an image",
     "one after the other",
 }
-NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 
 @pytest.mark.parametrize("name", NAMES)

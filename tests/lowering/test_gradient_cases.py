@@ -20,7 +20,7 @@ def test_row(name):
     assert row == {column: claimed[column] for column in row}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(set(gradient_cases.CASES) - SAVED))
 def test_saved(name):
     case = gradient_cases.CASES[name]

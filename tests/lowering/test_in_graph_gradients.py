@@ -145,7 +145,7 @@ STEPS = [
     ("keras", "LSTM", {}),
     ("tf_keras", "GRU", {"mask": True}),
     *(
-        pytest.param(library, kind, options, marks=pytest.mark.slow)
+        pytest.param(library, kind, options, marks=pytest.mark.full)
         for library, kind, options in [
             ("keras", "GRU", {"bidirectional": True, "mask": True}),
             ("keras", "LSTM", {"unroll": True, "length": 5}),

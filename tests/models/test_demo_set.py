@@ -7,7 +7,7 @@ from tf2jax_lite.model_files import convert_file
 
 from .demo_set import DEMO_SET
 
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if demo.slow else name for name, demo in DEMO_SET.items()]
+NAMES = [pytest.param(name, marks=pytest.mark.full) if demo.slow else name for name, demo in DEMO_SET.items()]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -188,7 +188,7 @@ CTC = {
 
 
 def _slow_but(names, *quick):
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 @pytest.mark.parametrize("name", _slow_but(CTC, "dense"))
@@ -215,7 +215,7 @@ def _tfp():
     return pytest.importorskip("tensorflow_probability")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_gaussian_process():
     tfp = _tfp()
     points = np.linspace(-1, 1, 8).astype(np.float32)[:, None]

@@ -42,7 +42,7 @@ BIG = {
 # In tf_keras these are nearly the graphs that Keras 3 makes.
 TWINS = ("bidirectional_lstm", "stacked_bidirectional_gru", "bert_like", "gpt_like", "lstm", "gru")
 BOTH = [
-    pytest.param(library, name, marks=pytest.mark.slow if library == "tf_keras" and name in TWINS else ())
+    pytest.param(library, name, marks=pytest.mark.full if library == "tf_keras" and name in TWINS else ())
     for name in SMALL
     for library in KERAS
 ]
@@ -56,7 +56,7 @@ def test_small_model(library, name):
     check_vmap(jax_fn, params, x)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("library", KERAS)
 @pytest.mark.parametrize("name", BIG)
 def test_big_model(library, name):

@@ -27,7 +27,7 @@ def _solution(name):
 
 
 # The other takes 6 s.
-@pytest.mark.parametrize("name", ["DormandPrince", pytest.param("BDF", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["DormandPrince", pytest.param("BDF", marks=pytest.mark.full)])
 def test_values(name):
     """The numbers of steps are TensorFlow's, too, so the solutions agree far beyond the solver's tolerance."""
     function = tf.function(_solution(name))
@@ -37,7 +37,7 @@ def test_values(name):
     np.testing.assert_allclose(jax.jit(jax_fn)(rate, start), function(rate, start), rtol=2e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["DormandPrince", "BDF"])
 def test_gradients(name):
     """TensorFlow solves the adjoint equation backwards; so do we, with the same steps."""

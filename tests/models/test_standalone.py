@@ -47,7 +47,7 @@ def python(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", DEMO_SET)
 def test_model_runs_with_jax_alone(name, python, tmp_path):
     path, inputs = DEMO_SET[name].make(tmp_path)

@@ -1,23 +1,16 @@
-"""Which cases of large tables run every time."""
+"""Plans the batches in which op cases are checked."""
 
-import collections
+from collections import defaultdict
 
-import pytest
-
-# Of an op with many cases the first ones always run, and of the others every twelfth: a fixed slice. The rest is slow.
-ALWAYS = 4
-EVERY = 12
+from . import batches
+from .harness import Case
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    seen = collections.Counter()
-    for item in items:
+def pytest_collection_finish(session):
+    modules = defaultdict(list)
+    for item in session.items:
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")
-        name = getattr(case, "op", None)
-        if name is None:
-            continue
-        key = (item.fspath, item.originalname, name)
-        if seen[key] >= ALWAYS and (seen[key] - ALWAYS) % EVERY:
-            item.add_marker(pytest.mark.slow)
-        seen[key] += 1
+        if isinstance(case, Case):
+            modules[item.path, item.originalname].append(case)
+    for cases in modules.values():
+        batches.plan(cases)

@@ -47,6 +47,8 @@ class Case:
       compare: compares (expected, actual), both lists of numpy arrays, instead of element by element
         (for results that are only determined up to sign or order).
       error: what the converted op's error must contain; then TensorFlow is not asked.
+      xla: compile TensorFlow's side with XLA, for ops without a CPU kernel.
+      tier: "default", "full" or "nightly"; None lets `tests.ops.batches.tiered` choose.
     """
 
     op: str
@@ -64,6 +66,8 @@ class Case:
     symbolic: tuple[str, ...] = ()
     compare: Callable[[list[np.ndarray], list[np.ndarray]], None] | None = None
     error: str = ""
+    xla: bool = False
+    tier: str | None = None
 
     def using(self, **changes: Any) -> Case:
         """Returns the case with other settings."""
@@ -116,14 +120,14 @@ def _check(case: Case) -> None:
     if case.jit:
         _check_compiled(case, subject, expected)
     if case.symbolic:
-        _check_export(case, subject, expected)
+        check_export(case, subject, expected)
 
 
 def _check_compiled(case: Case, subject: Subject, expected: list[Any]) -> None:
     """Compares the op under ``jit``, its gradient, the op under ``vmap``: one program, as compiling costs most."""
     traced = subject.traced_arrays
-    gradient = _Gradient.of(case, subject) if case.grad else None
-    stacked, other = _batched(traced) if case.vmap and traced else ([], [])
+    gradient = Gradient.of(case, subject) if case.grad else None
+    stacked, other = batched_inputs(traced) if case.vmap and traced else ([], [])
 
     def program(args: Any, batch: Any, variables: Any, cotangents: Any) -> Any:
         return (
@@ -202,7 +206,7 @@ class Subject:
         for value, is_baked in zip(case.inputs, self._baked, strict=True):
             if not is_baked:
                 self.traced_arrays.extend(value if isinstance(value, list) else [value])
-        self.function = tf.function(self._call_op, autograph=False)
+        self.function = tf.function(self.call_op, autograph=False)
         self.converted = self._convert()
 
     def _assemble(self, traced: tuple[Any, ...], bake: Callable[[Any], Any]) -> list[Any]:
@@ -217,14 +221,18 @@ class Subject:
                 inputs.append(next(remaining))
         return inputs
 
-    def _call_op(self, *traced: Any) -> list[Any]:
+    def call_op(self, *traced: Any) -> list[Any]:
         inputs = self._assemble(traced, tf.constant)
         named = dict(zip(self._names, inputs, strict=True))
         result = op_def_library.apply_op(self.case.op, **named, **{**self._defaults, **self.case.attrs})
         return [] if isinstance(result, tf.Operation) or result is None else tf.nest.flatten(result)
 
     def tensorflow(self, *traced: Any) -> list[np.ndarray]:
-        return [t.numpy() for t in self.function(*map(tf.constant, traced))]
+        if not self.case.xla:
+            return [t.numpy() for t in self.function(*map(tf.constant, traced))]
+        compiled = tf.function(self.call_op, autograph=False, jit_compile=True)
+        with tf.device("cpu:0"):
+            return [t.numpy() for t in compiled(*map(tf.constant, traced))]
 
     def _convert(self) -> Callable[..., list[Any]]:
         shapes = self.case.symbolic or [None] * len(self.traced_arrays)
@@ -261,7 +269,7 @@ def _is_inexact(value: Any) -> bool:
 
 
 @dataclasses.dataclass
-class _Gradient:
+class Gradient:
     """The gradient of a case by its floating-point inputs, at TensorFlow's values for random upstream gradients."""
 
     case: Case
@@ -271,28 +279,22 @@ class _Gradient:
     backward: Callable[[Any, Any], Any]
 
     @classmethod
-    def of(cls, case: Case, subject: Subject) -> _Gradient | None:
+    def of(cls, case: Case, subject: Subject) -> Gradient | None:
         """Returns TensorFlow's gradient, or None if there is nothing to compare with."""
         traced = subject.traced_arrays
-        wanted = [i for i, v in enumerate(traced) if _is_inexact(v) and v.dtype.name in TOLERANCE]
+        wanted = differentiable(traced)
         if not wanted:
             return None
-        tensors = [tf.constant(v) for v in traced]
-        rng = np.random.default_rng(0)
-        try:
-            with tf.GradientTape() as tape:
-                tape.watch([tensors[i] for i in wanted])
-                results = subject.function(*tensors)
-            inexact = [i for i, r in enumerate(results) if r.dtype.is_floating or r.dtype.is_complex]
-            upstream = [np.asarray(rng.uniform(0.5, 1.5, r.shape), r.dtype.as_numpy_dtype) for r in results]
-            upstream = [upstream[i] for i in inexact]
-            expected = tape.gradient(
-                [results[i] for i in inexact], [tensors[i] for i in wanted], list(map(tf.constant, upstream))
-            )
-        except (LookupError, TypeError, ValueError, NotImplementedError, tf.errors.OpError):
-            return None  # TensorFlow has no gradient here
-        if not inexact or all(g is None for g in expected):
-            return None
+        found = tensorflow_gradient(subject.function, [tf.constant(v) for v in traced], wanted)
+        return None if found is None else cls.from_tensorflow(case, subject, *found)
+
+    @classmethod
+    def from_tensorflow(
+        cls, case: Case, subject: Subject, inexact: list[int], upstream: list[np.ndarray], expected: list[Any]
+    ) -> Gradient:
+        """Returns the gradient from `tensorflow_gradient`'s results."""
+        traced = subject.traced_arrays
+        wanted = differentiable(traced)
 
         def function(*variables: Any) -> list[Any]:
             args: list[Any] = list(traced)
@@ -325,18 +327,50 @@ class _Gradient:
             _close(loose, e, a, f"gradient {index}", 1.0 if case.grad_rtol is not None else 10.0)
 
 
+def differentiable(traced: list[np.ndarray]) -> list[int]:
+    """Returns the positions of the inputs whose gradients are compared."""
+    return [i for i, v in enumerate(traced) if _is_inexact(v) and v.dtype.name in TOLERANCE]
+
+
+def tensorflow_gradient(
+    function: Callable[..., Any], tensors: list[tf.Tensor], wanted: list[int]
+) -> tuple[list[int], list[np.ndarray], list[Any]] | None:
+    """Differentiates ``function`` with respect to the wanted tensors, at random upstream gradients.
+
+    Returns:
+      The positions of the results that have upstream gradients, these gradients, and TensorFlow's gradients; None
+      where TensorFlow has no gradient.
+    """
+    rng = np.random.default_rng(0)
+    try:
+        with tf.GradientTape() as tape:
+            tape.watch([tensors[i] for i in wanted])
+            results = function(*tensors)
+        inexact = [i for i, r in enumerate(results) if r.dtype.is_floating or r.dtype.is_complex]
+        upstream = [np.asarray(rng.uniform(0.5, 1.5, r.shape), r.dtype.as_numpy_dtype) for r in results]
+        upstream = [upstream[i] for i in inexact]
+        expected = tape.gradient(
+            [results[i] for i in inexact], [tensors[i] for i in wanted], list(map(tf.constant, upstream))
+        )
+    except (LookupError, TypeError, ValueError, NotImplementedError, tf.errors.OpError):
+        return None
+    if not inexact or all(g is None for g in expected):
+        return None
+    return inexact, upstream, expected
+
+
 def _conjugate(value: np.ndarray) -> np.ndarray:
     return np.conj(value) if np.iscomplexobj(value) else value
 
 
-def _batched(traced: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def batched_inputs(traced: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Returns inputs stacked with other ones, and these other ones."""
     # Halving keeps values inside nearly every domain (probabilities, positive definite matrices); indices stay.
     other = [(v * np.asarray(0.5, v.dtype)).astype(v.dtype) if _is_inexact(v) else v for v in traced]
     return [np.stack([a, b]) for a, b in zip(traced, other, strict=True)], other
 
 
-def _check_export(case: Case, subject: Subject, expected: list[np.ndarray]) -> None:
+def check_export(case: Case, subject: Subject, expected: list[np.ndarray]) -> None:
     scope = jax.export.SymbolicScope()
     specs = [
         jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape, scope=scope), value.dtype)

@@ -14,7 +14,8 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import LoweringError
 from tf2jax_lite.ops.registry import lookup
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 X = np.arange(6.0).reshape(2, 3)
@@ -238,7 +239,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -7,7 +7,8 @@ import pytest
 import tf2jax_lite.ops  # noqa: F401
 from tf2jax_lite.ops import registry
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 # Both sides of every edge between approximations, and arguments that halving (under vmap) takes across one.
 ANY = np.array([-30.0, -6.5, -5.0, -1.0, 0.0, 1e-7, 0.3, 1.5, 2.0, 2.1, 3.3, 5.1, 6.3, 9.0, 50.0])
@@ -35,7 +36,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

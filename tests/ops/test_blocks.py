@@ -6,7 +6,8 @@ import pytest
 
 from tf2jax_lite.ops.registry import lookup
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 I32, I64 = np.int32, np.int64
@@ -141,7 +142,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -12,7 +12,8 @@ from tf2jax_lite.errors import LoweringError
 from tf2jax_lite.ops.registry import lookup
 from tf2jax_lite.ops.values import as_array
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [np.dtype(t) for t in ("float32", "float64", "float16")] + [BF16]
@@ -133,7 +134,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops.registry import lookup
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.normal(size=(2, 7, 6, 4)).astype(np.float32)
@@ -85,7 +86,7 @@ CASES = [
 TESTED_OTHERWISE = {"Conv2DBackpropInputV2", "Conv2DBackpropFilterV2"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -11,7 +11,8 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import UnsupportedAttributeError
 from tf2jax_lite.ops import registry
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(0)
@@ -115,7 +116,7 @@ CASES = [
 TESTED_OTHERWISE = {"_FusedBatchNormEx", "_FusedConv3D", "_FusedDepthwiseConv2dNative"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     try:
         check(case)

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 DENSE, SPARSE, RAGGED = (f"{kind}CountSparseOutput" for kind in ("Dense", "Sparse", "Ragged"))
 VALUES = np.array([[1, 1, 7, 0], [3, 1, 3, 3], [2, 2, 2, 2]])
@@ -57,7 +58,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import Tf2JaxError
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 INT64, STRING = tf.int64, tf.string
 A, B = np.array([[1, -2], [3, 4], [2**40, 0]]), np.array([[7], [8], [9]])
@@ -62,7 +63,7 @@ CASES = [
 TESTED_OTHERWISE = {"RaggedCross"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

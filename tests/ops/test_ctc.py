@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 TIME, BATCH, CLASSES = 6, 4, 4
@@ -100,7 +101,7 @@ CASES = [
 TESTED_OTHERWISE = {"CTCLossV2"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -14,7 +14,8 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import debug
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 NAN, INF = np.nan, np.inf
@@ -27,7 +28,7 @@ CASES = [
 TESTED_OTHERWISE = {"Assert", "PrintV2", "StringFormat", "Timestamp"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

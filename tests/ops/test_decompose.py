@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(2, 3, 3)) + 3 * np.eye(3)
@@ -106,6 +107,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)

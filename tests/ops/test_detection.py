@@ -10,7 +10,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import Tf2JaxError
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 BF16 = tf.bfloat16.as_numpy_dtype
@@ -140,7 +141,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 SIZE = np.int32([40, 50, 3])
 BOXES = np.float32([[[0.2, 0.1, 0.8, 0.9], [0.5, 0.5, 0.5, 0.6]], [[0.9, 0.9, 0.1, 0.2], [0, 0, 1, 1]]])
@@ -42,7 +43,7 @@ CASES = [
 TESTED_OTHERWISE = {"SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

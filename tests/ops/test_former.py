@@ -158,7 +158,7 @@ def test_random_poisson_has_the_type_of_its_rates():
         assert found.shape == (3, 2, 4) and found.dtype == dtype
 
 
-@pytest.mark.slow  # the sampler compiles for long, and is RandomPoissonV2's
+@pytest.mark.full  # the sampler compiles for long, and is RandomPoissonV2's
 def test_random_poisson():
     rates = np.float32([1.5, 30])
     found = drawn("RandomPoisson", [np.array([500], np.int32), rates], 4)

@@ -10,7 +10,8 @@ import tensorflow as tf
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import gather, registry
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 DTYPES = ["float64", "float32", "float16", "complex64", "complex128", "bool", "int8", "int16", "int32", "int64"]
@@ -103,7 +104,7 @@ CASES = [
 TESTED_OTHERWISE = {"ResourceGather", "ResourceGatherNd"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

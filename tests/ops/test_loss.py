@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(4, 5)) * 3
@@ -24,6 +25,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)

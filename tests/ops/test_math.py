@@ -10,7 +10,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import registry
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = tf.bfloat16.as_numpy_dtype
 HARD = np.array([-np.inf, -2.5, -1.0, -0.5, -0.0, 0.0, 0.25, 0.5, 1.0, 1.5, 3.0, np.inf, np.nan])
@@ -241,7 +242,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -4,7 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 X = 1 + np.arange(24.0).reshape(2, 3, 4)
@@ -161,6 +162,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)

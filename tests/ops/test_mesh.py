@@ -91,7 +91,7 @@ def _gradients(function, args):
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in sorted(_cases()) if n not in FAILING],
+    [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.full) for n in sorted(_cases()) if n not in FAILING],
 )
 def test_op(name):
     compared = 0

@@ -9,7 +9,8 @@ from jax.test_util import check_grads
 
 import tf2jax_lite as tf2jax
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 IMAGE, FILTER = RNG.normal(size=(2, 6, 5, 2)), RNG.normal(size=(3, 2, 2))
@@ -64,7 +65,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

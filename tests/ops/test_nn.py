@@ -12,7 +12,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import nn
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = tf.bfloat16.as_numpy_dtype
 X = np.array([[-3.0, -0.5, 0.0, 0.5, 6.0, 7.0]])
@@ -40,7 +41,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 4, 5)).astype(np.float32)
@@ -89,7 +90,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 X = np.arange(12.0).reshape(3, 4)
@@ -80,7 +81,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

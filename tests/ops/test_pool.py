@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.normal(size=(2, 7, 6, 3)).astype(np.float32)
@@ -78,6 +79,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)

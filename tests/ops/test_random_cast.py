@@ -7,7 +7,8 @@ from tensorflow.python.framework import op_def_library
 
 import tf2jax_lite as tf2jax
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 KEY, COUNTER = np.array([2**63 + 12345], np.uint64), np.array([2**64 - 2, 77], np.uint64)
 X = np.array([0.3, -0.3, 7, np.nan, 2.5, -2.5, 12.7, -90.25, 126.9, -0.0, 300, -300, np.inf, -np.inf, 99.01, 1.5])
@@ -32,7 +33,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

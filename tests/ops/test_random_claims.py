@@ -53,7 +53,7 @@ LONG = ("StatelessRandomGammaV2", "StatelessRandomPoisson", "StatelessRandomBino
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in random_claims.STATELESS]
+    "name", [pytest.param(n, marks=pytest.mark.full) if n in LONG else n for n in random_claims.STATELESS]
 )
 def test_stateless(name):
     claim = random_claims.STATELESS[name]

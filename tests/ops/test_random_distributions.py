@@ -10,7 +10,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tests.compiling import fast_options
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 SEED = np.array([3, -5], np.int64)
 KEY, COUNTER = np.array([2**63 + 12345], np.uint64), np.array([2**64 - 2, 77], np.uint64)
@@ -73,7 +74,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 
@@ -139,7 +140,7 @@ def test_bad_bounds_are_nan(bad):
     assert np.isnan(tf2jax.convert_functional(fn)()).all()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_without_64_bits():
     """Numbers of 32 bits where TensorFlow computes with 64: the same distributions, nearly the same numbers."""
     fn = tf.function(

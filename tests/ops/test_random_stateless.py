@@ -12,7 +12,8 @@ from tf2jax_lite.ops import known_ops
 from tf2jax_lite.ops.philox import bits
 from tf2jax_lite.ops.random_samplers import permutation
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 SEEDS = [np.array(s, np.int64) for s in ([1, 2], [-5, 2**40 + 3])] + [np.array([7, -9], np.int32)]
 KEY, COUNTER = np.array([2**63 + 12345], np.uint64), np.array([2**64 - 2, 77], np.uint64)
@@ -83,7 +84,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import LoweringError
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 SEED = np.array([3, -5], np.int64)
 INF, NAN = np.inf, np.nan
@@ -49,7 +50,7 @@ TESTED_OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

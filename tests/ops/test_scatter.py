@@ -10,7 +10,8 @@ import tensorflow as tf
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import registry, scatter
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
@@ -156,7 +157,7 @@ TESTED_OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 DD, DS, SS = (f"{kind}SetOperation" for kind in ("DenseToDense", "DenseToSparse", "SparseToSparse"))
 OPERATIONS = ("a-b", "b-a", "intersection", "union")
@@ -57,7 +58,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 
@@ -73,7 +74,7 @@ ALWAYS = {("dense", "difference"), ("dense", "intersection"), ("mixed", "union")
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        pytest.param(*pair, marks=[] if pair in ALWAYS else pytest.mark.slow)
+        pytest.param(*pair, marks=[] if pair in ALWAYS else pytest.mark.full)
         for pair in itertools.product(KINDS, ("difference", "intersection", "union"))
     ],
 )

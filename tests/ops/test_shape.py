@@ -11,7 +11,8 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import shape as shape_ops
 from tf2jax_lite.ops.registry import lookup
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 X = np.arange(6.0).reshape(2, 3)
@@ -194,7 +195,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

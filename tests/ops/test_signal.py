@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 SOUND = (RNG.normal(size=(200, 2)) + np.sin(np.arange(200) * 0.3)[:, None]).astype(np.float32)
@@ -47,6 +48,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)

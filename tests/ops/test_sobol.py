@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from tf2jax_lite.ops.sobol import direction_numbers
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 
 def sobol(dimensions, count, skip, dtype=tf.float32):
@@ -25,7 +26,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

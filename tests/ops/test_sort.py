@@ -10,7 +10,8 @@ import tensorflow as tf
 from tf2jax_lite.errors import OpError
 from tf2jax_lite.ops import registry, runs, sort
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
@@ -146,7 +147,7 @@ CASES = [c.using(baked=("k",)) if c.op == "TopKV2" else c for c in CASES]
 TESTED_OTHERWISE = {"TopK"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

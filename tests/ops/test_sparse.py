@@ -9,7 +9,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import runs, sparse_entries
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
@@ -294,7 +295,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

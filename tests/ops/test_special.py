@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tf2jax_lite.ops import registry
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 X = np.array([-3.0, -0.5, 0.3, 1.0, 4.5])
 P = np.array([0.2, 0.7, 1.5, 3.0, 8.0])
@@ -66,7 +67,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

@@ -9,7 +9,8 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import Tf2JaxError
 from tf2jax_lite.ops import registry
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 RNG = np.random.default_rng(0)
 REAL = RNG.normal(size=(2, 3, 4, 6))
@@ -37,7 +38,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

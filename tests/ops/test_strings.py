@@ -13,7 +13,8 @@ import tf2jax_lite as tf2jax
 from tests.compiling import fast_options
 from tf2jax_lite.errors import Tf2JaxError
 
-from .harness import case, check
+from .batches import check, tiered
+from .harness import case
 
 BF16 = ml_dtypes.bfloat16
 NAN, INF = np.nan, np.inf
@@ -96,7 +97,7 @@ CASES += [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
 

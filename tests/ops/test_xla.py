@@ -9,8 +9,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import xla_protos
 
+from .batches import check, tiered
 from .harness import case
-from .xla_harness import cast, check_compiled, i32, numbers, randoms
+from .xla_harness import cast, compiled, i32, numbers, randoms
 
 random = randoms()
 
@@ -98,9 +99,9 @@ CASES = [
 TESTED_OTHERWISE = {"XlaReplicaId", "XlaReduceScatter"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_case(case, monkeypatch):
-    check_compiled(case, monkeypatch)
+@pytest.mark.parametrize("case", tiered(compiled(CASES)))
+def test_case(case):
+    check(case)
 
 
 def test_replica_id():

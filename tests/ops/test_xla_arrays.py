@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from .batches import check, tiered
 from .harness import case
-from .xla_harness import FLOATS, FOLDS, INTS, LOGIC, cast, check_compiled, fold, i32, numbers, randoms, scalar_fn
+from .xla_harness import FLOATS, FOLDS, INTS, LOGIC, cast, compiled, fold, i32, numbers, randoms, scalar_fn
 
 random = randoms()
 
@@ -152,6 +153,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_case(case, monkeypatch):
-    check_compiled(case, monkeypatch)
+@pytest.mark.parametrize("case", tiered(compiled(CASES)))
+def test_case(case):
+    check(case)

@@ -8,8 +8,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 import tf2jax_lite as tf2jax
 
+from .batches import check, tiered
 from .harness import case
-from .xla_harness import FLOATS, cast, check_compiled, i32, numbers, randoms
+from .xla_harness import FLOATS, cast, compiled, i32, numbers, randoms
 
 random = randoms()
 
@@ -124,9 +125,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_case(case, monkeypatch):
-    check_compiled(case, monkeypatch)
+@pytest.mark.parametrize("case", tiered(compiled(CASES)))
+def test_case(case):
+    check(case)
 
 
 def test_negative_padding():

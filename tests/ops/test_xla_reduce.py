@@ -9,8 +9,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 import tf2jax_lite as tf2jax
 from tf2jax_lite.ops import xla_reduce
 
+from .batches import check, tiered
 from .harness import case
-from .xla_harness import FOLDS, LOGIC, START, cast, check_compiled, fold, i32, randoms, scalar_fn
+from .xla_harness import FOLDS, LOGIC, START, cast, compiled, fold, i32, randoms, scalar_fn
 
 random = randoms()
 
@@ -143,9 +144,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_case(case, monkeypatch):
-    check_compiled(case, monkeypatch)
+@pytest.mark.parametrize("case", tiered(compiled(CASES)))
+def test_case(case):
+    check(case)
 
 
 @pytest.mark.parametrize("name", ["add", "max", "min"])

@@ -387,7 +387,7 @@ def program(seed):
 FAST = {0, 1, 12, 14}  # 12 hands on numbers in a loop, 14 reads what no branch that runs has
 
 
-@pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s in FAST else [pytest.mark.slow]) for s in range(100)])
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s in FAST else [pytest.mark.full]) for s in range(100)])
 def test_random_programs(seed):
     # Sines near one: a unit in the last place of what goes in is 5e-6 in the derivative, in TensorFlow itself.
     check(program(seed), truths(2, np.float32(0.3), np.float32(-0.8)), rtol=2e-4, atol=2e-5, eager=False)

@@ -210,7 +210,7 @@ OFTEN = {call_by_name, call_with_a_gradient_of_its_own, rows_gathered_in_a_loop,
 
 @pytest.mark.parametrize(
     "build, feeds",
-    [pytest.param(*p, marks=[] if p[0] in OFTEN else [pytest.mark.slow], id=p[0].__name__) for p in PROGRAMS],
+    [pytest.param(*p, marks=[] if p[0] in OFTEN else [pytest.mark.full], id=p[0].__name__) for p in PROGRAMS],
 )
 def test_values_and_gradients(build, feeds):
     def with_gradients():

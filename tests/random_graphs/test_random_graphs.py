@@ -35,7 +35,7 @@ def test_a_few(seed):
     assert outcome.finding is None, report(program, outcome.finding)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_many():
     """Here hypothesis makes what differs small; ``python -m tests.random_graphs`` has a shrinker of its own."""
 
@@ -156,7 +156,7 @@ def test_half_precision_inside_of_a_branch_is_seen():
         assert oracle.check(program).finding is not None
 
 
-@pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s < 2 else [pytest.mark.slow]) for s in range(20)])
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s < 2 else [pytest.mark.full]) for s in range(20)])
 def test_gradients(seed):
     compared = 0
     for _, program in gradients.programs(8, 1000 + 8 * seed):

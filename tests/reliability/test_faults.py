@@ -14,7 +14,7 @@ from .commands import Shell
 from .faults import WRITES, Commands, others_can_read
 
 ALWAYS = ("convert", "run")
-NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in WRITES]
+NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in WRITES]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def commands():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("size", [0, 300, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [0, 300, pytest.param(20_000, marks=pytest.mark.full)])
 def test_a_full_disk(commands, name, size):
     ended = commands.run(name, file_size=size)
     fits = size == 20_000 and name in ("run", "verify")
@@ -45,7 +45,7 @@ def test_a_folder_that_cannot_be_written(commands, name):
     assert "cannot write" in ended.out or "cannot be written" in ended.out, ended.out
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in WRITES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) for n in WRITES])
 def test_a_clock_that_jumps(commands, name):
     whole = commands.whole(name)
     ended = commands.run(name, clock=True)
@@ -54,7 +54,7 @@ def test_a_clock_that_jumps(commands, name):
     assert all(commands.written(name, ended)[p] == whole[p] for p in weights)
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", NAMES)
 def test_interrupted_at_any_moment(commands, name, times):
     commands.whole(name)
@@ -64,7 +64,7 @@ def test_interrupted_at_any_moment(commands, name, times):
         commands.check(name, ended, [0, 130])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("signal", ["KILL", "INT"])
 @pytest.mark.parametrize("name", ["finetune", "federate"])
 def test_training_that_is_stopped_again_and_again_ends_with_the_same_bits(commands, name, signal):

@@ -23,11 +23,11 @@ def test_a_small_model():
     check(["frozen"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_small_models():
     check(FAST)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_whole_demo_set():
     check([name for name in DEMO_SET if name not in FAST])

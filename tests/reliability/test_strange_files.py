@@ -44,7 +44,7 @@ def check(shell, argv, codes):
     return done
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs(shell, tmp_path, name):
     make, codes = GRAPHS[name]
@@ -58,7 +58,7 @@ def test_graphs(shell, tmp_path, name):
         check(shell, argv, (0, 2))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", FILES)
 def test_files(shell, tmp_path, name):
     argv = FILES[name](tmp_path, shell.folder / "base")

@@ -86,7 +86,7 @@ def loss(f):
 
 
 def also_slow(*names):
-    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+    return [pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 @pytest.mark.parametrize(

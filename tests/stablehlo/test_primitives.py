@@ -27,7 +27,7 @@ def exportable(cases):
 
 
 @pytest.mark.parametrize(
-    "family", [pytest.param(f, marks=[pytest.mark.slow] if f in ("ELEMENTWISE", "RANDOM") else []) for f in FAMILIES]
+    "family", [pytest.param(f, marks=[pytest.mark.full] if f in ("ELEMENTWISE", "RANDOM") else []) for f in FAMILIES]
 )
 def test_shapes_and_sizes(family):
     """Results have the original's shapes and dtypes, and the jaxpr is no larger than 1.3 times the original's."""
@@ -44,7 +44,7 @@ def test_shapes_and_sizes(family):
     assert ours_in_all <= 1.3 * theirs_in_all
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("case", exportable(primitives.CASES), ids=str)
 def test_case(case):
     check(dataclasses.replace(case, size=None))

@@ -64,7 +64,7 @@ def test_a_round_of_nobody_has_no_loss():
 
 
 # Domains and clusters need clients of groups: test_groups.py has those two.
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", [n for n in ALGORITHMS if n not in ("agnostic_fed_avg", "hyp_cluster")])
 def test_every_algorithm_learns(name):
     model = linear()
@@ -76,7 +76,7 @@ def test_every_algorithm_learns(name):
     assert "eval/loss" not in history.records[2]
 
 
-@pytest.mark.parametrize("name", ["dp", *(pytest.param(n, marks=pytest.mark.slow) for n in AGGREGATORS if n != "dp")])
+@pytest.mark.parametrize("name", ["dp", *(pytest.param(n, marks=pytest.mark.full) for n in AGGREGATORS if n != "dp")])
 def test_every_aggregator_learns(name):
     noise = 0.01 if name == "dp" else None
     aggregator = named_aggregator(name, clients_per_round=5, noise_multiplier=noise, clip_norm=10.0 if noise else None)
@@ -116,7 +116,7 @@ def test_clients_from_files_are_the_same(files):
             jax.tree.map(np.testing.assert_array_equal, dataset.all_examples(), CLIENTS[client_id])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_path):
     clients = open_clients(files / "clients.sqlite")
     options = {**OPTIONS, "eval_examples": TEST, "client_epochs": 3}
@@ -229,7 +229,7 @@ def test_what_is_refused(artifact, tmp_path, change, error, says):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_scaffold_and_krum_from_the_shell(files, artifact, tmp_path):
     """What SCAFFOLD keeps by client goes on from a checkpoint; options of an aggregator reach it."""
     common = ["--data", files / "clients.sqlite", "--clients-per-round", "4", "--batch-size", "8", "--json"]

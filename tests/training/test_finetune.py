@@ -49,7 +49,7 @@ def test_sgd_is_that_of_numpy():
 
 
 @pytest.mark.parametrize(
-    "name", ["adamw", *(pytest.param(n, marks=pytest.mark.slow) for n in OPTIMIZERS if n != "adamw")]
+    "name", ["adamw", *(pytest.param(n, marks=pytest.mark.full) for n in OPTIMIZERS if n != "adamw")]
 )
 def test_every_optimizer_lowers_the_loss(name):
     x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
@@ -87,7 +87,7 @@ def test_an_artefact_is_fine_tuned(artifact, trained):
     assert [d["kind"] for d in done] == ["finetune"] and done[0]["optimizer"] == "adamw"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_training_again_adds_to_the_record(artifact, tmp_path):
     for source, out in ((artifact, tmp_path / "one"), (tmp_path / "one", tmp_path / "two")):
         finetune_artifact(source, TRAIN, out, **{**OPTIONS, "epochs": 1}, freeze=["hidden"])
@@ -101,7 +101,7 @@ def test_training_again_adds_to_the_record(artifact, tmp_path):
     assert any(not np.array_equal(before[n], after[n]) for n in before if "head" in n)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_path):
     out, whole = trained
 

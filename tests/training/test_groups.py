@@ -29,7 +29,7 @@ def shell(artifact, out, *more):
     return CliRunner().invoke(app, [str(a) for a in args])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_cluster_becomes_an_artefact(artifact, tmp_path):
     """Clients whose labels contradict each other part, and each cluster's artefact is right about its own."""
     folder = tmp_path / "clients"
@@ -61,7 +61,7 @@ def test_each_cluster_becomes_an_artefact(artifact, tmp_path):
     assert shell(artifact, tmp_path / "out", *args, "--rounds", "0", "--force").exit_code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_domains_are_weighed_by_their_loss(artifact, tmp_path):
     """The mixture after a round, from the losses that the history has."""
     rng = np.random.default_rng(0)
@@ -130,7 +130,7 @@ def test_what_is_refused(artifact, tmp_path, change, error, says):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_rate_of_fed_sgd_is_the_servers(artifact, tmp_path):
     """One client, one batch: the change of the weights is in proportion to the rate."""
     clients = InMemoryFederatedData({0: make_examples(8, 0)})
@@ -147,7 +147,7 @@ def test_the_rate_of_fed_sgd_is_the_servers(artifact, tmp_path):
     assert np.abs(change["one"]).max() > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_clusters_go_on_from_a_checkpoint(artifact, tmp_path):
     clients = InMemoryFederatedData({i: rotated(c) if i % 2 else c for i, c in CLIENTS.items()})
     options = {**COMMON, "algorithm": "hyp_cluster", "clients_per_round": 2}

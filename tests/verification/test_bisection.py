@@ -24,7 +24,7 @@ FAULTS = {
 
 # More models, among them a transformer, are in tests/models/test_demo_set.py.
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n == "transformer" else ()) for n in FAULTS]
+    "name", [pytest.param(n, marks=pytest.mark.full if n == "transformer" else ()) for n in FAULTS]
 )
 def test_seeded_fault_is_located(name, tmp_path):
     make, op, wrong, where = FAULTS[name]

@@ -52,7 +52,7 @@ def test_rotations_keep_lengths_and_turn_back():
 @pytest.mark.parametrize(
     ("codec", "bits"),
     [
-        pytest.param(agg.UniformQuantizer(4), 64 + 2 * SIZE, marks=pytest.mark.slow),
+        pytest.param(agg.UniformQuantizer(4), 64 + 2 * SIZE, marks=pytest.mark.full),
         (agg.UniformQuantizer(5), 64 + 3 * SIZE),
         (agg.RotatedUniformQuantizer(16), 64 + 4 * 64),
         (agg.Drive(), 64 + 32),
@@ -82,7 +82,7 @@ def test_a_shared_rotation_alone_leaves_no_bias():
     assert (np.abs(decoded.mean(0) - X) < 5 * decoded.std(0) / math.sqrt(len(KEYS)) + 1e-6).all()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_drive_errs_as_its_paper_says():
     """For large vectors: (1 - 2/pi) of the squared norm with the scale of least error, (pi/2 - 1) with the other."""
     x = np.random.default_rng(2).normal(size=4096).astype(np.float32)
@@ -93,7 +93,7 @@ def test_drive_errs_as_its_paper_says():
         np.testing.assert_allclose(((found - x) ** 2).sum() / (x**2).sum(), share, rtol=0.08)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_terngrad_clips_to_standard_deviations():
     decoded, _ = round_trips(agg.TernGrad(clip_stddevs=1.0))
     clipped = np.clip(X, -X.std(), X.std())
@@ -192,7 +192,7 @@ def test_the_aggregation_measures_what_was_sent():
     assert 0 < float(found.measurements["distortion"]) < 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_recommended_combination_runs_whole():
     found = aggregate(agg.compression_aggregator().create(TEMPLATE), make())
     inner = found.measurements["zeroing"]["clipping"]

@@ -36,7 +36,7 @@ def test_noise_has_the_standard_deviation_of_the_mechanism():
             assert abs(np.corrcoef(a, b)[0, 1]) < 5 / math.sqrt(a.size)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_adaptive_clipping_spends_the_budget_as_the_paper_says():
     values, stddev = agg.adaptive_clip_noise_params(0.8, 100)
     assert stddev == 5.0
@@ -87,7 +87,7 @@ def test_sampling_amplifies_and_calibration_inverts():
 
 @pytest.mark.parametrize(
     ("epsilon", "sampling"),
-    [(1e6, "poisson"), (2.0, "fixed_size"), pytest.param(1e6, "fixed_size", marks=pytest.mark.slow)],
+    [(1e6, "poisson"), (2.0, "fixed_size"), pytest.param(1e6, "fixed_size", marks=pytest.mark.full)],
 )
 def test_calibration_starts_at_no_noise(epsilon, sampling):
     """What dp-accounting divides by there is 0."""

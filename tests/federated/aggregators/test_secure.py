@@ -16,7 +16,7 @@ def integer_sum(x, bound, levels):
     return scaled.astype(int).sum(0)
 
 
-@pytest.mark.parametrize(("bits", "neighbors"), [(32, 2), pytest.param(12, None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("bits", "neighbors"), [(32, 2), pytest.param(12, None, marks=pytest.mark.full)])
 def test_the_sum_is_exact_with_dropped_clients(bits, neighbors):
     updates = make()
     x = flat(updates)

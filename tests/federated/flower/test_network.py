@@ -91,7 +91,7 @@ def _wait_for(port, process):
     raise AssertionError("the superlink has ended")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_superlink_and_two_supernodes(tmp_path):
     (tmp_path / "app" / "flapp").mkdir(parents=True)
     (tmp_path / "app" / "pyproject.toml").write_text(PYPROJECT)

@@ -1,0 +1,178 @@
+"""Checks the op cases of a module in batches: independent cases share one ``tf.function`` and one ``jax.jit``.
+
+Compiling costs more than all else in a small case. The cases of a batch that agrees with TensorFlow have passed. The
+cases of any other batch are checked one by one, so that a failure names its case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.compiling import fast_options
+
+from . import harness
+from .harness import Case, Gradient, Subject
+
+__all__ = ["check", "plan", "tiered"]
+
+SIZE = 16  # cases in a batch: of 8, 16 and 32 the least time for test_math and test_reduce together
+LOW_PRECISION = ("float16", "bfloat16")
+
+_planned: dict[int, _Batch] = {}  # by the id of each case
+
+
+def tiered(cases: Sequence[Case]) -> list[Any]:
+    """Returns the cases as pytest parameters, marked with their tiers.
+
+    Of each op, the case with most features is in the default tier, and each case whose ``tier`` says so; of the cases
+    that expect an error, the first of each op, too. The others are in the full tier.
+    """
+    chosen = {id(case) for case in representatives(cases)}
+    params = []
+    for case in cases:
+        tier = case.tier or ("default" if id(case) in chosen else "full")
+        marks = () if tier == "default" else getattr(pytest.mark, tier)
+        params.append(pytest.param(case, id=str(case), marks=marks))
+    return params
+
+
+def representatives(cases: Sequence[Case]) -> list[Case]:
+    """Returns the case of each op with most features, and the first one that expects an error."""
+    chosen: dict[tuple[str, bool], Case] = {}
+    for case in cases:
+        key = case.op, bool(case.error)
+        if key not in chosen or (not case.error and _features(case) > _features(chosen[key])):
+            chosen[key] = case
+    return list(chosen.values())
+
+
+def _features(case: Case) -> tuple[int, int]:
+    """Returns a measure by which cases are compared: kinds of check that the case takes part in, then attributes."""
+    arrays = [a for value in case.inputs for a in (value if isinstance(value, list) else [value])]
+    dtypes = {a.dtype.name for a in arrays}
+    differentiable = case.grad and any(harness.differentiable([a]) for a in arrays)
+    checks = 3 * bool(case.symbolic) + 3 * differentiable + 2 * case.jit + case.vmap
+    return checks + bool(dtypes.intersection(LOW_PRECISION)) + all(a.size > 1 for a in arrays), len(case.attrs)
+
+
+def check(case: Case) -> None:
+    """Compares the converted op with TensorFlow, in the case's batch if the session has one."""
+    batch = _planned.get(id(case))
+    if batch is None or not batch.passes():
+        harness.check(case)
+
+
+def plan(cases: Sequence[Case]) -> None:
+    """Puts cases that will be checked in one process into batches."""
+    for kind in (False, True):
+        members = [c for c in cases if c.jit and not c.error and c.xla is kind]
+        for start in range(0, len(members), SIZE):
+            batch = _Batch(members[start : start + SIZE])
+            _planned.update((id(case), batch) for case in batch.cases)
+
+
+@dataclasses.dataclass
+class _Batch:
+    """Cases that are checked at once, and whether they agreed with TensorFlow."""
+
+    cases: list[Case]
+    agreed: bool | None = None
+
+    def passes(self) -> bool:
+        """Returns whether all cases agree; checks them at the first call."""
+        if self.agreed is None:
+            try:
+                with jax.enable_x64(True):
+                    _check_together(self.cases)
+            except Exception:  # the check of each case alone reports it
+                self.agreed = False
+            else:
+                self.agreed = True
+        return self.agreed
+
+
+def _check_together(cases: list[Case]) -> None:
+    subjects = [Subject(case) for case in cases]
+    inputs = [subject.traced_arrays for subject in subjects]
+    results = _tensorflow(subjects)
+    gradients = [
+        None if found is None else Gradient.from_tensorflow(subject.case, subject, *found)
+        for subject, (_, found) in zip(subjects, results, strict=True)
+    ]
+    stacked, other = zip(*(harness.batched_inputs(arrays) for arrays in inputs), strict=True)
+    points = [None if g is None else (g.points, g.cotangents) for g in gradients]
+
+    def program(inputs: Any, stacked: Any, other: Any, points: Any) -> Any:
+        found = []
+        for subject, args, batch, second, gradient, point in zip(
+            subjects, inputs, stacked, other, gradients, points, strict=True
+        ):
+            is_mapped = subject.case.vmap and bool(args)
+            found.append(
+                (
+                    subject.converted(*args),
+                    (jax.vmap(subject.converted)(*batch), subject.converted(*second)) if is_mapped else None,
+                    None if gradient is None else gradient.backward(*point),
+                )
+            )
+        return found
+
+    compiled = jax.jit(program, compiler_options=fast_options())(inputs, stacked, other, points)
+    for subject, (expected, _), gradient, (values, mapped, derivatives) in zip(
+        subjects, results, gradients, compiled, strict=True
+    ):
+        case = subject.case
+        harness.compare(case, expected, values, "jit")
+        if gradient is not None:
+            gradient.compare(derivatives)
+        if mapped is not None:
+            rows, second = mapped
+            for index, row in enumerate([expected, second]):
+                harness.compare(case, row, [np.asarray(v)[index] for v in rows], f"vmap row {index}", 10.0)
+        if case.symbolic:
+            harness.check_export(case, subject, expected)
+    run_eagerly = representatives(cases)
+    for subject, (expected, _) in zip(subjects, results, strict=True):
+        if subject.case in run_eagerly:
+            harness.compare(subject.case, expected, subject.converted(*subject.traced_arrays), "eager")
+
+
+def _tensorflow(subjects: list[Subject]) -> list[tuple[list[Any], Any]]:
+    """Runs the ops of all subjects in one TensorFlow function.
+
+    Returns:
+      Each subject's results, and the results of `tensorflow_gradient` or None.
+    """
+    known: list[Any] = []
+
+    def everything(arrays: list[list[tf.Tensor]]) -> list[Any]:
+        known.clear()
+        found = []
+        for subject, tensors in zip(subjects, arrays, strict=True):
+            gradient = None
+            wanted = harness.differentiable(subject.traced_arrays)
+            if subject.case.grad and wanted:
+                gradient = harness.tensorflow_gradient(subject.call_op, tensors, wanted)
+            known.append(None if gradient is None else gradient[:2])
+            found.append((subject.call_op(*tensors), None if gradient is None else _dense(gradient[2])))
+        return found
+
+    is_compiled = subjects[0].case.xla
+    function = tf.function(everything, autograph=False, jit_compile=is_compiled)
+    with tf.device("cpu:0"):
+        found = function([[tf.constant(v) for v in subject.traced_arrays] for subject in subjects])
+    return [
+        ([t.numpy() for t in values], None if static is None else (*static, gradients))
+        for (values, gradients), static in zip(found, known, strict=True)
+    ]
+
+
+def _dense(gradients: list[Any]) -> list[Any]:
+    return [None if g is None else tf.convert_to_tensor(g) for g in gradients]
