@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests import reliability_page
+from tools.pages import reliability as reliability_page
 
 
 def test_the_page_is_up_to_date():

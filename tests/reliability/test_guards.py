@@ -1,8 +1,8 @@
-"""The guards and tests that `guards` lists are there; ``python -m tests.reliability.guards`` takes them away."""
+"""The guards and tests that `guards` lists are there; ``python -m tools.reliability.guards`` takes them away."""
 
 import pytest
 
-from .guards import GUARDS, ROOT
+from tools.reliability.guards import GUARDS, ROOT
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.against)

@@ -1,4 +1,4 @@
-"""``python -m tests.reliability.guards --json OUT``: takes one guard away at a time; the test of it must fail then.
+"""``python -m tools.reliability.guards --json OUT``: takes one guard away at a time; the test of it must fail then.
 
 It works on a copy of the tree. A test that passes without its guard is no test of it.
 """
@@ -210,7 +210,7 @@ GUARDS = (
     ),
     Guard(
         "random graphs whose results differ",
-        "tests/random_graphs/oracle.py",
+        "tools/random_graphs/oracle.py",
         "            np.testing.assert_allclose(_wide(a), _wide(e),",
         "            str((_wide(a), _wide(e))) or dict(",
         "tests/random_graphs/test_random_graphs.py::test_a_wrong_op_is_found_and_made_small",
@@ -260,7 +260,7 @@ def _passes(tests: Sequence[str], tree: Path) -> bool:
 
 def main() -> int:
     """Runs the command; returns 1 if a test does not notice that its guard is gone."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reliability.guards", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.reliability.guards", description=__doc__)
     parser.add_argument("--json", type=Path, required=True, help="rows of guards that are not tried again are kept")
     parser.add_argument("--only", default="", help="guards whose description holds this text")
     options = parser.parse_args()
@@ -280,7 +280,7 @@ def main() -> int:
     rows = [known[guard.against] for guard in GUARDS if guard.against in known]
     page = {
         "title": "Guards",
-        "command": "python -m tests.reliability.guards --json docs/reliability/guards.json",
+        "command": "python -m tools.reliability.guards --json docs/reliability/guards.json",
         "columns": ["against", "guard", "test", "without the guard the test"],
         "rows": rows,
         "notes": ["Each guard was taken away in a copy of the tree, alone, and its test run there."],
