@@ -10,13 +10,8 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tests.compiling import fast_options
 from tf2jax_lite.ops import registry
-from tools.pages import random_numbers
 
 from . import random_claims, test_random_generator
-
-
-def test_the_page_is_up_to_date():
-    assert random_numbers.PAGE.read_text() == random_numbers.page(), "run python -m tools.pages.random_numbers"
 
 
 def test_every_op_that_draws_is_in_the_table():

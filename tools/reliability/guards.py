@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 240
 
@@ -233,7 +235,7 @@ def without(guard: Guard, tree: Path) -> bool:
       tree: a copy of the repository; it is as before afterwards.
 
     Raises:
-      ValueError: the guard is not where it should be.
+      ValueError: the guard is not where it should be, or there is no such test.
     """
     file = tree / guard.file
     text = file.read_text()
@@ -247,14 +249,14 @@ def without(guard: Guard, tree: Path) -> bool:
 
 
 def _passes(tests: Sequence[str], tree: Path) -> bool:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return False
-    if b"error" in done.stdout.lower() and b"no tests ran" in done.stdout:
-        raise ValueError(f"{tests}: {done.stdout.decode()[-500:]}")
+    if done.returncode in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise ValueError(f"{tests}: {(done.stdout + done.stderr).decode()[-500:]}")
     return done.returncode == 0
 
 
