@@ -8,11 +8,11 @@ import pytest
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tests.reliability.commands import DIGITS
-from tests.reliability.strange_protos import FLOAT, const, node
 from tf2jax_lite.cli import main
 from tf2jax_lite.cli.shared import console
 from tf2jax_lite.units import printable
+from tools.reliability.commands import DIGITS
+from tools.reliability.strange_protos import FLOAT, const, node
 
 STRANGE = {
     "markup that ends nothing": "[/bold]",

@@ -15,10 +15,10 @@ from tensorflow.core.framework import graph_pb2
 
 import tf2jax_lite as tf2jax
 from tests.models import builders
-from tests.reliability.strange_protos import FLOAT, X, const, node
 from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export import artifact, open_sizes, source
 from tf2jax_lite.export.source import layout, literals, names
+from tools.reliability.strange_protos import FLOAT, X, const, node
 
 
 def keras_model(build):

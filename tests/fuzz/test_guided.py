@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.fuzz import guided, targets
+from tools.fuzz import guided, targets
 
 LOG = """\
 INFO: seed corpus: files: 2 min: 404b max: 570b total: 974b rss: 300Mb

@@ -1,14 +1,14 @@
-"""A fixed slice of the fuzzing that `python -m tests.fuzz` does at length, and everything that it ever found."""
+"""A fixed slice of the fuzzing that `python -m tools.fuzz` does at length, and everything that it ever found."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz import mutators
-from tests.fuzz.corpus import make_corpus
-from tests.fuzz.supervisor import fuzz
-from tests.fuzz.targets import limits, make_targets
-from tests.fuzz.worker import input_of, read_one
+from tools.fuzz import mutators
+from tools.fuzz.corpus import make_corpus
+from tools.fuzz.supervisor import fuzz
+from tools.fuzz.targets import limits, make_targets
+from tools.fuzz.worker import input_of, read_one
 
 FINDINGS = sorted((Path(__file__).parent.parent.parent / "testdata" / "fuzz").glob("*-*"))
 # What needs no second start of TensorFlow, and what costs little.

@@ -2,14 +2,10 @@
 
 import pytest
 
-from . import gradient_cases, gradient_page
+from . import gradient_cases
 
 # Saving takes long: these for every run, the others in the slow ones.
 SAVED = {"captures", "recompute, custom", "in gradient", "outside constant"}
-
-
-def test_the_page_is_up_to_date():
-    assert gradient_page.PAGE.read_text() == gradient_page.page(), "run python -m tests.lowering.gradient_page"
 
 
 @pytest.mark.parametrize("name", gradient_cases.CASES)

@@ -1,12 +1,15 @@
-"""Every registered op has a case, its signature is TensorFlow's OpDef, and docs/ops.md is up to date."""
+"""Every registered op has a case and the signature of its OpDef; the coverage page states the others with reasons."""
 
 import importlib
 from pathlib import Path
 
 import pytest
+from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
 from tensorflow.python.framework import op_def_registry
 
+import tf2jax_lite
 from tf2jax_lite import coverage, lowering
+from tf2jax_lite.errors import UnsupportedOpsError
 from tf2jax_lite.lowering.plan import INERT
 from tf2jax_lite.ops.refused import REFUSED
 
@@ -50,11 +53,53 @@ def test_signature_is_the_op_def(name):
     assert not required, f"{required} have defaults in the OpDef"
 
 
-def test_refused_ops_are_not_registered():
-    assert not set(REFUSED) & set(REGISTERED)
-    assert len(REFUSED) <= 45 and all(REFUSED.values())
+def _graph_of(name):
+    """Returns a graph whose only node is an op with arbitrary attributes."""
+    op_def, node = op_def_registry.get(name), node_def_pb2.NodeDef(name="y", op=name)
+    node.input.extend("x" for arg in op_def.input_arg if not arg.number_attr)
+    for attr in op_def.attr:
+        if attr.HasField("default_value"):
+            continue
+        value = node.attr[attr.name]
+        if attr.type == "type":
+            value.type = types_pb2.DT_FLOAT
+        elif attr.type == "list(type)":
+            value.list.type.append(types_pb2.DT_FLOAT)
+        elif attr.type == "int":
+            value.i = 1
+        elif attr.type == "string":
+            value.s = b"Add"
+        elif attr.type == "bool":
+            value.b = False
+        elif attr.type == "shape":
+            value.shape.SetInParent()
+        else:
+            value.list.SetInParent()
+    x = node_def_pb2.NodeDef(name="x", op="Placeholder")
+    x.attr["dtype"].type = types_pb2.DT_FLOAT
+    return graph_pb2.GraphDef(node=[x, node])
 
 
-def test_the_page_is_up_to_date():
-    page = HERE.parent.parent / "docs" / "ops.md"
-    assert page.read_text() == coverage.markdown(), "run: python -m tf2jax_lite.coverage > docs/ops.md"
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_conversion_of_a_refused_op_states_the_reason(name):
+    with pytest.raises(UnsupportedOpsError) as raised:
+        tf2jax_lite.convert_graph_def(_graph_of(name), ["x"], ["y"])
+    assert f"{name}: node 'y'" in str(raised.value) and f"({REFUSED[name]})" in str(raised.value)
+
+
+def test_page_has_one_row_for_each_op():
+    rows = [line.strip("| ").split(" | ") for line in coverage.markdown().splitlines() if line.startswith("| ")][1:]
+    found = {name: rest for name, *rest in rows}
+    assert len(found) == len(rows) and all(len(rest) == 2 for rest in found.values())
+    assert found.keys() >= {*REGISTERED, *REFUSED}
+    assert all(found[name][0] == "supported" for name in REGISTERED)
+    assert all(found[name] == ["refused", reason] for name, reason in REFUSED.items())
+
+
+def test_coverage_of_an_overridden_op_is_supported():
+    before = coverage.coverage()
+    with tf2jax_lite.override_op("XlaSend", lambda tensor, *, T, tensor_name: None):
+        found = coverage.coverage()
+    assert [e.status for e in found.entries if e.name == "XlaSend"] == ["supported"]
+    for status, change in (("refused", -1), ("supported", 1), ("missing", 0)):
+        assert found.count("xla_cpu_jit_ops", status) == before.count("xla_cpu_jit_ops", status) + change

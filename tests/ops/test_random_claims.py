@@ -14,10 +14,6 @@ from tf2jax_lite.ops import registry
 from . import random_claims, test_random_generator
 
 
-def test_the_page_is_up_to_date():
-    assert random_claims.PAGE.read_text() == random_claims.page(), "run python -m tests.ops.random_claims"
-
-
 def test_every_op_that_draws_is_in_the_table():
     """Those that take a key, hold 64-bit state or are TensorFlow's stateless ones."""
     ops = registry.known_ops().values()

@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-
-from . import generate, gradients, oracle
-from .programs import PARAM, Node, Program, Ref, Refused, show
-from .shrink import shrink
+from tools.random_graphs import generate, gradients, oracle
+from tools.random_graphs.programs import PARAM, Node, Program, Ref, Refused, show
+from tools.random_graphs.shrink import shrink
 
 X = np.float32([0.5, -1.0, 2.0])
 
@@ -37,7 +36,7 @@ def test_a_few(seed):
 
 @pytest.mark.full
 def test_many():
-    """Here hypothesis makes what differs small; ``python -m tests.random_graphs`` has a shrinker of its own."""
+    """Here hypothesis makes what differs small; ``python -m tools.random_graphs`` has a shrinker of its own."""
 
     @hypothesis.settings(
         max_examples=200, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)

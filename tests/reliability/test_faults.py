@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from .commands import Shell
-from .faults import WRITES, Commands, others_can_read
+from tools.reliability.commands import Shell
+from tools.reliability.faults import WRITES, Commands, others_can_read
 
 ALWAYS = ("convert", "run")
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in WRITES]

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.models.demo_set import DEMO_SET
-
-from .numbers import measure
+from tools.reliability.numbers import measure
 
 TOLERANCE = 1e-5
 FAST = ["digits_cnn", "frozen", "jax2tf"]

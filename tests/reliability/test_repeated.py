@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-
-from .repeated import convert_one, make, measure
+from tools.reliability.repeated import convert_one, make, measure
 
 X = np.ones((2, 64), np.float32)
 

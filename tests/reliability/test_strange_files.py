@@ -14,11 +14,10 @@ import pytest
 import tf2jax_lite
 from tf2jax_lite.errors import Tf2JaxError
 from tf2jax_lite.loading.frozen import default_ends
-
-from .commands import DIGITS, Shell
-from .strange_files import FILES
-from .strange_graphs import GRAPHS as WHOLE
-from .strange_nodes import NODES
+from tools.reliability.commands import DIGITS, Shell
+from tools.reliability.strange_files import FILES
+from tools.reliability.strange_graphs import GRAPHS as WHOLE
+from tools.reliability.strange_nodes import NODES
 
 GRAPHS = {**WHOLE, **NODES}
 

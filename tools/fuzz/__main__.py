@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --minutes N --seed S``: fuzzes everything that reads files, and prints a JSON summary."""
+"""``python -m tools.fuzz --minutes N --seed S``: fuzzes everything that reads files, and prints a JSON summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .supervisor import fuzz
 
 def main() -> int:
     """Returns 1 if there are findings."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--inputs", type=int, default=1 << 62, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0)

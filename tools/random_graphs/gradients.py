@@ -1,6 +1,6 @@
 """Gradients of random graphs: TensorFlow's beside ours, and ours forwards beside ours backwards.
 
-``python -m tests.random_graphs.gradients --count N --seed S`` prints what differs, a line for each.
+``python -m tools.random_graphs.gradients --count N --seed S`` prints what differs, a line for each.
 
 Every floating-point value of a program is differentiated by the program's floating-point parameters, for a random
 cotangent. Where TensorFlow has no gradient, or one that is not finite (zeros that go back through an infinite slope),
@@ -171,7 +171,7 @@ def programs(count: int, seed: int) -> Iterator[tuple[int, Program]]:
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.random_graphs.gradients", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.random_graphs.gradients", description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Makes docs/reliability/fuzzing.json of what ``--json`` wrote: ``python -m tests.fuzz.report FILES...``."""
+"""Makes docs/reliability/fuzzing.json of what ``--json`` wrote: ``python -m tools.fuzz.report FILES...``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def combined(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     met = sorted({f"{f.get('target', 'worker')}, {f['outcome'].split(': ', 1)[-1]}" for f in findings_of})
     return {
         "title": "Hostile files",
-        "command": "python -m tests.fuzz --minutes N --seed S --json run.json; python -m tests.fuzz.report run.json",
+        "command": "python -m tools.fuzz --minutes N --seed S --json run.json; python -m tools.fuzz.report run.json",
         "columns": ["reader", "inputs", "read", "refused", "findings"],
         "rows": rows,
         "notes": [

@@ -1,4 +1,4 @@
-"""Writes docs/reliability.md from docs/reliability/*.json: ``python -m tests.reliability_page [--check]``.
+"""Writes docs/reliability.md from docs/reliability/*.json: ``python -m tools.pages.reliability [--check]``.
 
 Each file is ``{"title", "command", "columns", "rows", "notes"}``, written by whatever measured it; the page shows them
 in the order of their names.
@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "docs" / "reliability"
 PAGE = ROOT / "docs" / "reliability.md"
 
 _HEAD = """# Reliability
 
 What was run to see whether the converter can be trusted with files from strangers, in servers and in long jobs, and
-what came out. Each table was written by the command above it; `python -m tests.reliability_page` puts them together.
+what came out. Each table was written by the command above it; `python -m tools.pages.reliability` puts them together.
 """
 
 
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     made = page()
     if "--check" in arguments:
         same = PAGE.exists() and PAGE.read_text() == made
-        print("docs/reliability.md is up to date" if same else "run python -m tests.reliability_page")
+        print("docs/reliability.md is up to date" if same else "run python -m tools.pages.reliability")
         return 0 if same else 1
     PAGE.write_text(made)
     return 0

@@ -1,6 +1,6 @@
 """Runs the core of the tests under several releases of jax and numpy, each in an environment of its own.
 
-``python -m tests.version_matrix`` makes the environments (``--environments DIR`` keeps them for the next time), runs
+``python -m tools.version_matrix`` makes the environments (``--environments DIR`` keeps them for the next time), runs
 the tests in each, prints a table, and with ``--write`` puts it in docs/stablehlo.md. jax 0.11 and later want Python
 3.12: name interpreters with ``--python 3.12=/path/to/python3.12``; those on the PATH are found. What no interpreter is
 found for is said to be not tried.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "stablehlo.md"
-BEGIN, END = "<!-- version matrix: python -m tests.version_matrix --write -->", "<!-- end of version matrix -->"
+BEGIN, END = "<!-- version matrix: python -m tools.version_matrix --write -->", "<!-- end of version matrix -->"
 # What a user needs whatever the release: import, convert, from_stablehlo, what jax2tf wrote.
 CORE = (
     "tests/test_api.py",
@@ -114,7 +114,9 @@ def written(page: str, text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.version_matrix", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--environments", type=Path, help="a directory that keeps the environments")
     parser.add_argument("--python", action="append", default=[], metavar="VERSION=PATH", help="an interpreter")
     parser.add_argument("--only", help="environments whose name holds this text")

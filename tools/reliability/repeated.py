@@ -1,4 +1,4 @@
-"""``python -m tests.reliability.repeated --count 1000 --json OUT``: conversions in one process, and what they leave.
+"""``python -m tools.reliability.repeated --count 1000 --json OUT``: conversions in one process, and what they leave.
 
 What grows is counted, after garbage collection and with JAX's caches cleared: objects of the library, TensorFlow's
 graphs, JAX arrays and resident memory. TensorFlow keeps something of each function that it traces, whoever asks for it
@@ -95,7 +95,7 @@ def measure(count: int, work: Any, warm: int = 50) -> list[dict[str, int]]:
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reliability.repeated", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.reliability.repeated", description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
@@ -107,7 +107,7 @@ def main() -> None:
             rows.append([f"{name}, functions {what}", *(step.get(name, 0) for step in found)])
     page = {
         "title": "Repeated conversion in one process",
-        "command": f"python -m tests.reliability.repeated --count {options.count} --json {options.json}",
+        "command": f"python -m tools.reliability.repeated --count {options.count} --json {options.json}",
         "columns": ["what lives", "after 50", f"after {50 + options.count // 2}", f"after {50 + options.count}"],
         "rows": rows,
         "notes": [

@@ -1,4 +1,4 @@
-"""``python -m tests.reliability.faults --count N --json OUT``: every command that writes, under every fault, N times.
+"""``python -m tools.reliability.faults --count N --json OUT``: every command that writes, under every fault, N times.
 
 `test_faults.py` has the same checks, some of them on every run.
 """
@@ -175,7 +175,7 @@ def page(rows: Sequence[Sequence[Any]], count: int, seed: int) -> dict[str, Any]
     chosen = "" if names == list(WRITES) else f"--commands {','.join(names)} "
     return {
         "title": "Faults",
-        "command": f"python -m tests.reliability.faults --count {count} --seed {seed} {chosen}"
+        "command": f"python -m tools.reliability.faults --count {count} --seed {seed} {chosen}"
         "--json docs/reliability/faults.json",
         "columns": ["command", "fault", "runs", "exit codes (times)", "output whole", "absent", "wrong"],
         "rows": list(rows),
@@ -191,7 +191,7 @@ def page(rows: Sequence[Sequence[Any]], count: int, seed: int) -> dict[str, Any]
 
 def main() -> int:
     """Runs the command; returns 1 if anything went wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reliability.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.reliability.faults", description=__doc__)
     parser.add_argument("--count", type=int, default=10, help="moments, and disks, for each command")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commands", default=",".join(WRITES), help="which, separated by commas")

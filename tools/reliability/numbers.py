@@ -1,4 +1,4 @@
-"""``python -m tests.reliability.numbers --json OUT``: the demo set's numbers, between runs, processes and ways to run.
+"""``python -m tools.reliability.numbers --json OUT``: the demo set's numbers, between runs, processes and ways to run.
 
 Each model is converted in two fresh processes (with other hash seeds, so that no order of a set decides anything), and
 run there three times under ``jax.jit``, eagerly and under ``jax.vmap``. SHA-256 says whether results are the same bits.
@@ -28,7 +28,7 @@ def measure(names: Sequence[str], processes: int = 2) -> dict[str, dict[str, Any
         found = []
         for seed in range(processes):
             environment = {**os.environ, "PYTHONHASHSEED": str(seed + 1), "TF_CPP_MIN_LOG_LEVEL": "3"}
-            command = [sys.executable, "-m", "tests.reliability.numbers", "--child", folder]
+            command = [sys.executable, "-m", "tools.reliability.numbers", "--child", folder]
             done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise RuntimeError(done.stderr[-3000:])
@@ -135,7 +135,7 @@ def _far(expected: Sequence[Any], actual: Sequence[Any]) -> float:
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reliability.numbers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.reliability.numbers", description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -159,7 +159,7 @@ def main() -> None:
         )
     page = {
         "title": "Numbers",
-        "command": "python -m tests.reliability.numbers --json docs/reliability/numbers.json",
+        "command": "python -m tools.reliability.numbers --json docs/reliability/numbers.json",
         "columns": [
             "model",
             "same bits in 3 runs x 2 processes",

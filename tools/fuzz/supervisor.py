@@ -71,7 +71,7 @@ def fuzz(
             place = Place(root / "place")
             with (root / "log").open("wb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.fuzz.worker", json.dumps(options)], stdout=log, stderr=log
+                    [sys.executable, "-m", "tools.fuzz.worker", json.dumps(options)], stdout=log, stderr=log
                 )
                 try:
                     problem = _watch(process, place, end, cpu_seconds, memory)

@@ -14,7 +14,7 @@ from tests.ops.harness import Case
 from tf2jax_lite.lowering import known_ops
 from tf2jax_lite.ops.registry import Op
 
-OPS = Path(__file__).parent.parent / "ops"
+OPS = Path(__file__).parents[2] / "tests" / "ops"
 
 # Ops that are left out, each with its reason.
 LEFT_OUT = {

@@ -130,7 +130,7 @@ def run(
     """
     found: list[dict[str, Any]] = []
     for name in names:
-        command = [sys.executable, "-m", "tests.fuzz", "--atheris", name, "--minutes", str(minutes)]
+        command = [sys.executable, "-m", "tools.fuzz", "--atheris", name, "--minutes", str(minutes)]
         command += ["--corpus", str(corpus), "--findings", str(findings)]
         before = set(findings.glob("*")) if findings.exists() else set()
         done = subprocess.run(
@@ -155,7 +155,7 @@ def page(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     minutes = max(row[1] for row in rows)
     return {
         "title": "Hostile files, guided by coverage",
-        "command": f"python -m tests.fuzz --atheris {asked} --minutes {minutes:g} "
+        "command": f"python -m tools.fuzz --atheris {asked} --minutes {minutes:g} "
         "--json docs/reliability/fuzzing_guided.json",
         "columns": ["reader", *_FIGURES],
         "rows": list(rows),

@@ -1,4 +1,4 @@
-"""``python -m tests.random_graphs --count N --seed S --json OUT``: many random graphs, and what came of them.
+"""``python -m tools.random_graphs --count N --seed S --json OUT``: many random graphs, and what came of them.
 
 The answer, OUT, is written again after every few graphs. ``--resume`` goes on where OUT ended.
 """
@@ -21,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.random_graphs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.random_graphs", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="how many graphs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, required=True, help="where the figures go")
@@ -256,7 +256,7 @@ class Figures:
         page = {
             "title": "Random graphs",
             "command": command
-            or f"python -m tests.random_graphs --count {self.options.count} --seed {self.options.seed}",
+            or f"python -m tools.random_graphs --count {self.options.count} --seed {self.options.seed}",
             "columns": ["what", "number"],
             "rows": [
                 ["graphs that TensorFlow and the converted program ran", self.done],

@@ -1,4 +1,4 @@
-"""``python -m tests.reliability.guards --json OUT``: takes one guard away at a time; the test of it must fail then.
+"""``python -m tools.reliability.guards --json OUT``: takes one guard away at a time; the test of it must fail then.
 
 It works on a copy of the tree. A test that passes without its guard is no test of it.
 """
@@ -15,6 +15,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 240
@@ -210,7 +212,7 @@ GUARDS = (
     ),
     Guard(
         "random graphs whose results differ",
-        "tests/random_graphs/oracle.py",
+        "tools/random_graphs/oracle.py",
         "            np.testing.assert_allclose(_wide(a), _wide(e),",
         "            str((_wide(a), _wide(e))) or dict(",
         "tests/random_graphs/test_random_graphs.py::test_a_wrong_op_is_found_and_made_small",
@@ -233,7 +235,7 @@ def without(guard: Guard, tree: Path) -> bool:
       tree: a copy of the repository; it is as before afterwards.
 
     Raises:
-      ValueError: the guard is not where it should be.
+      ValueError: the guard is not where it should be, or there is no such test.
     """
     file = tree / guard.file
     text = file.read_text()
@@ -247,20 +249,20 @@ def without(guard: Guard, tree: Path) -> bool:
 
 
 def _passes(tests: Sequence[str], tree: Path) -> bool:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return False
-    if b"error" in done.stdout.lower() and b"no tests ran" in done.stdout:
-        raise ValueError(f"{tests}: {done.stdout.decode()[-500:]}")
+    if done.returncode in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise ValueError(f"{tests}: {(done.stdout + done.stderr).decode()[-500:]}")
     return done.returncode == 0
 
 
 def main() -> int:
     """Runs the command; returns 1 if a test does not notice that its guard is gone."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reliability.guards", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.reliability.guards", description=__doc__)
     parser.add_argument("--json", type=Path, required=True, help="rows of guards that are not tried again are kept")
     parser.add_argument("--only", default="", help="guards whose description holds this text")
     options = parser.parse_args()
@@ -280,7 +282,7 @@ def main() -> int:
     rows = [known[guard.against] for guard in GUARDS if guard.against in known]
     page = {
         "title": "Guards",
-        "command": "python -m tests.reliability.guards --json docs/reliability/guards.json",
+        "command": "python -m tools.reliability.guards --json docs/reliability/guards.json",
         "columns": ["against", "guard", "test", "without the guard the test"],
         "rows": rows,
         "notes": ["Each guard was taken away in a copy of the tree, alone, and its test run there."],

@@ -1,15 +1,15 @@
-"""docs/gradients.md, written by ``python -m tests.lowering.gradient_page``."""
+"""docs/gradients.md, written by ``python -m tools.pages.gradients``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from .gradient_cases import CASES, claimed
+from tests.lowering.gradient_cases import CASES, claimed
 
 PAGE = Path(__file__).parents[2] / "docs" / "gradients.md"
 _HEAD = """# Gradients
 
-Written by `python -m tests.lowering.gradient_page`; `tests/lowering/test_gradient_cases.py` measures each row against
+Written by `python -m tools.pages.gradients`; `tests/lowering/test_gradient_cases.py` measures each row against
 `tf.GradientTape`, the last column through `tf.saved_model.save` and `load`.
 
 - **same**: TensorFlow's numbers. For forward mode: the derivative along a vector, against the gradient's product with

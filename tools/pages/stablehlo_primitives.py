@@ -1,7 +1,7 @@
-"""Which of jax's primitives the sweep exercises; writes docs/stablehlo-primitives.md.
+"""docs/stablehlo-primitives.md: the JAX primitives that the StableHLO round-trip cases cover.
 
-``python -m tests.stablehlo.coverage`` writes the page, from what jax itself lists in ``jax.extend.core.primitives`` and
-the jaxprs of all cases.
+``python -m tools.pages.stablehlo_primitives`` writes the page from the list in ``jax.extend.core.primitives`` and the
+jaxprs of all cases.
 """
 
 from pathlib import Path
@@ -10,8 +10,8 @@ import jax
 import jax.extend.core.primitives as listed
 import jax.numpy as jnp
 
-from .harness import _jaxprs
-from .primitives import CASES
+from tests.stablehlo.harness import _jaxprs
+from tests.stablehlo.primitives import CASES
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "stablehlo-primitives.md"
 
@@ -64,7 +64,7 @@ def page():
     lines = [
         "# Primitives that come back from StableHLO",
         "",
-        "Written by `python -m tests.stablehlo.coverage`. Each of these is in at least one case of the sweep"
+        "Written by `python -m tools.pages.stablehlo_primitives`. Each of these is in at least one case of the sweep"
         " (`tests/stablehlo/test_primitives.py`), which compares values, `grad`, `grad` of `grad`, `jvp`, `vmap` and"
         " `jit` of the round trip with the original's, where the primitive has them.",
         "",

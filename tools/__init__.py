@@ -1,0 +1,1 @@
+"""Commands for developers: they write pages of the documentation, or run too long for the tests."""
