@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from collections import defaultdict
 
 import jax
@@ -10,6 +11,19 @@ import pytest
 # On processors with AVX-512 TensorFlow takes oneDNN's kernels, which round otherwise, give unused results of batch
 # normalization other shapes, and zeros in a softmax of NaN. The tests' oracle is the same on every machine.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+
+START = time.monotonic()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--minutes", type=float, default=float("inf"), help="skip tests that would start later than this")
+
+
+def pytest_runtest_setup(item):
+    minutes = item.config.getoption("--minutes")
+    if time.monotonic() - START > 60 * minutes:
+        pytest.skip(f"the {minutes:g} minutes of this run are over")
 
 
 @pytest.fixture(autouse=True, scope="module")

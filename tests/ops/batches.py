@@ -148,20 +148,26 @@ def _tensorflow(subjects: list[Subject]) -> list[tuple[list[Any], Any]]:
     """Runs the ops of all subjects in one TensorFlow function.
 
     Returns:
-      Each subject's results, and the results of `tensorflow_gradient` or None.
+      Each subject's results, and None or the arguments of `Gradient.from_tensorflow`.
     """
-    known: list[Any] = []
+    upstream: list[Any] = []
 
     def everything(arrays: list[list[tf.Tensor]]) -> list[Any]:
-        known.clear()
+        upstream.clear()
         found = []
         for subject, tensors in zip(subjects, arrays, strict=True):
-            gradient = None
+            values, gradients = subject.call_op(*tensors), None
             wanted = harness.differentiable(subject.traced_arrays)
+            upstream.append(None)
             if subject.case.grad and wanted:
-                gradient = harness.tensorflow_gradient(subject.call_op, tensors, wanted)
-            known.append(None if gradient is None else gradient[:2])
-            found.append((subject.call_op(*tensors), None if gradient is None else _dense(gradient[2])))
+                try:
+                    inexact, seeds = upstream[-1] = harness.upstream_gradients(values)
+                    gradients = tf.gradients(
+                        [values[i] for i in inexact], [tensors[i] for i in wanted], list(map(tf.constant, seeds))
+                    )
+                except harness.NO_GRADIENT:
+                    gradients = None
+            found.append((values, None if gradients is None else _dense(gradients)))
         return found
 
     is_compiled = subjects[0].case.xla
@@ -169,8 +175,8 @@ def _tensorflow(subjects: list[Subject]) -> list[tuple[list[Any], Any]]:
     with tf.device("cpu:0"):
         found = function([[tf.constant(v) for v in subject.traced_arrays] for subject in subjects])
     return [
-        ([t.numpy() for t in values], None if static is None else (*static, gradients))
-        for (values, gradients), static in zip(found, known, strict=True)
+        ([t.numpy() for t in values], None if gradients is None else (*seeds, gradients))
+        for (values, gradients), seeds in zip(found, upstream, strict=True)
     ]
 
 

@@ -268,6 +268,10 @@ def _is_inexact(value: Any) -> bool:
     return jnp.issubdtype(value.dtype, jnp.inexact)
 
 
+# The errors of TensorFlow for ops without a gradient.
+NO_GRADIENT = (LookupError, TypeError, ValueError, NotImplementedError, tf.errors.OpError)
+
+
 @dataclasses.dataclass
 class Gradient:
     """The gradient of a case by its floating-point inputs, at TensorFlow's values for random upstream gradients."""
@@ -285,14 +289,26 @@ class Gradient:
         wanted = differentiable(traced)
         if not wanted:
             return None
-        found = tensorflow_gradient(subject.function, [tf.constant(v) for v in traced], wanted)
-        return None if found is None else cls.from_tensorflow(case, subject, *found)
+        tensors = [tf.constant(v) for v in traced]
+        try:
+            with tf.GradientTape() as tape:
+                tape.watch([tensors[i] for i in wanted])
+                results = subject.function(*tensors)
+            inexact, upstream = upstream_gradients(results)
+            expected = tape.gradient(
+                [results[i] for i in inexact], [tensors[i] for i in wanted], list(map(tf.constant, upstream))
+            )
+        except NO_GRADIENT:
+            return None
+        return cls.from_tensorflow(case, subject, inexact, upstream, expected)
 
     @classmethod
     def from_tensorflow(
         cls, case: Case, subject: Subject, inexact: list[int], upstream: list[np.ndarray], expected: list[Any]
-    ) -> Gradient:
-        """Returns the gradient from `tensorflow_gradient`'s results."""
+    ) -> Gradient | None:
+        """Returns TensorFlow's gradients and the function that computes ours, or None if TensorFlow has none."""
+        if not inexact or all(g is None for g in expected):
+            return None
         traced = subject.traced_arrays
         wanted = differentiable(traced)
 
@@ -332,31 +348,12 @@ def differentiable(traced: list[np.ndarray]) -> list[int]:
     return [i for i, v in enumerate(traced) if _is_inexact(v) and v.dtype.name in TOLERANCE]
 
 
-def tensorflow_gradient(
-    function: Callable[..., Any], tensors: list[tf.Tensor], wanted: list[int]
-) -> tuple[list[int], list[np.ndarray], list[Any]] | None:
-    """Differentiates ``function`` with respect to the wanted tensors, at random upstream gradients.
-
-    Returns:
-      The positions of the results that have upstream gradients, these gradients, and TensorFlow's gradients; None
-      where TensorFlow has no gradient.
-    """
+def upstream_gradients(results: list[tf.Tensor]) -> tuple[list[int], list[np.ndarray]]:
+    """Returns the positions of the results that have gradients, and random upstream gradients of these."""
     rng = np.random.default_rng(0)
-    try:
-        with tf.GradientTape() as tape:
-            tape.watch([tensors[i] for i in wanted])
-            results = function(*tensors)
-        inexact = [i for i, r in enumerate(results) if r.dtype.is_floating or r.dtype.is_complex]
-        upstream = [np.asarray(rng.uniform(0.5, 1.5, r.shape), r.dtype.as_numpy_dtype) for r in results]
-        upstream = [upstream[i] for i in inexact]
-        expected = tape.gradient(
-            [results[i] for i in inexact], [tensors[i] for i in wanted], list(map(tf.constant, upstream))
-        )
-    except (LookupError, TypeError, ValueError, NotImplementedError, tf.errors.OpError):
-        return None
-    if not inexact or all(g is None for g in expected):
-        return None
-    return inexact, upstream, expected
+    inexact = [i for i, r in enumerate(results) if r.dtype.is_floating or r.dtype.is_complex]
+    drawn = [np.asarray(rng.uniform(0.5, 1.5, r.shape), r.dtype.as_numpy_dtype) for r in results]
+    return inexact, [drawn[i] for i in inexact]
 
 
 def _conjugate(value: np.ndarray) -> np.ndarray:
