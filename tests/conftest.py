@@ -20,6 +20,14 @@ def pytest_addoption(parser):
     parser.addoption("--minutes", type=float, default=float("inf"), help="skip tests that would start later than this")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keeps the tests of a module in one process by default, so that programs which they share compile once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    return LoadScopeScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_runtest_setup(item):
     minutes = item.config.getoption("--minutes")
     if time.monotonic() - START > 60 * minutes:

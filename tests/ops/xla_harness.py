@@ -33,7 +33,7 @@ def numbers(kind, **fields):
 
 
 def scalar_fn(fn, *dtypes):
-    return tf.function(fn).get_concrete_function(*(tf.TensorSpec([], d) for d in dtypes))
+    return tf.function(fn, autograph=False).get_concrete_function(*(tf.TensorSpec([], d) for d in dtypes))
 
 
 def fold(fn, dtype, count=2):
