@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -69,12 +69,17 @@ def check(case: Case) -> None:
         harness.check(case)
 
 
-def plan(cases: Sequence[Case]) -> None:
-    """Puts cases that will be checked in one process into batches."""
+def plan(cases: Sequence[Case], eager: bool = True) -> None:
+    """Puts cases that will be checked in one process into batches.
+
+    Args:
+      cases: the cases.
+      eager: run a case of each op in a batch outside of ``jit``, too, which takes longer than all other checks.
+    """
     for kind in (False, True):
         members = [c for c in cases if c.jit and not c.error and c.xla is kind]
         for start in range(0, len(members), SIZE):
-            batch = _Batch(members[start : start + SIZE])
+            batch = _Batch(members[start : start + SIZE], eager)
             _planned.update((id(case), batch) for case in batch.cases)
 
 
@@ -83,6 +88,7 @@ class _Batch:
     """Cases that are checked at once, and whether they agreed with TensorFlow."""
 
     cases: list[Case]
+    eager: bool
     agreed: bool | None = None
 
     def passes(self) -> bool:
@@ -90,7 +96,7 @@ class _Batch:
         if self.agreed is None:
             try:
                 with jax.enable_x64(True):
-                    _check_together(self.cases)
+                    _check_together(self.cases, self.eager)
             except Exception:  # the check of each case alone reports it
                 self.agreed = False
             else:
@@ -98,64 +104,71 @@ class _Batch:
         return self.agreed
 
 
-def _check_together(cases: list[Case]) -> None:
+def _check_together(cases: list[Case], eager: bool) -> None:
     subjects = [Subject(case) for case in cases]
     inputs = [subject.traced_arrays for subject in subjects]
-    results = _tensorflow(subjects)
-    gradients = [
-        None if found is None else Gradient.from_tensorflow(subject.case, subject, *found)
-        for subject, (_, found) in zip(subjects, results, strict=True)
+    rows = [
+        harness.batched_inputs(arrays) if case.vmap and arrays else None
+        for case, arrays in zip(cases, inputs, strict=True)
     ]
-    stacked, other = zip(*(harness.batched_inputs(arrays) for arrays in inputs), strict=True)
+    results = _tensorflow(subjects, [None if row is None else row[1] for row in rows])
+    gradients = [
+        None if result.gradient is None else Gradient.from_tensorflow(subject.case, subject, *result.gradient)
+        for subject, result in zip(subjects, results, strict=True)
+    ]
+    stacked = [None if row is None else row[0] for row in rows]
     points = [None if g is None else (g.points, g.cotangents) for g in gradients]
 
-    def program(inputs: Any, stacked: Any, other: Any, points: Any) -> Any:
-        found = []
-        for subject, args, batch, second, gradient, point in zip(
-            subjects, inputs, stacked, other, gradients, points, strict=True
-        ):
-            is_mapped = subject.case.vmap and bool(args)
-            found.append(
-                (
-                    subject.converted(*args),
-                    (jax.vmap(subject.converted)(*batch), subject.converted(*second)) if is_mapped else None,
-                    None if gradient is None else gradient.backward(*point),
-                )
+    def program(inputs: Any, stacked: Any, points: Any) -> Any:
+        return [
+            (
+                subject.converted(*args),
+                None if batch is None else jax.vmap(subject.converted)(*batch),
+                None if gradient is None else gradient.backward(*point),
             )
-        return found
+            for subject, args, batch, gradient, point in zip(subjects, inputs, stacked, gradients, points, strict=True)
+        ]
 
-    compiled = jax.jit(program, compiler_options=fast_options())(inputs, stacked, other, points)
-    for subject, (expected, _), gradient, (values, mapped, derivatives) in zip(
+    compiled = jax.jit(program, compiler_options=fast_options())(inputs, stacked, points)
+    run_eagerly = representatives(cases) if eager else []
+    for subject, result, gradient, (values, mapped, derivatives) in zip(
         subjects, results, gradients, compiled, strict=True
     ):
         case = subject.case
-        harness.compare(case, expected, values, "jit")
+        harness.compare(case, result.values, values, "jit")
         if gradient is not None:
             gradient.compare(derivatives)
         if mapped is not None:
-            rows, second = mapped
-            for index, row in enumerate([expected, second]):
-                harness.compare(case, row, [np.asarray(v)[index] for v in rows], f"vmap row {index}", 10.0)
+            for index, row in enumerate([result.values, result.other_values]):
+                harness.compare(case, row, [np.asarray(v)[index] for v in mapped], f"vmap row {index}", 10.0)
         if case.symbolic:
-            harness.check_export(case, subject, expected)
-    run_eagerly = representatives(cases)
-    for subject, (expected, _) in zip(subjects, results, strict=True):
-        if subject.case in run_eagerly:
-            harness.compare(subject.case, expected, subject.converted(*subject.traced_arrays), "eager")
+            harness.check_export(case, subject, result.values)
+        if case in run_eagerly:
+            harness.compare(case, result.values, subject.converted(*subject.traced_arrays), "eager")
 
 
-def _tensorflow(subjects: list[Subject]) -> list[tuple[list[Any], Any]]:
-    """Runs the ops of all subjects in one TensorFlow function.
+class _Result(NamedTuple):
+    """TensorFlow's results for a case.
 
-    Returns:
-      Each subject's results, and None or the arguments of `Gradient.from_tensorflow`.
+    Attributes:
+      values: results.
+      other_values: results for the second row of the inputs that are stacked for ``vmap``.
+      gradient: the arguments of `Gradient.from_tensorflow`, or None without a gradient.
     """
+
+    values: list[Any]
+    other_values: list[Any]
+    gradient: tuple[list[int], list[np.ndarray], list[Any]] | None
+
+
+def _tensorflow(subjects: list[Subject], others: list[list[np.ndarray] | None]) -> list[_Result]:
+    """Runs the ops of all subjects in one TensorFlow function."""
     upstream: list[Any] = []
 
-    def everything(arrays: list[list[tf.Tensor]]) -> list[Any]:
+    def everything(arrays: list[list[tf.Tensor]], others: list[list[tf.Tensor]]) -> list[Any]:
         upstream.clear()
         found = []
-        for subject, tensors in zip(subjects, arrays, strict=True):
+        for subject, tensors, other in zip(subjects, arrays, others, strict=True):
             values, gradients = subject.call_op(*tensors), None
             wanted = harness.differentiable(subject.traced_arrays)
             upstream.append(None)
@@ -167,16 +180,18 @@ def _tensorflow(subjects: list[Subject]) -> list[tuple[list[Any], Any]]:
                     )
                 except harness.NO_GRADIENT:
                     gradients = None
-            found.append((values, None if gradients is None else _dense(gradients)))
+            found.append((values, subject.call_op(*other) if other else [], gradients and _dense(gradients)))
         return found
 
-    is_compiled = subjects[0].case.xla
-    function = tf.function(everything, autograph=False, jit_compile=is_compiled)
+    def constants(arrays: list[Any]) -> list[list[tf.Tensor]]:
+        return [[tf.constant(v) for v in values or []] for values in arrays]
+
+    function = tf.function(everything, autograph=False, jit_compile=subjects[0].case.xla)
     with tf.device("cpu:0"):
-        found = function([[tf.constant(v) for v in subject.traced_arrays] for subject in subjects])
+        found = function(constants([subject.traced_arrays for subject in subjects]), constants(others))
     return [
-        ([t.numpy() for t in values], None if gradients is None else (*seeds, gradients))
-        for (values, gradients), seeds in zip(found, upstream, strict=True)
+        _Result([t.numpy() for t in values], [t.numpy() for t in other], gradients and (*seeds, gradients))
+        for (values, other, gradients), seeds in zip(found, upstream, strict=True)
     ]
 
 

@@ -12,5 +12,6 @@ def pytest_collection_finish(session):
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")
         if isinstance(case, Case):
             modules[item.path, item.originalname].append(case)
+    eager = "not full" not in session.config.option.markexpr
     for cases in modules.values():
-        batches.plan(cases)
+        batches.plan(cases, eager)
