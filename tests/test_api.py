@@ -47,6 +47,7 @@ def _affine_result(module, x):
     return x @ module.w.numpy() + module.b.numpy()
 
 
+@pytest.mark.full
 def test_kinds_of_callables():
     module = Affine()
     expected = _affine_result(module, X)
@@ -464,6 +465,7 @@ def test_an_argument_that_is_a_function():
         jax_fn(x, x)
 
 
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_argument_s_default_has_the_dtype_of_its_spec(strict):
     """NumPy's 5.0 is a float64: TensorFlow casts it, as it does a Python number."""

@@ -72,6 +72,7 @@ def _imports(path, parts):
                 yield "tensorflow", node.lineno
 
 
+@pytest.mark.full
 def test_imports_point_one_way():
     wrong = []
     for path, parts in _files():
@@ -84,6 +85,7 @@ def test_imports_point_one_way():
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.full
 def test_only_loading_and_those_above_it_import_tensorflow():
     allowed = {"loading", "verification", "model_files", "demo", "cli"}
     wrong = [
@@ -95,6 +97,7 @@ def test_only_loading_and_those_above_it_import_tensorflow():
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.default_cases("tf2jax_lite", "tf2jax_lite.function")
 @pytest.mark.parametrize(
     "module",
     [

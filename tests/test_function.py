@@ -27,6 +27,9 @@ def _converted():
 W = np.arange(6).reshape(3, 2)
 
 
+@pytest.mark.default_cases(
+    "<lambda>-given1-float32", "<lambda>-given4-float32", "<lambda>-given5-float32", "<lambda>-given6-float32"
+)
 @pytest.mark.parametrize(
     ("given", "dtype"),
     [
@@ -73,6 +76,7 @@ def test_params_that_are_none(value, error, message):
         jax_fn({**params, "w": value}, X)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rng", [3, np.uint32([0, 1, 2]), np.int32([0, 1]), "key", jax.random.split(jax.random.key(0))])
 def test_what_is_no_key(rng):
     jax_fn, params = _converted()

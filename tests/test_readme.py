@@ -31,6 +31,7 @@ def test_readme_code_runs():
         exec(block, namespace)
 
 
+@pytest.mark.default_cases("adding-an-op", "control-flow")
 @pytest.mark.parametrize("page", ["adding-an-op", "control-flow", "stablehlo"])
 def test_each_block_of_a_page_runs(page):
     for block in blocks(f"docs/{page}.md"):

@@ -88,6 +88,7 @@ def test_params_that_are_not_given():
 I1, I2, TRUTH = np.int32([1, 2, 3]), np.int32([2, 2, 2]), np.bool_([True, False, True])
 
 
+@pytest.mark.default_cases("<lambda>-<lambda>-dtype8-args8")
 @pytest.mark.parametrize(
     ("fn", "dtype", "args"),
     [

@@ -82,6 +82,7 @@ def test_launches():
     assert hlo.launches(TEXT.replace("known_trip_count", "trip_count")).unknown == 1
 
 
+@pytest.mark.default_cases("f32[8,4]{1,0}-128", "(bf16[3]{0}, u8[0]{0}, pred[5]{0})-11")
 @pytest.mark.parametrize(
     ("form", "size"),
     [

@@ -42,6 +42,7 @@ def bash(line):
     )
 
 
+@pytest.mark.default_cases("tf_keras_save")
 @pytest.mark.parametrize("name", MODELS)
 def test_verify_holds_on_every_model(name):
     result = run("verify", TESTDATA / name, "--json")
@@ -121,6 +122,7 @@ def broken(tmp_path):
 BROKEN = ["empty", "truncated", "garbage", "no_pb", "no_variables"]
 
 
+@pytest.mark.default_cases("empty", "garbage", "no_pb", "no_variables")
 @pytest.mark.parametrize("kind", [*BROKEN, "truncated_variables"])
 def test_broken_models_are_refused(broken, kind):
     path = broken(kind)

@@ -39,6 +39,7 @@ def arrays(path, **values):
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
 
+@pytest.mark.full
 def test_saved_model_to_artefact_to_results(tmp_path):
     out = tmp_path / "out"
     result = run("convert", TESTDATA / "tf_module", out, "--platforms", "cpu", "--json")
@@ -74,6 +75,7 @@ def test_what_has_no_derivatives_is_said(tmp_path):
         assert [v.tolist() for v in jax.tree.leaves(loaded(params, x)[0])] == [[2.0, 4.0]]
 
 
+@pytest.mark.default_cases("keras")
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
 def test_keras_files_in_both_modes(tmp_path, suffix):
     model = keras_model()
@@ -178,6 +180,7 @@ def test_refusals_of_verify(tmp_path, args, message):
     assert message in str(result.exception)
 
 
+@pytest.mark.full
 def test_exit_code_and_one_line(tmp_path):
     found = shell("run", tmp_path, "--input", "x.npz", "--output", "y.npz")
     assert found.returncode == 2 and found.stderr.count("\n") == 1, found.stderr
@@ -230,6 +233,12 @@ def twice(tmp_path_factory):
 ONES = {"f": np.ones(1, np.float32), "i": np.ones(1, int), "u": np.uint8([1]), "c": np.ones(1)}
 
 
+@pytest.mark.default_cases(
+    "{'f': array([1])}-[2.0]-stablehlo",
+    "{'f': array([1])}-[2.0]-source",
+    "{'i': array([1099511627776])}-int64 becomes without JAX_ENABLE_X64-source",
+    "{'i': array([1.5])}-takes int64-source",
+)
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize(
     ("given", "expected"),
@@ -310,6 +319,7 @@ def test_results_into_what_a_link_leads_to(twice, tmp_path):
     assert np.load(circle)["f"].tolist() == [2.0]
 
 
+@pytest.mark.full
 def test_a_name_that_is_too_long_for_results(twice, tmp_path):
     x = arrays(tmp_path / "x.npz", **ONES)
     result = run("run", twice, "--input", x, "--output", tmp_path / ("y" * 255))

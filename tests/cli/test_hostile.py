@@ -98,6 +98,7 @@ def test_a_file_cut_short(shell, frozen, tmp_path):
     assert "cut.pb" in done.stderr or "GraphDef" in done.stderr
 
 
+@pytest.mark.default_cases("error0-deeply")
 @pytest.mark.parametrize(
     ("error", "match"),
     [(RecursionError("x"), "deeply"), (MemoryError("x"), "memory"), (OSError(28, "disk full"), "full")],

@@ -37,6 +37,7 @@ def _failing():
     raise InvalidModelError("no model")
 
 
+@pytest.mark.default_cases("itself", "another's error")
 @pytest.mark.parametrize(
     ("command", "code"),
     [

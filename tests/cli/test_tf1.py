@@ -20,6 +20,7 @@ KINDS = {
 }
 
 
+@pytest.mark.default_cases("classifier", "lstm")
 @pytest.mark.parametrize("name", KINDS)
 def test_inspect_names_the_kind(name):
     kind, signatures, variables, trainable = KINDS[name]
@@ -96,6 +97,7 @@ def test_a_training_step_as_an_output(tmp_path):
     assert found == {(kind, against) for kind in ("result", "variable") for against in ("jax", "stablehlo", "source")}
 
 
+@pytest.mark.full
 def test_errors_are_one_line_with_exit_code_2(tmp_path):
     (tmp_path / "cut.meta").write_bytes((TF1 / "checkpoint" / "model.meta").read_bytes()[:100])
     done = shell("inspect", tmp_path / "cut.meta")
@@ -103,6 +105,7 @@ def test_errors_are_one_line_with_exit_code_2(tmp_path):
     assert "cut.meta" in done.stderr
 
 
+@pytest.mark.default_cases("arguments0-no node 'nothing'", "arguments1---tag goes with SavedModels")
 @pytest.mark.parametrize(
     "arguments, words",
     [

@@ -59,6 +59,7 @@ def counter():
     return tf2jax.convert(fn, spec, scale=tf.TensorSpec([]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_backends_agree(digits, backend):
     fn, params, path = digits
@@ -83,6 +84,7 @@ def test_backends_agree(digits, backend):
         loaded({}, X)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_structures_updates_and_keys(tmp_path, backend):
     fn, params = counter()
@@ -122,6 +124,7 @@ def test_numbers_that_a_module_cannot_take_are_not_cut_off(tmp_path):
         loaded(weights, np.float32([1.5, 2]))
 
 
+@pytest.mark.full
 def test_gradients_go_through_a_loop_that_data_ends(tmp_path):
     """Those of the StableHLO, of any batch size."""
     weight = tf.Variable([0.8, 0.5], name="weight")
@@ -164,6 +167,7 @@ def test_several_functions_share_params(tmp_path):
 LONG = "serving_default_of_a_model_with_a_long_name"
 
 
+@pytest.mark.default_cases("names1")
 @pytest.mark.parametrize(
     "names", [("serve", "Serve"), (f"{LONG}_a", f"{LONG}_b"), ("class", "jnp", "params"), ("1", "!", "?")]
 )
@@ -204,6 +208,7 @@ def test_same_input_same_bytes(digits, tmp_path):
         assert (path / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
+@pytest.mark.full
 def test_shapes_and_dtype(tmp_path):
     fn, params = tf2jax.convert_saved_model(DIGITS)
     out = tmp_path / "out"
@@ -224,6 +229,7 @@ def test_shapes_and_dtype(tmp_path):
         assert not (tmp_path / "bad").exists()
 
 
+@pytest.mark.default_cases("None-stablehlo")
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("shapes", [None, ["b,4*h,4 * w,2"]])
 def test_sizes_that_are_multiples(tmp_path, shapes, backend):
@@ -256,6 +262,7 @@ def translated(text, mask, other, mask_of_other):
     return tf.nn.softmax(text[:, :, None] * other[:, None]), tf.shape(text)[1] + tf.shape(other)[1]
 
 
+@pytest.mark.default_cases("stablehlo")
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_sizes_that_must_be_equal_are_found(tmp_path, backend):
     """Nothing else becomes one: the texts may be of different lengths."""
@@ -282,6 +289,7 @@ def test_sizes_with_names_stay_apart(tmp_path):
         tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"], shapes=["b,s", "b,t"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "function",
     [
@@ -317,6 +325,7 @@ def wide_and_narrow():
     return tf2jax.convert(tf.function(fn), tf.TensorSpec([2], tf.float64), tf.TensorSpec([], tf.int64))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("here", [False, True])
 @pytest.mark.parametrize("there", [False, True])
 def test_64_bits_there_and_here(tmp_path, here, there):
@@ -336,6 +345,7 @@ def test_64_bits_there_and_here(tmp_path, here, there):
         np.testing.assert_allclose(slope, [2 * 1.5 * 4, 2 * 2.5 * 9])
 
 
+@pytest.mark.default_cases("source")
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_names_of_arguments_behind_a_star(tmp_path, backend):
     """None takes the name of a keyword."""
@@ -363,6 +373,7 @@ def test_arguments_that_do_not_fit_each_other(tmp_path):
             fn(params, *(np.ones((n, 2), np.float32) for n in sizes))
 
 
+@pytest.mark.full
 def test_tensorflow_is_not_imported(digits, tmp_path):
     """Neither loading nor running needs it; model.py needs JAX and numpy alone."""
     _, _, path = digits
@@ -591,6 +602,7 @@ def test_tensors_are_split_and_read_back(tmp_path):
         tensors.write_tensors({"x": np.ones(2, jnp.int4)}, tmp_path)
 
 
+@pytest.mark.default_cases("uint2")
 @pytest.mark.parametrize("dtype", ["int2", "uint2", "int4"])
 def test_params_of_dtypes_that_no_file_has(dtype, tmp_path):
     """JAX's serialization knows some of them not, safetensors others."""
@@ -602,6 +614,7 @@ def test_params_of_dtypes_that_no_file_has(dtype, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_checkpoint(digits, tmp_path):
     fn, params, _ = digits
     arguments = ({"f": (fn, params)}, tmp_path / "out")

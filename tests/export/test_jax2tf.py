@@ -45,6 +45,7 @@ def close(got, want, tol=1e-5):
     jax.tree.map(lambda g, w: np.testing.assert_allclose(g, w, rtol=tol, atol=tol), got, want)
 
 
+@pytest.mark.full
 def test_it_is_the_flax_model_again(original):
     fn, params = tf2jax.convert_saved_model(MODEL)
     predict, variables, name = original
@@ -64,6 +65,7 @@ def test_it_is_the_flax_model_again(original):
     close(ours, (({name(path): leaf for path, leaf in jax.tree.leaves_with_path(weights)}, images), out))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_artefact(artefact, backend, original):
     fn, params = tf2jax.load(artefact, backend=backend)
@@ -80,6 +82,7 @@ def test_artefact(artefact, backend, original):
     close(*grads(IMAGES))
 
 
+@pytest.mark.full
 def test_run_and_verify(artefact, tmp_path, original):
     np.savez(tmp_path / "x.npz", image=IMAGES)
     run("run", artefact, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")

@@ -37,6 +37,7 @@ def argument(spec, size):
     return np.arange(size * spec.shape[1], dtype=np.float32).reshape(size, -1)
 
 
+@pytest.mark.default_cases("source-a batch")
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_sizes_are_one_only_where_they_have_to_be(name, backend, tmp_path):
@@ -75,6 +76,7 @@ AT_ONE_NODE = {
 }
 
 
+@pytest.mark.default_cases("two and two", "three, two of which are one", "a square", "squares")
 @pytest.mark.parametrize("name", AT_ONE_NODE)
 def test_more_than_two_sizes_meet_at_a_node(name):
     function, shapes, expected = AT_ONE_NODE[name]
@@ -119,6 +121,7 @@ NOT_BELOW_ZERO = {
 }
 
 
+@pytest.mark.default_cases("stablehlo-all but the first row")
 @pytest.mark.parametrize("name", NOT_BELOW_ZERO)
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_products_of_sizes_that_are_not_below_zero(name, backend, tmp_path):
@@ -154,6 +157,7 @@ AT_MOST_SIX = {
 }
 
 
+@pytest.mark.default_cases("stablehlo-a slice", "stablehlo-tf.slice")
 @pytest.mark.parametrize("name", AT_MOST_SIX)
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_sizes_that_a_table_limits(name, backend, tmp_path):
@@ -182,6 +186,7 @@ FIVE_OR_MORE = {
 }
 
 
+@pytest.mark.default_cases("stablehlo-padded", "source-tf.slice")
 @pytest.mark.parametrize("name", FIVE_OR_MORE)
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_sizes_that_are_large_enough(name, backend, tmp_path):
@@ -217,6 +222,7 @@ FOURIER = {
 }
 
 
+@pytest.mark.default_cases("of fewer", "a convolution")
 @pytest.mark.parametrize("name", FOURIER)
 def test_fourier_transforms_of_open_sizes(name, tmp_path):
     """StableHLO has none of such sizes: the artefact has source alone."""
@@ -243,6 +249,7 @@ def off_diagonal(x):
     return tf.reduce_sum(products[1:] ** 2) + tf.cast(tf.reduce_sum(tf.range(size * size)), tf.float32)
 
 
+@pytest.mark.full
 def test_squares_of_sizes(tmp_path):
     graph = tf.function(off_diagonal, input_signature=[tf.TensorSpec([None, 3])], autograph=False)
     tf2jax.export_functions({"f": tf2jax.convert(graph, tf.TensorSpec([None, 3]))}, tmp_path / "out")

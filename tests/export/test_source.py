@@ -145,6 +145,7 @@ def imported(text, path):
     return module
 
 
+@pytest.mark.default_cases("control_flow", "refused", "nested_inputs")
 @pytest.mark.parametrize("name", MODELS)
 def test_source_computes_the_same(name, tmp_path):
     fn, params, args = MODELS[name]()
@@ -190,6 +191,7 @@ def test_inputs_without_gradient_get_none(tmp_path):
         np.testing.assert_allclose(jax.vjp(call, x)[1](np.ones_like(x))[0], expected, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_products_that_are_nothing(tmp_path):
     def fn(x, y):
         return tf.math.multiply_no_nan(x, y) + tf.raw_ops.SqrtGrad(y=x, dy=y)
@@ -206,6 +208,7 @@ def test_products_that_are_nothing(tmp_path):
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_gradient_by_inputs_with_derivative_rules(tmp_path):
     fn, params, (x, indices) = custom_gradient()
     text, constants = written(fn, params)
@@ -268,6 +271,7 @@ def _looped(x):
     return x + 1.0, gradient
 
 
+@pytest.mark.default_cases("_constant-vjp")
 @pytest.mark.parametrize(
     ("fn", "rule"),
     [(_doubled, "jvp"), (tf.nn.silu, "jvp"), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],
@@ -387,6 +391,7 @@ def test_long_statements_are_broken():
     assert "".join(lines).replace(" ", "").replace(",)", ")") == text.replace(" ", "").replace(",)", ")")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["small_cnn", pytest.param("gpt_like", marks=pytest.mark.full)])
 def test_source_written_with_64_bits(name, tmp_path):
     """A bare 0.0 would be a float64 to lax.max then."""
@@ -432,6 +437,7 @@ def nested_loops(levels):
     return tf.function(lambda x: nested(x, levels))
 
 
+@pytest.mark.full
 def test_deeply_nested_loops(tmp_path):
     converted, params = tf2jax.convert(nested_loops(16), tf.TensorSpec([2], tf.float32))
     report = tf2jax.export_functions({"f": (converted, params)}, tmp_path / "out", platforms=["cpu"])
@@ -488,6 +494,7 @@ def of_sizes():
     return fn, [None, None]
 
 
+@pytest.mark.default_cases("pooled")
 @pytest.mark.parametrize("build", [pooled, recurrent, of_sizes])
 def test_source_is_exported_again_for_all_sizes(build, tmp_path):
     """Sizes are symbolic dimensions then, which NumPy cannot make numbers of."""

@@ -98,6 +98,7 @@ def made(name):
     return graph, X[: shape[0]] if shape[0] else X, *tf2jax.convert(graph, tf.TensorSpec(shape))
 
 
+@pytest.mark.default_cases("not saved", "in a loop", "constants in rules of rules")
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_derivatives(name, tmp_path):
     graph, x, fn, params = made(name)
@@ -144,6 +145,7 @@ def test_names_that_nothing_defines():
     assert free_names.undefined(text.replace("import jax", "b = c = 1")) == ["jax"]
 
 
+@pytest.mark.full
 def test_undefined_names_are_refused(monkeypatch):
     _, _, fn, params = made("a difference")
     monkeypatch.setattr(free_names, "undefined", lambda _: ["d7"])

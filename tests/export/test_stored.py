@@ -39,6 +39,7 @@ def test_this_version_is_stored():
     assert metadata.version("tf2jax-lite") in VERSIONS, "run: python testdata/make_stored.py"
 
 
+@pytest.mark.default_cases("0.1.0.dev0-tf1")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_saved_model_converts(version, model):
@@ -50,6 +51,7 @@ def test_a_saved_model_converts(version, model):
         assert int(updated["calls"]) == 1
 
 
+@pytest.mark.default_cases("0.1.0.dev0-tf1-stablehlo", "0.1.0.dev0-tf1-source")
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("version", VERSIONS)

@@ -73,6 +73,7 @@ def check(process, expected, atol=1e-5, **kwargs):
     return state, metrics
 
 
+@pytest.mark.full
 def test_unweighted():
     p = zeros()
     for clients in ROUNDS:
@@ -81,6 +82,7 @@ def test_unweighted():
     check(build_unweighted_fed_avg(model(), optax.sgd(LR), client_batching=BATCHING), p)
 
 
+@pytest.mark.full
 def test_fed_prox():
     mu, p = 0.7, zeros()
     for clients in ROUNDS:
@@ -94,6 +96,7 @@ def test_fed_prox():
     check(build_fed_prox(model(), mu, optax.sgd(LR), client_batching=BATCHING), p)
 
 
+@pytest.mark.full
 def test_fed_sgd():
     p = zeros()
     for clients in ROUNDS:
@@ -128,6 +131,7 @@ def adaptive(name, lr, tau=1e-3, b1=0.9, b2=0.99):
     return p
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["adam", "yogi", "adagrad", "momentum"])
 def test_fed_opt(name):
     check(build_fed_opt(model(), optax.sgd(LR), name, 0.1, client_batching=BATCHING), adaptive(name, 0.1), atol=2e-5)
@@ -136,6 +140,9 @@ def test_fed_opt(name):
 GRADIENTS = np.float32([[1e-3, -0.2, 0.0, 3.0], [2e-3, 0.1, 0.0, -1e-4], [-5e-4, 0.0, 0.0, 2.0]])
 
 
+@pytest.mark.default_cases(
+    "adam-resource_apply_adam-0.1", "adagrad-resource_apply_adagrad_v2-0.0", "adagrad-resource_apply_adagrad_v2-0.1"
+)
 @pytest.mark.parametrize("start", [0.0, 0.1])
 @pytest.mark.parametrize(
     ("name", "op"), [("adam", tf.raw_ops.ResourceApplyAdam), ("adagrad", tf.raw_ops.ResourceApplyAdagradV2)]
@@ -196,6 +203,7 @@ def test_unknown_server_optimizer():
         server_optimizer("lion", 0.1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lite", [False, True])
 def test_mime(lite):
     """With momentum: u(g, m) = g + 0.9 m, and m <- c + 0.9 m once a round."""
@@ -215,6 +223,7 @@ def test_mime(lite):
     check(build(model(), optax.sgd(LR, momentum=0.9), client_batching=BATCHING), p)
 
 
+@pytest.mark.full
 def test_scaffold():
     p, c = zeros(), zeros()
     own = [zeros() for _ in CLIENTS]
@@ -251,6 +260,7 @@ def test_scaffold_needs_ids():
         process.next(process.initialize(), data(CLIENTS))
 
 
+@pytest.mark.full
 def test_agnostic():
     rng = np.random.default_rng(0)
     clients = [{**c, "domain_id": rng.integers(0, 3, len(c["y"])).astype(np.int32)} for c in CLIENTS]
@@ -287,6 +297,7 @@ def test_agnostic():
     np.testing.assert_allclose(state.finalizer.weights, lam, atol=1e-5)
 
 
+@pytest.mark.full
 def test_agnostic_weighs_a_client_by_its_examples_however_it_goes_through_them():
     """Several epochs and batches that are filled up do not change the weights of clients and of examples."""
     clients = [{**c, "domain_id": (np.arange(len(c["y"])) % 2).astype(np.int32)} for c in CLIENTS]
@@ -310,6 +321,7 @@ def test_agnostic_weighs_a_client_by_its_examples_however_it_goes_through_them()
     check(process, weighted_mean(updates, weights), rounds=[clients])
 
 
+@pytest.mark.full
 def test_a_domain_that_was_absent_and_losses_that_overflow():
     """The round's examples stand in for a window without any; exp of a large loss is not infinite."""
     clients = [{**CLIENTS[0], "domain_id": np.full(len(CLIENTS[0]["y"]), d, np.int32)} for d in (0, 1)]
@@ -341,6 +353,7 @@ def test_a_domain_that_was_absent_and_losses_that_overflow():
     np.testing.assert_allclose(metrics["finalizer"]["domain_weights"], [0.5, 0.5], atol=1e-5)
 
 
+@pytest.mark.full
 def test_hyp_cluster():
     """Two clusters with known weights: clients go where their loss is least, and each cluster is a FedAvg."""
     rng = np.random.default_rng(3)
@@ -359,6 +372,7 @@ def test_hyp_cluster():
     assert metrics["client_cluster"].tolist() == chosen
 
 
+@pytest.mark.full
 def test_clusters_begin_far_apart():
     """Against numpy: the first drawn, then the client that loses most by the clusters there are. NaN is never one."""
     start = {"w": np.random.default_rng(5).normal(size=(6, 4)), "b": np.zeros(4)}
@@ -378,6 +392,7 @@ def test_clusters_begin_far_apart():
         kmeans_init(model(), 7, cohort, optax.sgd(LR), client_batching=BATCHING)
 
 
+@pytest.mark.full
 def test_clusters_count_clients():
     process = build_hyp_cluster(model(), 2, optax.sgd(LR), client_batching=BATCHING)
     nobody = ClientDataset({name: value[:0] for name, value in CLIENTS[0].items()})
@@ -388,6 +403,7 @@ def test_clusters_count_clients():
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_kmeans():
     centers = np.random.default_rng(1).random((3, 6))
     c, w = centers.copy(), np.ones(3)
@@ -404,6 +420,7 @@ def test_kmeans():
     np.testing.assert_allclose(state.weights, w)
 
 
+@pytest.mark.full
 def test_kmeans_keeps_the_state_of_its_aggregator():
     """All clients are beyond the norm, so that it grows by exp(0.5 * 0.5) a round; it began anew in each."""
     norm = agg.QuantileEstimation(1e-3, target_quantile=0.5, learning_rate=0.5)
@@ -438,6 +455,7 @@ def agnostic(**options):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("build", "says"),
     [
@@ -453,6 +471,7 @@ def test_batches_that_lack_what_is_needed(build, says):
         process.next(process.initialize(), data(CLIENTS[:1]))
 
 
+@pytest.mark.full
 def test_learning_rate_by_round():
     p = zeros()
     for r, clients in enumerate(ROUNDS):

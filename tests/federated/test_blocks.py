@@ -37,6 +37,7 @@ def drawn(seed=0):
     return {"w": rng.normal(size=(6, 4)).astype(np.float32), "b": rng.normal(size=4).astype(np.float32)}
 
 
+@pytest.mark.full
 def test_clients_that_do_not_count():
     """One dropped out, one has no data, one sends NaN: the result is that of the two others, and each is counted."""
     bad = {"x": np.full((5, 6), np.nan, np.float32), "y": np.zeros(5, np.int32)}
@@ -59,6 +60,7 @@ def test_nobody_takes_part():
     assert int(metrics["clients"]["dropped"]) == 2
 
 
+@pytest.mark.full
 def test_padding_counts_for_nothing():
     """Even where its derivative is infinite: the square root of padding's zeros."""
     model = create_model_from_fn(
@@ -82,6 +84,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("layout", "strides", "padding", "dilation"), CONVOLUTIONS)
 def test_convolutions_as_products(layout, strides, padding, dilation):
     rng = np.random.default_rng(0)
@@ -149,6 +152,7 @@ def test_personalization_moves_statistics_too():
     assert (found["baseline"]["loss"].tolist(), found["own"]["loss"].tolist()) == ([1.0], [16.0])
 
 
+@pytest.mark.full
 def test_frozen_parameters_stay():
     model = freeze(
         create_model_from_fn(drawn(), lambda p, b: b["x"] @ p["w"] + p["b"], "sparse_categorical_crossentropy"),
@@ -164,6 +168,7 @@ def test_frozen_parameters_stay():
     np.testing.assert_array_equal(state.weights.non_trainable["frozen"]["w"], p["w"])
 
 
+@pytest.mark.full
 def test_lora_starts_unchanged_and_trains_the_product():
     base = create_model_from_fn(drawn(), lambda p, b: b["x"] @ p["w"] + p["b"], "sparse_categorical_crossentropy")
     model = with_lora(base, 2, alpha=4)
@@ -175,6 +180,7 @@ def test_lora_starts_unchanged_and_trains_the_product():
     assert set(weights.trainable) == {"w"}
 
 
+@pytest.mark.full
 def test_jax_federated_averaging():
     """TFF's tutorial: zeros, SGD, an unweighted mean; the last batch is shorter than the others."""
     batch = {"x": jax.ShapeDtypeStruct((None, 6), np.float32), "y": jax.ShapeDtypeStruct((None,), np.int32)}
@@ -227,6 +233,7 @@ def libraries():
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["linen", *(pytest.param(n, marks=pytest.mark.full) for n in ("nnx", "haiku"))])
 def test_other_libraries(name):
     """A round of FedAvg moves weights and statistics; Dropout draws with the key; evaluation does not draw."""
@@ -245,6 +252,7 @@ def test_other_libraries(name):
     assert int(metrics["clients"]["participated"]) == 4
 
 
+@pytest.mark.full
 def test_clipping_example(capsys):
     path = Path(__file__).parent.parent.parent / "examples" / "federated_clipping_client_work.py"
     spec = importlib.util.spec_from_file_location("clipping", path)

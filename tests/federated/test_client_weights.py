@@ -25,6 +25,7 @@ def step(process, clients=CLIENTS):
 MEAN = np.average(VALUES, weights=SIZES)  # as fedjax.algorithms.fed_avg weighs: by the size of the dataset
 
 
+@pytest.mark.default_cases("build_weighted_fed_avg-vmap", "build_weighted_fed_avg-unrolled")
 @pytest.mark.parametrize("execution", ["scan", "vmap", "unrolled", "loop"])
 @pytest.mark.parametrize("build", [fed.build_weighted_fed_avg, fed.build_mime, fed.build_mime_lite])
 def test_weights_are_the_numbers_of_examples(build, execution):
@@ -33,6 +34,7 @@ def test_weights_are_the_numbers_of_examples(build, execution):
     np.testing.assert_allclose(step(process), MEAN, rtol=1e-6)
 
 
+@pytest.mark.default_cases("batching5-steps5-weights5")
 @pytest.mark.parametrize(
     ("batching", "steps", "weights"),
     [
@@ -57,6 +59,7 @@ def test_equal_weights_stay_equal():
     np.testing.assert_allclose(step(process), np.mean(VALUES), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_clients_with_batches_of_their_own():
     """Ready batches are taken as they are, beside datasets."""
     clients = [CLIENTS[0], [{"x": np.full(8, -1.0, np.float32)}], None, CLIENTS[2]]

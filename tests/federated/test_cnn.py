@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import optax
+import pytest
 from jax import lax
 
 from tests.federated import workload
@@ -39,6 +40,7 @@ def forward(params, x):
     return x.reshape(x.shape[0], -1) @ w + b
 
 
+@pytest.mark.full
 def test_one_round():
     net = network()
     clients = workload.make_clients()[:12]

@@ -27,6 +27,7 @@ def clients(*numbers, value=1.0):
     return [ClientDataset({"x": np.full(n, value, np.float32)}) for n in numbers]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", HALVES)
 def test_gradients_of_many_examples(dtype):
     """Sums of bfloat16 stand still at 256, those of float16 at 2048."""
@@ -38,6 +39,7 @@ def test_gradients_of_many_examples(dtype):
     assert float(metrics["finalizer"]["gradient_norm"]) == 1.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", HALVES)
 def test_losses_and_norms(dtype):
     """A batch of 4096 losses of 256 sums up to more than float16 holds, and so does the square of their gradient."""
@@ -59,6 +61,7 @@ def test_statistics_of_metrics(dtype):
     assert float(total.result()) == 2049.0
 
 
+@pytest.mark.default_cases("scan", "loop")
 @pytest.mark.parametrize("way", ["scan", "vmap", "loop"])
 def test_statistics_of_a_model_are_averaged(way):
     """By all clients' weights: 600 of them in bfloat16 were 256 or 512."""
@@ -102,6 +105,7 @@ ALGORITHMS = {
 }
 
 
+@pytest.mark.default_cases("fed_prox", "fed_sgd", "mime", "scaffold", "agnostic", "hyp_cluster")
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_state_keeps_its_dtypes(name):
     """A training whose new state has other dtypes than its checkpoint is not resumed."""
@@ -118,6 +122,7 @@ def test_a_state_keeps_its_dtypes(name):
     assert forms[0] == forms[1]
 
 
+@pytest.mark.full
 def test_control_variates_are_means_of_gradients():
     """Gradients are 1; a third of that, the mean with two clients that were not there, is no number of bfloat16."""
     process = fed.build_scaffold(linear(jnp.bfloat16), 3, 2.0**-10, client_batching=BatchHParams(8))

@@ -78,6 +78,7 @@ def test_each_lane_has_a_thread():
     assert here == [threading.get_ident()]
 
 
+@pytest.mark.default_cases("False-False", "False-True")
 @pytest.mark.parametrize("here", [False, True])
 @pytest.mark.parametrize("threads", [False, True])
 def test_memory_is_not_written_to_before_it_is_read(threads, here):
@@ -160,6 +161,7 @@ def test_programs_are_compiled_once_for_each_shape():
     assert programs.get(np.zeros(2, np.float32), 1) is not programs.get(np.zeros(2, np.float32), 1, one_core=True)
 
 
+@pytest.mark.full
 def test_a_round_in_64_bit_mode():
     """The mode holds in the thread that calls for the round; its lanes compute in it all the same."""
     rng = np.random.default_rng(0)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.federated import workload
 
@@ -56,6 +57,7 @@ def run(tmp_path, devices, processes):
                 np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
 def test_four_devices(tmp_path):
     run(tmp_path, 4, 1)
 

@@ -37,6 +37,7 @@ def values(variables):
     return {v.path if hasattr(v, "path") else v.name.split(":")[0]: v.numpy() for v in variables}
 
 
+@pytest.mark.default_cases("tf_keras")
 @pytest.mark.parametrize("library", KERAS)
 def test_one_step_agrees_with_keras(library):
     """Loss with regularization, gradients, and moving statistics; Dropout is off, since its numbers differ."""
@@ -59,6 +60,7 @@ def test_one_step_agrees_with_keras(library):
         np.testing.assert_allclose(aux.non_trainable[name], value, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.default_cases("tf_keras")
 @pytest.mark.parametrize("library", KERAS)
 def test_dropout_draws_with_the_key(library):
     model = create_model_from_tf(build(KERAS[library], norm=False), "sparse_categorical_crossentropy")
@@ -81,6 +83,7 @@ def test_evaluation_agrees_with_keras():
     assert abs(float(found["loss"]) - float(expected)) < 1e-5
 
 
+@pytest.mark.full
 def test_artifact_trains_as_the_model_that_it_came_from(tmp_path):
     net = build(keras, dropout=0)
     export_functions(convert_keras_model(net), tmp_path / "out", platforms=["cpu"])

@@ -213,6 +213,7 @@ def test_what_does_not_fit_a_model_is_not_evaluated(weights, batch, says):
         fed.evaluate_model(MODEL, WEIGHTS if weights is None else weights, [batch])
 
 
+@pytest.mark.full
 def test_domains_that_there_are_none_of():
     """An index beyond the weights of domains would take another domain's; only real examples count."""
 
@@ -228,6 +229,7 @@ def test_domains_that_there_are_none_of():
             process.next(state, clients(0, wrong, 0))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "build",
     [
@@ -247,6 +249,7 @@ def test_numbers_of_numpy_leave_the_weights_their_dtype(build):
     assert process.get_model_weights(state).trainable["w"].dtype == jax.numpy.bfloat16
 
 
+@pytest.mark.default_cases("scalar type and pair")
 @pytest.mark.parametrize(
     "model_type",
     [

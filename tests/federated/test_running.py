@@ -50,6 +50,7 @@ def exported(params, batch):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["scan", "vmap", "loop", "unrolled"])
 @pytest.mark.filterwarnings("error")
 def test_metrics_by_position(way):
@@ -112,6 +113,7 @@ def test_depthwise_convolutions_of_converted_models_are_no_convolutions_there():
     assert not keeps_convolution_on_cpu(lambda *args: spelling.emit(closed, args)[0], x, kernel)
 
 
+@pytest.mark.full
 def test_poolings_have_the_same_gradients():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 4, (2, 7, 6, 3)).astype(np.float32)  # with ties
@@ -141,6 +143,7 @@ def test_memory_is_used_again_and_aligned():
     assert pool.borrow(3)[:2] == a
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["scan", "vmap", "loop"])
 def test_rounds_in_threads_do_not_disturb_each_other(way):
     """They share a runner, and more chunks than there are buffers."""
@@ -203,6 +206,7 @@ ON_A_MESH = {
 }
 
 
+@pytest.mark.default_cases("agnostic")
 @pytest.mark.parametrize("name", ON_A_MESH)
 def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
     """What clients get and send one by one goes through the devices, too. test_mesh.py has more devices."""
@@ -242,6 +246,7 @@ def test_features_that_are_no_numbers(feature, says, kind):
         list(cohort.prepared())
 
 
+@pytest.mark.full
 def test_bytes_in_another_order():
     """As files of big-endian numbers are read."""
     cohort = Cohort([[{"x": np.array([1, 2], ">f4"), "y": np.array([3, 4], ">i2")}]], None)

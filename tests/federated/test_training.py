@@ -43,6 +43,7 @@ def killer(at):
     return clients
 
 
+@pytest.mark.default_cases("1", "3")
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_resumed_training_has_the_same_bits(tmp_path, at):
     """Shuffling, Adam's state and the history included. Checkpoints come every two rounds, so a round is done twice."""
@@ -66,6 +67,7 @@ def test_resumed_training_has_the_same_bits(tmp_path, at):
     assert resumed == history == read_history(tmp_path / "m.jsonl")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
 def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
     """Text and integers as ids, and clients that join later."""
@@ -109,6 +111,7 @@ def test_every_dtype_comes_back(tmp_path, store):
         assert found[name].shape == value.shape and np.asarray(found[name]).tobytes() == value.tobytes(), name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
 def test_a_training_in_bfloat16_is_resumed(tmp_path, store):
     model = create_model_from_fn(
@@ -191,6 +194,7 @@ def test_what_cannot_be_written_is_said_before_training(tmp_path, option, error)
         run_rounds(PROCESS, clients, 1, **{option: tmp_path / "file" / "below"})
 
 
+@pytest.mark.full
 def test_a_metrics_file_that_is_a_folder(tmp_path):
     with pytest.raises(DataError, match="is no plain file"):
         run_rounds(PROCESS, chosen, 1, metrics_file=tmp_path)

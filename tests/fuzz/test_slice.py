@@ -32,6 +32,7 @@ def corpus(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_every_damaged_file_is_read_or_refused(corpus, tmp_path):
     targets = make_targets(corpus, tmp_path, (*SLICE, "stablehlo_bytes", "saved_model_convert"))
     found = []
@@ -56,6 +57,7 @@ def test_the_good_files_are_read(corpus, tmp_path):
                 assert read_one(target, source, data) == ("read", ""), f"{name} {source}"
 
 
+@pytest.mark.default_cases("graph-body-of-more-results.pb", "graph-input-in-loop.pb")
 @pytest.mark.parametrize("path", FINDINGS, ids=lambda p: p.name)
 def test_findings_stay_fixed(path, corpus, tmp_path):
     """Each file is named ``<target>-<what it is>``."""

@@ -55,6 +55,7 @@ def much(sizes):
     tf.debugging.assert_equal(tf.fill(sizes, 1.0)[0], 1.0)
 
 
+@pytest.mark.default_cases("count_for_ever-While", "wait_for_ever-QueueDequeueV2")
 @pytest.mark.parametrize(
     ("run", "op"),
     [
@@ -168,6 +169,7 @@ def test_models_of_tensorflow_1_load(tmp_path):
     np.testing.assert_array_equal(y, [5.0, 1.0])
 
 
+@pytest.mark.default_cases("restore")
 @pytest.mark.parametrize("way", ["restore", "table_initializer", "damaged"])
 def test_graphs_of_tensorflow_1(tmp_path, way):
     """The op that restores may read a checkpoint and not write one; initializers may do neither."""

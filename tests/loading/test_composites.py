@@ -100,6 +100,7 @@ def assert_same(got, want):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
+@pytest.mark.default_cases("tensors-rows of one length")
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("form", ["components", "tensors", "jit"])
 def test_functions_of_composite_tensors(name, form):
@@ -123,6 +124,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.default_cases("a dataclass alone")
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_of_such_types(name):
     x = np.float32([1, 2])

@@ -110,6 +110,7 @@ def _ends(*args, **kwargs):
     return [tf.reduce_sum(x) * (i + 1) for i, x in enumerate(tf.nest.flatten((args, kwargs)))]
 
 
+@pytest.mark.default_cases("args5-kwargs5")
 @pytest.mark.parametrize(
     ("args", "kwargs"),
     [

@@ -33,6 +33,7 @@ def saved(folder, build):
         return f"{tf1.train.Saver().save(session, str(folder / 'model'))}.meta", session
 
 
+@pytest.mark.default_cases("<lambda>-asked0-<lambda>-False", "<lambda>-asked0-<lambda>-True")
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize(
     ("optimizer", "asked", "given"),
@@ -68,6 +69,7 @@ def counting():
     tf.group(name="nothing")
 
 
+@pytest.mark.default_cases("asked0-given0-1.0", "asked1-given1-4.0")
 @pytest.mark.parametrize(
     ("asked", "given", "after"),
     [
@@ -87,6 +89,7 @@ def test_operations_run_for_what_they_do(asked, given, after, tmp_path):
     ]
 
 
+@pytest.mark.default_cases("^none-there is no node 'none'", "none-there is no node 'none'")
 @pytest.mark.parametrize(
     ("asked", "words"),
     [("^none", "there is no node 'none'"), ("none", "there is no node 'none'"), ("nothing:0", "has 0 output")],

@@ -123,6 +123,7 @@ def _reference(path, inputs):
     return {name: value.numpy() for name, value in found.items() if value.dtype != tf.string}
 
 
+@pytest.mark.default_cases("examples")
 def test_the_two_halves_give_what_the_model_gives(split):
     _, host_fn, jax_fn, params, inputs, path = split
     results, _ = jax.jit(jax_fn)(params, **host_fn(**inputs))
@@ -166,6 +167,7 @@ def test_keys_that_are_vectors_leave_the_rank_open():
     assert [t.shape for t in host_fn.cut] == [None]
 
 
+@pytest.mark.default_cases("examples")
 def test_the_core_trains(split):
     """Gradients of the core by its params are those of the whole model."""
     module, host_fn, jax_fn, params, inputs, _ = split
@@ -276,6 +278,7 @@ def test_a_loop_over_strings_in_a_called_function_and_variables_written_by_the_c
     assert {str(k).split(":")[0]: int(v) for k, v in state.items()}["calls"] == 1
 
 
+@pytest.mark.full
 def test_keras_text_vectorization(tmp_path):
     vectorize = keras.layers.TextVectorization(max_tokens=10, output_sequence_length=5)
     vectorize.adapt(["the cat sat", "the mat"])

@@ -196,6 +196,7 @@ def test_initializers_that_would_make_much():
     assert tf2jax_lite.get_config("max_constant_bytes") == 1 << 31
 
 
+@pytest.mark.default_cases("True-None-0-how many steps")
 @pytest.mark.parametrize(
     ("v2", "limit", "inner", "text"),
     [

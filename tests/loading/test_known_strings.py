@@ -156,6 +156,7 @@ def test_ops_of_ones_own_come_first():
     assert converted() == b"mine"
 
 
+@pytest.mark.default_cases("class")
 @pytest.mark.parametrize("attribute", ["a b", "class", "inputs", ""])
 def test_attributes_that_are_none_of_the_op_are_refused(attribute):
     """Such as a hostile file has: names that no parameter of Python's can have, too."""

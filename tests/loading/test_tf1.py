@@ -42,6 +42,7 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_classifier_with_reference_variables_serves_and_trains():
     data = recorded("classifier")
     fn, params = tf2jax_lite.convert_saved_model(DATA / "classifier")
@@ -86,6 +87,7 @@ def test_an_lstm_and_its_training_step():
     close(params["lstm/bias"], data["bias_after"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("as_params", [True, False])
 def test_a_frozen_graph_with_weights_as_params_or_as_constants(as_params):
     data = recorded("frozen_inception")
@@ -220,6 +222,7 @@ def optimizers():
         return [x], [v + 0.0]
 
 
+@pytest.mark.default_cases("scatters--", "temporary--")
 @pytest.mark.parametrize(
     "build, shape, values",
     [
@@ -366,6 +369,7 @@ def test_an_input_pipeline_is_refused_with_what_to_do():
         tf2jax_lite.convert_graph_def(graph.as_graph_def(), ["dequeue:2"], "sin")
 
 
+@pytest.mark.full
 def test_a_recurrent_loop_to_the_end_of_the_longest_sequence_and_its_gradients():
     """What dynamic_rnn builds: the loop ends by data, but not after the last time step."""
     kernel = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
@@ -417,6 +421,7 @@ def test_a_table_that_the_model_computes_is_refused(tmp_path):
         tf2jax_lite.convert_saved_model(tmp_path / "m")
 
 
+@pytest.mark.default_cases("<dtype: 'int64'>-2")
 @pytest.mark.parametrize(("dtype", "buckets"), [(tf.int32, 2), (tf.int64, 2), (tf.int64, 0)], ids=str)
 def test_a_table_of_a_vocabulary_of_integers(dtype, buckets):
     # Its values are a range that the graph casts, and so are the keys if they are int32.
@@ -450,6 +455,7 @@ def test_a_table_filled_by_a_cycle_or_by_nothing_is_refused():
             tf2jax_lite.convert_graph_def(proto, ["x"], [y.name])
 
 
+@pytest.mark.full
 def test_without_a_checkpoint_initializers_give_the_values(tmp_path):
     target = tmp_path / "hub"
     target.mkdir()

@@ -50,12 +50,14 @@ def test_restored_functions_without_a_trace(tmp_path):
         tf2jax.convert_from_restored(tf.saved_model.load(str(tmp_path)).f)
 
 
+@pytest.mark.default_cases("None", "3")
 @pytest.mark.parametrize("fn", [None, 3, tf.Module(), lambda x: x, tf.function(lambda x: x), Scaled()])
 def test_what_was_not_restored(fn):
     with pytest.raises(InputError, match="did not come out of a SavedModel"):
         tf2jax.convert_from_restored(fn)
 
 
+@pytest.mark.default_cases("arg0-could not trace", "arg1-no dtype key")
 @pytest.mark.parametrize(
     ("arg", "message"),
     [

@@ -46,6 +46,7 @@ def reads_file(x):
     return x + tf.cast(tf.strings.length(tf.io.read_file("/etc/hostname")), tf.float32)
 
 
+@pytest.mark.default_cases("PyFunc-python_function", "ReadFile-reads_file")
 @pytest.mark.parametrize(("op", "make"), [("PyFunc", python_function), ("ReadFile", reads_file), ("WriteFile", None)])
 def test_unsafe_ops_are_refused_by_name(tmp_path, op, make):
     out = tmp_path / "out.txt"
@@ -106,6 +107,7 @@ def test_savers_may_read_and_write_checkpoints_and_nothing_else_may(tmp_path):
         tf2jax_lite.convert_saved_model(path)
 
 
+@pytest.mark.default_cases("../../secret.txt", "/etc/hostname")
 @pytest.mark.parametrize("name", ["../../secret.txt", "/etc/hostname", "link.txt"])
 def test_assets_that_lead_out_of_the_model(tmp_path, name):
     vocabulary = tmp_path / "words.txt"

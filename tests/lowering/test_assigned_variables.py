@@ -127,6 +127,7 @@ def taken(fn, variable):
     return y.numpy(), [tf.convert_to_tensor(g).numpy() for g in by], after
 
 
+@pytest.mark.default_cases("reads_between_assignments", "in_called_function")
 @pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
 def test_gradients_are_those_of_the_tape(fn, variable):
     expected, by, after = taken(fn, variable)
@@ -148,6 +149,7 @@ def moving_average(v, x):
     return v.read_value()
 
 
+@pytest.mark.default_cases("moving_average", "in_branch")
 @pytest.mark.parametrize(
     "fn", [moving_average, in_loop, in_branch, reads_between_assignments], ids=lambda f: f.__name__
 )
@@ -236,6 +238,7 @@ def test_printing_and_random_numbers_happen_once(variable, capfd):
     np.testing.assert_allclose(grads["v"], X, rtol=1e-6)
 
 
+@pytest.mark.default_cases("reads_between_assignments")
 @pytest.mark.parametrize("fn", [reads_between_assignments, in_loop], ids=lambda f: f.__name__)
 def test_artefacts_have_the_same_gradients(fn, variable, tmp_path):
     expected, by, after = taken(fn, variable)

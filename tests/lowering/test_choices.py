@@ -76,6 +76,7 @@ def infinite(x):
 FUNCTIONS = [or_zero, found_inside, added, of_three, rank_and_shape, flattened, called, twice, both, infinite]
 
 
+@pytest.mark.default_cases("or_zero", "found_inside")
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_values_and_gradients(function):
     graph = tf.function(function, autograph=False)

@@ -37,6 +37,7 @@ def check(fn, *args, grad=True):
     return jax_fn
 
 
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("flag", [True, False])
 def test_if(flag):
     def fn(x, flag):
@@ -55,6 +56,7 @@ def test_if_on_data_under_vmap():
         np.testing.assert_allclose(a, fn(row), rtol=1e-6)
 
 
+@pytest.mark.default_cases("-1", "0")
 @pytest.mark.parametrize("index", [-1, 0, 1, 2, 7])
 def test_case(index):
     def fn(x, i):
@@ -74,6 +76,7 @@ def test_static_predicate_picks_its_branch():
     assert "cond" not in text and "cos" not in text
 
 
+@pytest.mark.default_cases("0")
 @pytest.mark.parametrize("trips", [0, 1, 5])
 def test_counted_loop_is_a_scan(trips):
     def fn(x):
@@ -107,6 +110,7 @@ def test_loop_with_traced_limit():
     check(fn, X, np.int32(4), grad=False)
 
 
+@pytest.mark.full
 def test_nested_loops_and_branches():
     def fn(x):
         for i in tf.range(3):
@@ -120,6 +124,7 @@ def test_nested_loops_and_branches():
     check(fn, X)
 
 
+@pytest.mark.full
 def test_break_and_continue():
     def fn(x):
         total = tf.zeros_like(x)
@@ -146,6 +151,7 @@ def test_tensor_array_in_a_loop():
     check(fn, X)
 
 
+@pytest.mark.full
 def test_map_fn_scan_and_foldl():
     def fn(x):
         mapped = tf.map_fn(lambda row: tf.reduce_sum(row * row), x)

@@ -90,6 +90,7 @@ def calls(name):
     return graph, tf2jax.convert_functional(graph, tf.constant(x), tf.constant(w)), x, w, one
 
 
+@pytest.mark.default_cases("same inside")
 @pytest.mark.parametrize("name", CASES)
 def test_results(name):
     graph, converted, x, w, one = calls(name)
@@ -106,6 +107,7 @@ def test_results(name):
     assert text.count("conv_general_dilated[") == 1
 
 
+@pytest.mark.default_cases("rows", "strides")
 @pytest.mark.parametrize("name", ["same", "rows", "each channel", "all cropped", "padded inside", "strides", "a loop"])
 def test_gradients(name):
     graph, converted, x, w, _ = calls(name)
@@ -155,6 +157,7 @@ def test_blocks_that_do_not_fit_are_refused_as_they_are():
         jax.jit(converted)(normal(*IMAGES), normal(*KERNEL))
 
 
+@pytest.mark.full
 def test_an_override_is_called():
     seen = []
 

@@ -128,6 +128,7 @@ def _check(program, kind):
         np.testing.assert_allclose(by_params["v"], by_variable, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.full
 @settings(max_examples=4, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(PROGRAMS, st.sampled_from(["while", "scan"]))
 def test_a_few(program, kind):

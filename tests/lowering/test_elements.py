@@ -108,6 +108,7 @@ def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("function", "left"), FUNCTIONS.values(), ids=FUNCTIONS)
 def test_values_and_gradients(function, left):
     graph = tf.function(function, autograph=False)
@@ -134,6 +135,7 @@ def test_values_and_gradients(function, left):
     close(twice, jax.jit(lambda x: jax.jvp(jax.grad(ours), (x,), (tangent,))[1])(X))
 
 
+@pytest.mark.default_cases("segments-counted")
 @pytest.mark.parametrize("name", ["backwards", "a part", "counted", "not in order"])
 @pytest.mark.parametrize("checkpoint", ["body", "segments"])
 def test_checkpoints(checkpoint, name):

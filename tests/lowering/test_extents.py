@@ -286,6 +286,7 @@ ALWAYS = {
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 
+@pytest.mark.default_cases("distinct", "difference", "suppressed")
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name):
     function = CASES[name]
@@ -308,6 +309,7 @@ def test_values_and_gradients(name):
         assert_close(actual, tf.convert_to_tensor(gradient).numpy(), f"gradient of {case}")
 
 
+@pytest.mark.default_cases("einsum", "mapped", "laid out in rows", "convolved", "trace", "every third")
 @pytest.mark.parametrize("name", NAMES)
 def test_batches(name):
     function = CASES[name]
@@ -425,6 +427,7 @@ OF_ANY_LENGTH = [
 ]
 
 
+@pytest.mark.default_cases("count")
 @pytest.mark.parametrize(
     "name", [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.full) for i, n in enumerate(OF_ANY_LENGTH)]
 )
@@ -455,6 +458,7 @@ SLICES = {
 }
 
 
+@pytest.mark.default_cases("in a loop")
 @pytest.mark.parametrize("name", SLICES)
 def test_slices_to_where_data_says(name):
     graph = tf.function(SLICES[name], autograph=False)
@@ -479,6 +483,7 @@ BOXES = {
 }
 
 
+@pytest.mark.default_cases("both")
 @pytest.mark.parametrize("name", BOXES)
 def test_boxes_of_a_size_that_data_says(name):
     graph = tf.function(BOXES[name], autograph=False)
@@ -511,6 +516,7 @@ BOUNDED = {
 }
 
 
+@pytest.mark.default_cases("range", "reshape", "one hot", "segments")
 @pytest.mark.parametrize("name", BOUNDED)
 def test_sizes_with_a_bound(name):
     function, value = BOUNDED[name]
@@ -543,6 +549,7 @@ _forwards.defjvp(
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", [_backwards, _forwards], ids=["vjp", "jvp"])
 def test_derivatives_of_their_own(function):
     """They are taken as they are given, and see the size that data decides: ten times the cosine here."""
@@ -584,6 +591,7 @@ def test_custom_gradients():
     np.testing.assert_allclose(batch[0], total, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_second_derivatives():
     own = converted(lambda x: tf.reduce_mean(tf.math.log(kept(x)) ** 2))
     graph = tf.function(lambda x: tf.reduce_mean(tf.math.log(kept(x)) ** 2))
@@ -598,6 +606,7 @@ def test_second_derivatives():
     np.testing.assert_allclose(jax.jit(jax.hessian(own))(X), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_what_jax_says_of_a_rule_is_said_of_its_equation(monkeypatch):
     """With a bound, it is no reason to fail: the function is padded as plainly as it can be."""
 

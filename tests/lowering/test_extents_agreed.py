@@ -97,6 +97,7 @@ def both(own):
     return lambda x: (own(x), jax.grad(lambda x: own(x).sum())(x))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name):
     graph, own = tf.function(CASES[name], autograph=False), both(converted(CASES[name]))
@@ -119,6 +120,7 @@ UNEQUAL = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_sizes_that_are_not_equal_give_nan(name):
     own = both(converted(UNEQUAL[name]))
@@ -133,6 +135,7 @@ def test_sizes_that_are_not_equal_give_nan(name):
     assert np.isnan(batch).tolist() == [True, False]
 
 
+@pytest.mark.default_cases("int32--2147483648")
 @pytest.mark.parametrize(("dtype", "sign"), [("int32", -(2**31)), ("uint8", 255), ("int16", -(2**15))])
 def test_whole_numbers_say_so_as_jnp_take_does(dtype, sign):
     def function(x):
@@ -190,6 +193,7 @@ RAGGED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["softmax", *(pytest.param(n, marks=pytest.mark.full) for n in RAGGED if n != "softmax")]
 )
@@ -245,6 +249,7 @@ FIXED = {
 }
 
 
+@pytest.mark.default_cases("triangles")
 @pytest.mark.parametrize("name", FIXED)
 def test_sizes_are_what_they_are_whatever_the_data(name):
     function = tf.function(FIXED[name], autograph=False)
@@ -259,6 +264,7 @@ def pooled(x, start, neighbours):
     return tf.reduce_sum(tf.maximum(own, tf.reduce_max(tf.gather(x, neighbours), 1)), 0)
 
 
+@pytest.mark.full
 def test_a_size_that_data_gives_meets_one_of_an_argument():
     specs = tf.TensorSpec([None, 2]), tf.TensorSpec([2], tf.int32), tf.TensorSpec([None, 2], tf.int32)
     function = tf.function(pooled, autograph=False)

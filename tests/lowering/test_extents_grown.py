@@ -179,6 +179,7 @@ CASES = {
 }
 
 
+@pytest.mark.default_cases("broken_off")
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     function, given = CASES[name]
@@ -218,6 +219,7 @@ def decoded(ids):
     return ids
 
 
+@pytest.mark.full
 def test_decoding_of_batches_of_any_size():
     function = tf.function(decoded)
     with tf2jax.override_config("dynamic_shape_bound", 8):
@@ -262,6 +264,7 @@ def test_without_a_limit():
     assert np.isnan(own(X / 1000)).all()
 
 
+@pytest.mark.full
 def test_what_changes_besides_its_size():
     any_rank = tf.TensorShape(None)  # pyright: ignore[reportArgumentType]
 
@@ -330,6 +333,7 @@ def sampled(ids):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("generate", [until_all_are_done, as_long_as_twelve, sampled], ids=lambda f: f.__name__)
 def test_transformers(generate):
     def padded(ids):

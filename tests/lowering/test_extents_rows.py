@@ -156,6 +156,7 @@ def components(x):
     return tuple(part.numpy() for part in tf.nest.flatten(x, expand_composites=True))
 
 
+@pytest.mark.default_cases("sparse-turned")
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_values_and_gradients(kind, name):
     if kind == "sparse":
@@ -223,6 +224,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.default_cases("ragged-recurrent", "ragged-longest", "ragged-rows gathered", "ragged-first two")
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_batches(kind, name):
     """Clients of federated learning have sizes of their own."""
@@ -235,6 +237,7 @@ def test_batches(kind, name):
         np.testing.assert_allclose(row, own(params, x)[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.default_cases("sparse-slice")
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.default_cases("Conv2D", "Sum")
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_ops(name, hide, caplog):
     fn, *args = CASES[name]
@@ -78,6 +79,7 @@ def test_hidden_ops(name, hide, caplog):
         np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(w, np.float64), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_shapes_are_those_of_the_call(hide):
     hide("Roll", "Selu")
 

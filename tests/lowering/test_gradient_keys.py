@@ -22,6 +22,7 @@ def drop(x):
     return tf.nn.dropout(x, 0.5)
 
 
+@pytest.mark.full
 def test_places_differ():
     """Straight code, both branches, a call, iterations of a counted and of an open loop: no two draw alike."""
 
@@ -77,6 +78,7 @@ def test_a_missing_key_names_the_nodes():
     assert "deep" in str(info.value) and "flat" in str(info.value)
 
 
+@pytest.mark.default_cases("FractionalMaxPool")
 @pytest.mark.parametrize("name", ["FractionalAvgPool", "FractionalMaxPool"])
 def test_no_key_where_nothing_is_drawn(name):
     x = np.arange(64, dtype=np.float32).reshape(1, 8, 8, 1)
@@ -86,6 +88,7 @@ def test_no_key_where_nothing_is_drawn(name):
     np.testing.assert_array_equal(convert(fn, x)(x), fn(x))
 
 
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("loop", [False, True])
 def test_what_is_computed_anew_draws_the_same(loop):
     """y = x * mask, so the gradient is the mask, and y is the mask at x = 1."""
@@ -121,6 +124,7 @@ def test_keras_remat_draws_the_same():
         np.testing.assert_allclose(grads[variable.path], expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("loop", [False, True])
 def test_a_gradient_function_draws(loop):
     """Its key is there when the gradient is taken, in a loop's backward pass too; iterations differ."""

@@ -42,6 +42,7 @@ def _products(jaxpr):
     return [sum(e.primitive.name == "dot_general" for e in j.eqns) for j in (jaxpr, body)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "places", [range(TRIPS), range(2, TRIPS + 2), range(TRIPS)[::-1], [0, 0, 3, 1], [-1, 0, 1]], ids=str
 )
@@ -98,6 +99,7 @@ def _looped(value, place):
     return lax.fori_loop(0, 2, lambda _, v: jnp.sin(v), value)
 
 
+@pytest.mark.default_cases("_chosen", "_looped")
 @pytest.mark.parametrize("change", [_dropped, _chosen, _looped])
 def test_keys_branches_and_loops_stay(change):
     """What draws, chooses or loops would draw other bits, or compute both branches, for all steps at once."""
@@ -134,6 +136,7 @@ def _of_this_iteration(state, value):
     return (state[0] + value, jnp.sin(value))
 
 
+@pytest.mark.default_cases("_of_this_iteration-2")
 @pytest.mark.parametrize(
     ("change", "carried"),
     [(_in_turn, 2), (_kept_twice, 1), (_result_of_another, 1), (_number, 1), (_of_this_iteration, 2)],
@@ -197,6 +200,7 @@ def test_a_number_is_handed_on_in_a_graph():
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.default_cases("True-SimpleRNN")
 @pytest.mark.parametrize("layer", ["SimpleRNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_recurrent_layers(layer, backwards):

@@ -107,6 +107,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.default_cases("while_with_maximum", "branch_on_data")
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
 def test_tape(fn):
     inner = tf.function(fn)
@@ -158,6 +159,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.default_cases("keras-LSTM-options0")
 @pytest.mark.parametrize(("library", "kind", "options"), STEPS)
 def test_recurrent_training_step(library, kind, options):
     """Adam in the graph, over four steps: losses and every variable, the optimizer's included."""

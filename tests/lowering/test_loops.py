@@ -67,6 +67,7 @@ def with_result_of_break(x):
     return found, x
 
 
+@pytest.mark.default_cases("maximum")
 @pytest.mark.parametrize("fn", [with_maximum, with_break, with_result_of_break], ids=["maximum", "break", "result"])
 def test_masked_scan(fn):
     jax_fn = convert(fn, loop_bound="scan")
@@ -81,6 +82,7 @@ def test_masked_scan(fn):
     assert "while[" not in str(jax.make_jaxpr(jax_fn)(X))
 
 
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("mapped", [False, True])
 def test_what_comes_after_the_end_does_not_poison_the_gradient(mapped):
     """Past the end the body takes the root of a negative number: its derivative there is NaN."""
@@ -98,6 +100,7 @@ def test_what_comes_after_the_end_does_not_poison_the_gradient(mapped):
     np.testing.assert_allclose(actual, tf_gradient(fn, X), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_captured_values_and_variables_in_a_masked_scan():
     """The body's constants and the variables it writes: frozen at the end, and their gradients are not poisoned."""
     scale, count = tf.Variable(1.5, name="scale"), tf.Variable(0.0, name="count", trainable=False)
@@ -123,6 +126,7 @@ def test_captured_values_and_variables_in_a_masked_scan():
     assert np.isfinite(gradients["scale"]).all()
 
 
+@pytest.mark.full
 def test_random_numbers_do_not_depend_on_the_kind_of_loop():
     """A masked scan draws what a while loop draws: keys are folded from the iteration's number."""
 
@@ -215,6 +219,7 @@ ENDED_BY_DATA = [
 ]
 
 
+@pytest.mark.default_cases("in_a_branch")
 @pytest.mark.parametrize("fn", ENDED_BY_DATA, ids=lambda fn: getattr(fn, "__name__", "") or fn.python_function.__name__)
 def test_gradients_backwards_forwards_and_of_many(fn):
     function = tf.function(fn)
@@ -233,6 +238,7 @@ def test_gradients_backwards_forwards_and_of_many(fn):
     np.testing.assert_allclose(forwards, tf_gradient(function, X), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 def test_gradients_by_weights_and_of_assigned_variables():
     """What the body reads has gradients; a variable that it assigns ends as it does in TensorFlow."""
     weight, count = tf.Variable(0.7, name="weight"), tf.Variable(0.0, name="count", trainable=False)
@@ -252,6 +258,7 @@ def test_gradients_by_weights_and_of_assigned_variables():
     assert updated["count"] == count.numpy() > 1
 
 
+@pytest.mark.full
 def test_random_numbers_are_the_same_going_backwards():
     @tf.function
     def fn(x):
@@ -282,6 +289,7 @@ def test_gradients_of_gradients():
         np.testing.assert_allclose(np.reshape(jax.jit(order(loss))(X), (6, 6)), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.full
 def test_gradients_of_custom_gradients():
     """Of which second derivatives are not symmetric."""
 
@@ -333,6 +341,7 @@ def test_iterations_with_effects_do_not_run_again():
     np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(x) + total(jax_fn(jax.lax.stop_gradient(x))))(X), 1.0)
 
 
+@pytest.mark.default_cases("body")
 @pytest.mark.parametrize("mode", ["body", "segments"])
 def test_checkpoint(mode):
     @tf.function
@@ -352,6 +361,7 @@ def test_checkpoint(mode):
     assert carries <= {"body": 12, "segments": 7}[mode]
 
 
+@pytest.mark.default_cases("options1")
 @pytest.mark.parametrize("options", [{"dynamic_shape_bound": 16}, {"dynamic_shape_bound": 1}])
 def test_lists_in_loops_of_unknown_length(options):
     """TensorFlow's own gradient of a loop pushes to lists: they get a capacity, and NaN tells if that is too small."""
@@ -423,6 +433,7 @@ def one_loop_after_another(x):
     return x
 
 
+@pytest.mark.default_cases("500-2")
 @pytest.mark.parametrize(("steps", "counted"), [(1 << 20, 3), (500, 2), (300, 1), (100, 0)])
 def test_counting_iterations_is_bounded_for_a_whole_trace(monkeypatch, steps, counted):
     """Each loop may be counted for seconds; a thousand of them may not. Those left over still run."""
@@ -476,6 +487,7 @@ def _taken_back_before_a_loop(h, lst):
     return h, tf.while_loop(lambda j, _: j < 2, lambda j, lst: (j + 1, _push(_pop(lst)[0], h)), (0, _push(lst, h)))[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", [_taken_back, _taken_back_by_a_loop, _taken_back_before_a_loop])
 def test_lists_that_are_longer_within_an_iteration(step):
     fn = tf.function(lambda x: _grown(step, x), autograph=False)
@@ -605,6 +617,11 @@ ENDS = {
 }
 
 
+@pytest.mark.default_cases(
+    "_tried_in_a_loop-maximum",
+    "_tried_in_a_loop_that_data_ends-counted",
+    "_extended_after_an_element_was_taken-counted",
+)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("step", TEMPORARIES, ids=lambda step: step.__name__)
 def test_lists_that_are_not_handed_on_have_room(step, end):
@@ -642,6 +659,7 @@ def _pushed_after_an_element_was_taken(h, lst):
     return tf.tanh(h + value), _push(_push(shorter, h), h * 0.5)
 
 
+@pytest.mark.default_cases("_cut-maximum")
 @pytest.mark.parametrize("end", ["maximum", "data"])
 @pytest.mark.parametrize("step", [_emptied, _cut], ids=lambda step: step.__name__)
 def test_lists_that_each_iteration_makes_shorter(step, end):
@@ -652,6 +670,7 @@ def test_lists_that_each_iteration_makes_shorter(step, end):
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "step, end, capacity",
     [
@@ -671,6 +690,7 @@ def test_lists_that_are_handed_on_do_not_grow_within_an_iteration(step, end, cap
     assert "concatenate" not in body and "pad" not in body
 
 
+@pytest.mark.full
 def test_elements_past_a_bound_that_are_taken_back_are_nan():
     """A list may outgrow its bound, and be no longer than it in the end."""
 

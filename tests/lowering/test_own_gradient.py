@@ -75,6 +75,7 @@ def along(jacobians, tangents):
     return [sum(map(product, some, tangents)) for some in jacobians]
 
 
+@pytest.mark.full
 def test_backwards():
     expected = jax.grad(loss(reference), (0, 1))(X, W)
     close(jax.grad(loss(ours), (0, 1))(X, W), expected)
@@ -82,6 +83,7 @@ def test_backwards():
     close(jax.grad(loss(jax.checkpoint(ours)), (0, 1))(X, W), expected)
 
 
+@pytest.mark.default_cases("checkpoint")
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.checkpoint])
 def test_forwards(wrap):
     fn = wrap(ours)
@@ -103,6 +105,7 @@ def test_nothing_of_it_is_left_backwards():
         assert texts[0].count(name) == texts[1].count(name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0), (2, 1)])
 def test_batches(axes):
     """Gradients of what is one for all of a batch are added up."""
@@ -131,6 +134,7 @@ def test_batches(axes):
     close(along(jacobians, moved), expected)
 
 
+@pytest.mark.full
 def test_only_what_is_saved_differs_in_a_batch():
     factors = np.float32([1, 2, 5])
 
@@ -141,6 +145,7 @@ def test_only_what_is_saved_differs_in_a_batch():
     close(moved, jnp.sum(jacobian * DX, (-1, -2)))
 
 
+@pytest.mark.full
 def test_second_derivatives():
     """In every mix of directions those of the gradient function's code, which need not be symmetric."""
 
@@ -161,6 +166,7 @@ def test_second_derivatives():
     close(jax.jit(jax.jacfwd(jax.jacfwd(loss(ours))))(X, W), hessian)
 
 
+@pytest.mark.full
 def test_loops_and_branches():
     def run(fn):
         def of(x):
@@ -185,6 +191,7 @@ def test_loops_and_branches():
     close(jax.jvp(until(ours), (X,), (DX,))[1], jnp.sum(tangent))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("varied", ["data", "both"])
 def test_inside_shard_map(varied):
     """Arguments that are one for all devices get the sum of gradients, as JAX's products give them."""
@@ -220,6 +227,7 @@ LINEAR = {
 }
 
 
+@pytest.mark.default_cases("squared")
 @pytest.mark.parametrize("name", NOT_LINEAR)
 def test_what_is_not_linear_is_refused(name):
     fn = lambda x: own_gradient(lambda a, r, s, c: [NOT_LINEAR[name](c[0])], [x], [x], (), REFUSAL)[0]  # noqa: E731
@@ -231,6 +239,7 @@ def test_what_is_not_linear_is_refused(name):
         assert (error.value.node, error.value.op) == ("node", "Op")
 
 
+@pytest.mark.default_cases("an offset")
 @pytest.mark.parametrize("name", LINEAR)
 def test_what_is_linear_is_not(name):
     fn = lambda x: own_gradient(lambda a, r, s, c: [LINEAR[name](c[0])], [x], [x], (), REFUSAL)[0]  # noqa: E731
@@ -239,6 +248,7 @@ def test_what_is_linear_is_not(name):
     close(jax.jvp(fn, (x,), (t,))[1], jacobian @ t)
 
 
+@pytest.mark.full
 def test_complex_numbers():
     """Around a function TensorFlow's ForwardAccumulator gives the same."""
 

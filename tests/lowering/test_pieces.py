@@ -80,6 +80,7 @@ def _run(combine, cut, hoist, x, kernel, recurrent):
     return hoisting.scan(step, start, xs, TRIPS) if hoist else lax.scan(step, start, xs)[0]
 
 
+@pytest.mark.default_cases("_sum-_slices-1-2")
 @pytest.mark.parametrize(("combine", "cut", "marks", "batch"), [(*c, BATCH) for c in CASES] + [(*CASES[0], 1)])
 def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
     args = X[:, :batch], KERNEL, RECURRENT
@@ -116,6 +117,7 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_integers_are_cut_as_they_are():
     x, kernel = np.arange(TRIPS * 2).reshape(TRIPS, 1, 2).astype(np.int32), np.ones((2, 4), np.int32)
 

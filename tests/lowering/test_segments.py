@@ -123,6 +123,7 @@ FUNCTIONS = {
 SPECS = (tf.TensorSpec([8, 5]), tf.TensorSpec([8], tf.int64), tf.TensorSpec([3], tf.int64))
 
 
+@pytest.mark.default_cases("split where a mask ends", "softmax of parts", "best of parts", "histogram")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_gradients_and_batches(name):
     function = tf.function(FUNCTIONS[name])
@@ -144,6 +145,7 @@ def test_values_gradients_and_batches(name):
     np.testing.assert_allclose(mapped(X, np.stack(IDS), LABELS), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.default_cases("graph network-ids1")
 @pytest.mark.parametrize(
     ("name", "ids"),
     [
@@ -172,6 +174,7 @@ def test_refusals(function):
         jax.jit(converted)(X, IDS[0], LABELS)
 
 
+@pytest.mark.default_cases("ids0-7")
 @pytest.mark.parametrize(("ids", "expected"), [([0, 0, 0, 1, 1, 1, 2, 2], 7), ([0, 0, 0, 1, 1, 1, 2, 70], -(2**31))])
 def test_whole_numbers_of_what_does_not_fit_are_the_least_there_are(ids, expected):
     function = tf.function(lambda x, ids, labels: tf.reduce_sum(tf.math.segment_sum(tf.cast(ids, tf.int32), ids)))

@@ -119,6 +119,7 @@ CASES = [
 ]
 
 
+@pytest.mark.default_cases("one_user--")
 @pytest.mark.parametrize(("fn", "x", "marks"), CASES, ids=lambda v: getattr(v, "__name__", ""))
 def test_marks(fn, x, marks):
     graph = tf.function(fn)
@@ -208,6 +209,7 @@ def result_and_argument(wrap):
     return fn
 
 
+@pytest.mark.default_cases("meets_in_a_call-0")
 @pytest.mark.parametrize(
     ("make", "marks"),
     [
@@ -230,6 +232,7 @@ def test_calls_are_looked_into(make, marks):
         jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-5), found, expected)
 
 
+@pytest.mark.full
 def test_a_chain_of_calls_compiles_in_proportion():
     """Each call had computed, and compiled, all the calls before it anew."""
     block = tf.function(lambda x, w: tf.nn.relu(x + tf.tanh(x @ w) @ w))
@@ -294,6 +297,7 @@ def of_variables_alone(x):
     return x + y / tf.reduce_sum(y)
 
 
+@pytest.mark.default_cases("few_steps-0")
 @pytest.mark.parametrize(
     ("fn", "marks"),
     [
@@ -335,6 +339,7 @@ def centered(x, steps):
     return x
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fn", [runge_kutta, centered])
 def test_long_computations_compile_in_proportion(fn):
     """XLA computed, and compiled, what came before anew for each user: as often as there are steps, or far oftener."""
@@ -351,6 +356,7 @@ def test_long_computations_compile_in_proportion(fn):
     assert sizes[1] < 2.5 * sizes[0]
 
 
+@pytest.mark.default_cases("stateless_random_uniform")
 @pytest.mark.parametrize("draw", [tf.random.stateless_normal, tf.random.stateless_uniform])
 def test_numbers_are_drawn_once(draw):
     """Each takes hundreds of operations, which XLA would repeat for the mean."""
@@ -373,6 +379,7 @@ def test_variables_are_not_marked():
     assert "= once" not in str(jax.make_jaxpr(fn)(params, X))
 
 
+@pytest.mark.full
 def test_gradients():
     graph = tf.function(lambda x: tf.reduce_sum(tf.sin(residual(x))))
     x = tf.constant(X)
@@ -383,6 +390,7 @@ def test_gradients():
     np.testing.assert_allclose(jax.jit(jax.grad(fn))(X), tape.gradient(value, x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_ways_that_meet_far_ahead():
     """Where two ways meet is looked for no farther than some hundred steps ahead; a mark more does no harm."""
 

@@ -57,6 +57,7 @@ def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("function", "carried"), LOOPS.values(), ids=LOOPS)
 def test_values_and_gradients(function, carried):
     graph = tf.function(function, autograph=False)
@@ -84,6 +85,7 @@ def test_values_and_gradients(function, carried):
     np.testing.assert_allclose(jax.jvp(ours, (A, B), tangents)[1], slope, rtol=1e-4)
 
 
+@pytest.mark.full
 def test_sizes_that_are_open():
     graph = tf.function(loop(product, shape=None, start=lambda a, b: product(a[0], b[0])), autograph=False)
     specs = [tf.TensorSpec((6, None, 5), tf.float32), tf.TensorSpec((6, None, 7), tf.float32)]

@@ -56,6 +56,7 @@ CASES = {
 }
 
 
+@pytest.mark.default_cases("log_softmax")
 @pytest.mark.parametrize("function, left", CASES.values(), ids=CASES)
 def test_results(function, left):
     graph = tf.function(function, autograph=False)
@@ -72,6 +73,7 @@ def test_results(function, left):
 
 
 # TensorFlow has no gradient of a transposition by negative numbers.
+@pytest.mark.default_cases("another op")
 @pytest.mark.parametrize("name", [name for name in CASES if name != "negative"])
 def test_gradients(name):
     function, _ = CASES[name]
@@ -144,6 +146,7 @@ def test_an_override_is_called():
     assert seen == [(3, 2, 5, 4)]
 
 
+@pytest.mark.full
 def test_permutations_that_are_data():
     graph = tf.function(
         lambda x, p, q: tf.transpose(tf.nn.softmax(tf.transpose(x, p)), q),

@@ -92,6 +92,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.default_cases("along another axis", "asked for")
 @pytest.mark.parametrize("name", [*BRANCHES, *COUNTS])
 def test_values_gradients_and_batches(name):
     function = tf.function({**BRANCHES, **COUNTS}[name])
@@ -125,6 +126,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.default_cases("a result", "another rank")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals(name):
     function, message = REFUSED[name]

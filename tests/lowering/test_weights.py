@@ -98,6 +98,7 @@ CASES = [(body, derive) for body in BODIES for derive in (_grads, _forward, _map
 CASES += [(body, derive) for body in (_plain, _on_the_left, _twice) for derive in (_of_some, _second, _backwards_twice)]
 
 
+@pytest.mark.default_cases("_two_dimensions-_forward")
 @pytest.mark.parametrize(("body", "derive"), CASES)
 def test_derivatives_are_those_of_a_scan(body, derive):
     found, expected = (
@@ -120,6 +121,7 @@ def _products_in_loops(jaxpr, within=False):
     return found
 
 
+@pytest.mark.default_cases("_plain", "_on_the_left")
 @pytest.mark.parametrize("body", BODIES)
 def test_no_product_of_the_backward_loop_is_as_large_as_the_weights(body):
     jaxpr = jax.make_jaxpr(lambda *a: _grads(lambda *b: _end(body, True, *b), *a))(START, SQUARE, OTHER).jaxpr
@@ -142,6 +144,7 @@ def test_effects_stay():
     assert "scan" in [e.primitive.name for e in jaxpr.eqns]
 
 
+@pytest.mark.full
 def test_keys_are_carried():
     def step(carry, x):
         state, key = carry

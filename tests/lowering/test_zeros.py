@@ -31,12 +31,14 @@ OTHERS = {
 }
 
 
+@pytest.mark.default_cases("product", "quotient")
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear(name):
     np.testing.assert_array_equal(LINEAR[name](jnp.zeros_like(X)), 0)
     assert is_zero_at_zero(jax.make_jaxpr(LINEAR[name])(X), [0])
 
 
+@pytest.mark.default_cases("offset", "constant")
 @pytest.mark.parametrize("name", OTHERS)
 def test_others(name):
     assert np.any(OTHERS[name](jnp.zeros_like(X)))

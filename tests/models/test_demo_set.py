@@ -10,6 +10,7 @@ from .demo_set import DEMO_SET
 NAMES = [pytest.param(name, marks=pytest.mark.full) if demo.slow else name for name, demo in DEMO_SET.items()]
 
 
+@pytest.mark.default_cases("digits_cnn")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_form_agrees_with_tensorflow(name, tmp_path):
     path, inputs = DEMO_SET[name].make(tmp_path)
@@ -25,6 +26,7 @@ def test_every_form_agrees_with_tensorflow(name, tmp_path):
     assert max(output.max_rel_error for output in signature.outputs) <= 1e-5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fault_is_located(name, tmp_path):
     demo = DEMO_SET[name]

@@ -17,6 +17,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_layers(x64):
     """All in one model, three training steps: each draws anew, as TensorFlow does."""

@@ -60,6 +60,7 @@ def inverted_bottleneck(x, filters, *, fused):
     return layers.Add()([h, x]) if filters == x.shape[-1] else h
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("training", [False, True])
 def test_efficient_net_blocks(training):
     keras.utils.set_random_seed(1)
@@ -141,6 +142,7 @@ class Decoder(tf.Module):
 KINDS = {"llama": {}, "mistral": {"window": 2}, "mixtral": {"experts": 3}, "phi": {"parallel": True}}
 
 
+@pytest.mark.default_cases("llama")
 @pytest.mark.parametrize("name", KINDS)
 def test_decoders(name):
     model = Decoder(**KINDS[name])
@@ -191,6 +193,7 @@ def _slow_but(names, *quick):
     return [name if name in quick else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", _slow_but(CTC, "dense"))
 def test_ctc_loss(name):
     """In the dense form, the loop that the gradient captures has log(0) in it: zeros sent through it would be NaN."""
@@ -229,6 +232,7 @@ def test_gaussian_process():
     check_gradients(fn, [], np.float32(1.3), np.float32(0.6), rtol=2e-3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", _slow_but(["gamma", "beta", "dirichlet", "student"], "gamma"))
 def test_reparameterized_sampling(name):
     """The graph calls the sampler for accelerators; TensorFlow runs the one for CPU, whose numbers are others."""

@@ -48,6 +48,7 @@ BOTH = [
 ]
 
 
+@pytest.mark.default_cases("keras-small_cnn", "tf_keras-text_cnn")
 @pytest.mark.parametrize(("library", "name"), BOTH)
 def test_small_model(library, name):
     model, x = SMALL[name](KERAS[library])
@@ -69,6 +70,7 @@ def _check_big(library, name):
     check_gradients(model, jax_fn, params, x)
 
 
+@pytest.mark.default_cases("lstm")
 @pytest.mark.parametrize("name", ["small_cnn", "lstm", "gpt_like"])
 def test_float64(name):
     keras.config.set_dtype_policy("float64")
@@ -80,6 +82,7 @@ def test_float64(name):
         keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.default_cases("text_cnn")
 @pytest.mark.parametrize("name", ["small_cnn", "bert_like", "gpt_like", "text_cnn"])
 def test_symbolic_batch(name):
     """jax.export with a symbolic batch size works, and the export agrees for another batch size."""

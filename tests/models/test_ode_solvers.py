@@ -27,6 +27,7 @@ def _solution(name):
 
 
 # The other takes 6 s.
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["DormandPrince", pytest.param("BDF", marks=pytest.mark.full)])
 def test_values(name):
     """The numbers of steps are TensorFlow's, too, so the solutions agree far beyond the solver's tolerance."""

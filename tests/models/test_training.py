@@ -47,6 +47,7 @@ def test_batch_norm_in_training(library):
     _assert_updated(updated, captured)
 
 
+@pytest.mark.default_cases("tf_keras")
 @pytest.mark.parametrize("library", KERAS)
 def test_dropout_in_training(library):
     K = KERAS[library]
@@ -61,6 +62,7 @@ def test_dropout_in_training(library):
     np.testing.assert_allclose(np.asarray(out)[kept], 1 / 0.7, rtol=1e-5)
 
 
+@pytest.mark.default_cases("SGD momentum-keras")
 @pytest.mark.parametrize("library", KERAS)
 @pytest.mark.parametrize("name", ["SGD", "SGD momentum", "Adam", "RMSprop", "Adagrad", "AdamW"])
 def test_whole_train_step(library, name):

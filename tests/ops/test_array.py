@@ -255,6 +255,7 @@ def _export(fn, x, shape="b, 3"):
     np.testing.assert_array_equal(got, fn(tf.constant(x)).numpy())
 
 
+@pytest.mark.default_cases("<lambda>1", "<lambda>4")
 @pytest.mark.parametrize(
     "fn",
     [
@@ -287,6 +288,7 @@ def test_prevent_gradient():
     np.testing.assert_array_equal(jax.grad(lambda v: fn(v).sum())(x), [2, 2])
 
 
+@pytest.mark.default_cases("nan-here {x} : Found NaN-2")
 @pytest.mark.parametrize("op", [tf.raw_ops.CheckNumerics, tf.raw_ops.CheckNumericsV2], ids=["1", "2"])
 @pytest.mark.parametrize(("bad", "says"), [(np.nan, "here {x} : Found NaN"), (-np.inf, "here {x} : Found Inf")])
 def test_numerics_are_checked_if_configured(op, bad, says):

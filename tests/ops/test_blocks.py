@@ -147,6 +147,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 def test_channels_first():
     # TensorFlow on CPU has no kernel for it.
     x = _ramp(2, 8, 3, 2)

@@ -36,6 +36,7 @@ def check(op, array, seeds=SEEDS):
             np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.default_cases("64-1-0", "64-5--1")
 @pytest.mark.parametrize(("count", "retries"), [(1, 0), (4, 0), (3, 2), (5, -1)])
 @pytest.mark.parametrize("number", [64, 93])
 def test_points(number, count, retries):
@@ -58,6 +59,7 @@ def test_a_chain_of_one():
     check(chain, np.array([2], F))
 
 
+@pytest.mark.default_cases("[0. 0. 0. 0. 0.]", "[0, 0, 2, 0, 0]")
 @pytest.mark.parametrize("distances", [np.zeros(5), [0, 0, 2, 0, 0], [3, 0, 0, np.nan, 1]], ids=str)
 def test_chains_over_points_that_are_none_apart(distances):
     # The next point has to be farther than the part of the distance that is drawn: of nothing, nothing.
@@ -81,6 +83,7 @@ def test_without_64_bits():
         np.testing.assert_array_equal(a, e.numpy())
 
 
+@pytest.mark.default_cases("<lambda>-shape0-between 1 and the number of points, 3, got 4", "<lambda>-shape1-got 0")
 @pytest.mark.parametrize(
     ("op", "shape", "said"),
     [

@@ -91,6 +91,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.default_cases("form4")
 @pytest.mark.parametrize("form", FORMS)
 def test_sizes_of_a_tensor(form):
     """The second versions take the tensor whose shape counts."""
@@ -104,6 +105,7 @@ def test_sizes_of_a_tensor(form):
         np.testing.assert_array_equal(lookup(f"{op}V2").fn(*second, **form), expected)
 
 
+@pytest.mark.default_cases("form1-2")
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("form", FORMS)
 def test_transposed_convolutions_of_integers(form, groups):
@@ -126,6 +128,7 @@ def _nchw(values):
     return [values[i] for i in ((0, 3, 1, 2) if len(values) == 4 else (0, 4, 1, 2, 3))]
 
 
+@pytest.mark.default_cases("form2-Conv2D-kernel0")
 @pytest.mark.parametrize(("op", "kernel"), [("Conv2D", FILTER), ("DepthwiseConv2dNative", DEPTHWISE)])
 @pytest.mark.parametrize("form", SQUARE[:4])
 def test_nchw(op, kernel, form):
@@ -158,6 +161,7 @@ _OPEN = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "window", "form"), _OPEN)
 def test_images_of_any_size(kind, window, form):
     """Exported once for all sizes: results, and gradients that the graph takes and that JAX takes."""

@@ -179,6 +179,7 @@ def test_channels_by_themselves(activation, settings):
     np.testing.assert_allclose(jax.jit(jax_fn)(IMAGE, filter, PAIRED), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.default_cases("Relu-1-False-float32")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(
     ("mode", "sides", "training"), [("Identity", 0, False), ("Relu", 0, True), ("Relu", 1, True), ("Relu", 1, False)]

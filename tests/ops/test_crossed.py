@@ -36,6 +36,7 @@ def _made(equation, left, right, dtype=np.float32):
     return fn, graph, tensors
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_values_and_derivatives(name):
     equation, left, right, _ = PRODUCTS[name]
@@ -76,6 +77,7 @@ def _product(fn, arrays, platform):
     return tuple(map(int, found.split("x")))
 
 
+@pytest.mark.default_cases("attention", "one example")
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_order(name):
     """On CPU the product is made as it is given, and nothing else is (XLA fuses a softmax into that one)."""
@@ -96,6 +98,7 @@ def test_half_precision():
     np.testing.assert_allclose(found.astype(np.float32), tf.cast(graph(*tensors), tf.float32), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.default_cases("abc-abc-True", "acdb-abcd-True")
 @pytest.mark.parametrize(
     ("labels", "wanted", "expected"),
     [

@@ -21,6 +21,7 @@ TESTED_OTHERWISE = {
 }
 
 
+@pytest.mark.default_cases("(2, 3, 4)-float64")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_conversions(dtype, shape):
@@ -35,6 +36,7 @@ def test_conversions(dtype, shape):
     check(function, random(len(at), dtype), random(shape, dtype), jit=dtype == "float32")
 
 
+@pytest.mark.default_cases("(2, 3, 4)")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_indices_that_are_arguments(shape):
     def function(indices, values):
@@ -46,6 +48,7 @@ def test_indices_that_are_arguments(shape):
     check(function, at, random(len(at), "float32"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_elements_that_data_picks(shape):
     def function(whole):
@@ -114,6 +117,14 @@ def test_sums_of_gradients():
         first.added(csr.SparseMatrix(at, first.values, (4, 4)))
 
 
+@pytest.mark.default_cases(
+    "<lambda>-order of its rows0",
+    "<lambda>-order of its rows1",
+    "<lambda>-order of its rows2",
+    "<lambda>-out of bounds0",
+    "<lambda>-out of bounds1",
+    "<lambda>-out of range",
+)
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -19,6 +19,7 @@ def positive(dtype, size=6):
     return found.astype(dtype), np.argwhere(np.abs(found) > 1e-9)
 
 
+@pytest.mark.default_cases("complex128")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cholesky(dtype):
     whole, at = positive(dtype)
@@ -51,6 +52,7 @@ def test_cholesky_reads_the_lower_half_and_fills_in():
 NEGATIVE = np.array([[0, 0], [1, 1]])
 
 
+@pytest.mark.default_cases("<lambda>-positive", "<lambda>-not a permutation")
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -20,6 +20,7 @@ def sparse_tensor(at, values, shape):
     return tf.SparseTensor(at, values, np.array(shape, np.int64))
 
 
+@pytest.mark.default_cases("(2, 3, 4)")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_softmax(shape):
     at = pattern(shape)
@@ -49,6 +50,7 @@ def test_gradient_of_softmax():
         np.testing.assert_allclose(converted(function, p, g)(p, g), [0.4 * (0 - 1.2), 0.6 * (2 - 1.2), 0], atol=1e-12)
 
 
+@pytest.mark.default_cases("0.0-(3, 4)", "0.0-(2, 3, 4)")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("beta", [1.0, 0.0])
 def test_sums(shape, beta):
@@ -97,6 +99,7 @@ def test_multiples():
     )
 
 
+@pytest.mark.default_cases("<lambda>-is multiplied by")
 @pytest.mark.parametrize(
     ("function", "message"),
     [

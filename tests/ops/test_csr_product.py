@@ -19,6 +19,7 @@ BOOLS = (False, True)
 SIDES = list(itertools.product(["", "transpose", "adjoint"], repeat=2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("a", "b"), SIDES, ids=str)
 def test_products_with_dense_matrices(a, b):
     flags = {f"{kind}_{which}": True for which, kind in (("a", a), ("b", b)) if kind}
@@ -35,6 +36,7 @@ def test_products_with_dense_matrices(a, b):
         )
 
 
+@pytest.mark.default_cases("transpose-", "transpose-adjoint")
 @pytest.mark.parametrize(("a", "b"), SIDES, ids=str)
 def test_products_with_sparse_matrices(a, b):
     """TensorFlow's gradients fail, or have a wrong shape, where an entry meets none: here all do."""
@@ -86,6 +88,7 @@ def test_missing_entries_are_not_multiplied():
     )
 
 
+@pytest.mark.full
 def test_gradients_that_the_graph_takes():
     at = pattern((3, 4), 0.9, empty_row=False)
 

@@ -106,6 +106,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("merge", [False, True])
 def test_loss_v2(merge):
     """TensorFlow has a GPU kernel only: the same as CTCLoss with the blank, class 0, moved to the end."""
@@ -148,6 +149,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.default_cases("keras", "blank first")
 @pytest.mark.parametrize("name", LOSSES)
 def test_labels_made_sparse_under_jit(name):
     """How many labels there are is data, but not how many may have a path."""
@@ -172,6 +174,7 @@ def test_labels_made_sparse_under_jit(name):
     np.testing.assert_allclose(batched, [function(y, logits) for y in batch], rtol=1e-5)
 
 
+@pytest.mark.default_cases("True")
 @pytest.mark.parametrize("merge", [False, True])
 def test_greedy_decoder_under_jit(merge):
     @tf.function

@@ -74,6 +74,7 @@ def kept(fn, by):
     return jax.grad(jax.checkpoint(fn), by)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limit", [0.0, 0.1, 2.0, 40.0])  # of no iteration, to hundreds
 @pytest.mark.parametrize("order", [jax.grad, jax.jacfwd, kept], ids=lambda f: f.__name__)
 def test_first_derivatives(order, limit):
@@ -84,6 +85,7 @@ def test_first_derivatives(order, limit):
     alike(order(ours, (0, 1))(W, X), expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "order",
     [hessian_backwards, forwards_of_backwards, backwards_of_forwards, forwards_twice],
@@ -126,6 +128,7 @@ def unsymmetric(run):
     return jax.jit(jax.jacrev(jax.grad(value)))(jnp.asarray([1.1, 0.9]))
 
 
+@pytest.mark.full
 def test_derivatives_of_their_own_need_not_be_symmetric():
     found = unsymmetric(loop)
     alike(found, unsymmetric(lambda *args: masked(*args, length=4)))
@@ -152,6 +155,7 @@ def test_the_gradient_is_transposed():
     alike(jax.jit(lambda: twice(search(loop, 2.0), W, X))(), jax.jvp(search(masked, 2.0), (W, X), (W, X))[1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", ["x", "w", "both"])
 @pytest.mark.parametrize("limit", [0.1, 40.0])
 def test_of_many(by, limit):
@@ -167,6 +171,7 @@ def test_of_many(by, limit):
     alike(*(jax.jit(jax.jacfwd(fn, (0, 1)))(*args) for fn in of_many))
 
 
+@pytest.mark.default_cases("2")
 @pytest.mark.parametrize("slots", [2, 4, 6])
 def test_any_number_of_iterations_with_little_room(slots, monkeypatch):
     """All states fit, or some of them, or not even each that begins a stretch of as many as fit."""
@@ -185,6 +190,7 @@ def test_any_number_of_iterations_with_little_room(slots, monkeypatch):
         alike(ours(W, X, n), theirs(W, X, n))
 
 
+@pytest.mark.default_cases("1", "5")
 @pytest.mark.parametrize("most", [1, 5, 40])
 def test_a_bound_changes_nothing(most):
     def value(x, most):
@@ -195,6 +201,7 @@ def test_a_bound_changes_nothing(most):
     alike(jax.jit(jax.grad(value), static_argnums=1)(X, most), jax.grad(lambda x: jnp.sum(x * jnp.sin(x) + 1))(X))
 
 
+@pytest.mark.full
 def test_those_that_have_ended_may_have_no_derivative():
     """The square root of what is negative, and at 0; a `where` around it would not keep NaN from gradients."""
 
@@ -238,6 +245,7 @@ def in_a_scan_and_a_branch(x):
     return jnp.sum(lax.scan(body, jnp.sum(x), None, length=5)[1])
 
 
+@pytest.mark.default_cases("nested")
 @pytest.mark.parametrize("fn", [drawn, nested, in_a_scan_and_a_branch], ids=lambda f: f.__name__)
 def test_finite_differences(fn):
     """Keys that are carried, loops in loops, and what else loops are in."""

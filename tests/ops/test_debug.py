@@ -63,6 +63,7 @@ def in_a_loop(x):
     return x
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("f", [default_of_a_switch, in_a_loop], ids=lambda f: f.__name__)
 def test_what_fails_in_branches_that_are_not_taken(f):
     # Under jit both branches are traced: that an assertion is known to fail in one says nothing yet.

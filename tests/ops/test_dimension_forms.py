@@ -19,6 +19,7 @@ RNG = np.random.default_rng(0)
 H, W = jax.export.symbolic_shape("h, w")
 
 
+@pytest.mark.default_cases("sizes0", "sizes1")
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -56,6 +57,7 @@ SIZES = strategies.recursive(
 )
 
 
+@pytest.mark.full
 @hypothesis.given(SIZES)
 @hypothesis.settings(max_examples=150, deadline=None, derandomize=True)
 def test_values_stay(size):
@@ -96,6 +98,7 @@ HALVES = {
 }
 
 
+@pytest.mark.default_cases("slices")
 @pytest.mark.parametrize("name", HALVES)
 def test_images_of_any_size_meet_again(name):
     """Twice, and added to what a convolution gives: values, the graph's gradient and JAX's."""

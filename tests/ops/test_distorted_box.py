@@ -48,6 +48,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_every_bit_is_tensorflows(x64):
     """For images and boxes of many sizes, with shapes that a width just allows."""
@@ -74,6 +75,7 @@ def test_every_bit_is_tensorflows(x64):
         assert ours.dtype == theirs.dtype and np.asarray(ours).tobytes() == theirs.numpy().tobytes()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(TESTED_OTHERWISE))
 def test_distribution(name):
     covered = {"min_object_covered": 0.3}

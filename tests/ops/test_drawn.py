@@ -271,6 +271,7 @@ def _accepted(case):
     return True
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.full)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_drawn(family, examples):

@@ -38,6 +38,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.default_cases("several results")
 @pytest.mark.parametrize("fn", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_an_equation_gives_what_the_function_does(fn):
     closed = jax.make_jaxpr(fn)(X)
@@ -79,6 +80,7 @@ def test_operands_of_a_scan(closed_over, carried, sliced):
     assert len(eqn.invars) == sum(counts) + sliced
 
 
+@pytest.mark.full
 def test_sizes():
     (eqn,) = jax.make_jaxpr(jnp.sin)(np.ones((2, 3), np.float32)).jaxpr.eqns
     assert [equations.size(eqn.outvars[0]), equations.size(eqn.outvars[0], 5)] == [6, 30]

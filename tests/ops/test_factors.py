@@ -95,6 +95,7 @@ def gradients(function, x):
     return tf.function(theirs, autograph=False)(tf.constant(x)).numpy(), np.conj(ours), forward.T.reshape(x.shape)
 
 
+@pytest.mark.default_cases("singular_values-complex")
 @pytest.mark.parametrize("matrices", [REAL, COMPLEX], ids=["real", "complex"])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_gradients(function, matrices):
@@ -105,6 +106,7 @@ def test_gradients(function, matrices):
     np.testing.assert_allclose(forward, expected.real, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("matrices", [REAL[:1], COMPLEX[-2:]], ids=["real", "complex"])
 @pytest.mark.parametrize("first", [1, 2])
 def test_completed_vectors(first, matrices):
@@ -114,6 +116,7 @@ def test_completed_vectors(first, matrices):
         np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.full
 def test_more_completed_vectors():
     """TensorFlow has no gradient where more are added. What they span is what the others do not."""
 
@@ -127,6 +130,7 @@ def test_more_completed_vectors():
     np.testing.assert_allclose(actual, gradients(others, x)[1], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", [of_singular_values, of_hermitian])
 def test_single_precision(function):
     """The small number is the same there: what is nearly the identity is not blown up."""

@@ -157,6 +157,7 @@ def test_symbolic_dimensions_stay_on_the_host():
     assert registry.lookup("GatherNd").host(shape, np.int32([[0], [1]])).tolist() == [b, 3]
 
 
+@pytest.mark.default_cases("indices2-0")
 @pytest.mark.parametrize(
     ("indices", "batch"),
     [
@@ -190,6 +191,7 @@ def test_gather_nd_from_a_variable(indices):
     np.testing.assert_array_equal(entry.fn(jnp.asarray(variable.numpy()), indices), expected)
 
 
+@pytest.mark.full
 def test_traced_indices_out_of_range_give_zeros():
     function = jax.jit(lambda p, i: (gather.gather_v2(p, i, np.array(0)), gather.gather_nd(p, i[:, None])))
     for result in function(jnp.ones((3, 2)), jnp.array([3, -1, 1])):

@@ -136,6 +136,7 @@ def glimpses(name, window, **attrs):
     return np.asarray(function(IMAGES, offsets)), np.asarray(converted(IMAGES, offsets, rng=jax.random.PRNGKey(0)))
 
 
+@pytest.mark.default_cases("False-True-window0-ExtractGlimpseV2", "False-True-window1-ExtractGlimpse")
 @pytest.mark.parametrize("name", sorted(TESTED_OTHERWISE))
 @pytest.mark.parametrize("window", [(3, 2), (7, 3), (9, 9)])
 @pytest.mark.parametrize("centered", [False, True])
@@ -145,6 +146,7 @@ def test_glimpse(name, window, centered, normalized):
     np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
 def test_noise_is_within_the_range_of_the_image(noise):
     @tf.function(autograph=False)

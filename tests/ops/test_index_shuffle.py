@@ -28,6 +28,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_permutation(x64):
     def fn(index):

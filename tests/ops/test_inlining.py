@@ -52,6 +52,7 @@ def test_the_jaxpr_is_that_of_the_plain_function(name, attrs):
     assert {str(e.source_info.name_stack) for e in ours.eqns} == {"node"}
 
 
+@pytest.mark.default_cases("Reciprocal")
 @pytest.mark.parametrize(("name", "attrs"), OPS, ids=[name for name, _ in OPS])
 def test_derivatives_of_both_orders_are_those_of_the_plain_function(name, attrs):
     def derivatives(fn):
@@ -94,6 +95,7 @@ def test_outside_of_a_trace_it_is_the_function_itself():
     assert seen == [False, False]
 
 
+@pytest.mark.full
 def test_what_is_shared_is_one_equation_and_in_a_program_once():
     @shared
     def fn(x, *, scale=1.0):

@@ -113,6 +113,7 @@ def sharded(axis, devices):
     return jax.jit(normalized, in_shardings=(parts, same), out_shardings=parts)
 
 
+@pytest.mark.full
 def test_sharded_arguments_are_taken():
     """The partitioner of programs goes through the call. In a fresh process, as there is one device here."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}

@@ -89,6 +89,7 @@ def _gradients(function, args):
     return of if moving else None
 
 
+@pytest.mark.default_cases("FusedBatchNormGradV3", "MulNoNan", "StatelessShuffle")
 @pytest.mark.parametrize(
     "name",
     [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.full) for n in sorted(_cases()) if n not in FAILING],
@@ -119,6 +120,7 @@ def test_op(name):
     assert compared or name not in ALWAYS
 
 
+@pytest.mark.full
 def test_a_network_is_trained():
     """All of a network's convolutions and poolings have spellings of their own on CPU, loops among them."""
     layers = tf.keras.layers

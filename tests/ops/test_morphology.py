@@ -70,6 +70,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_derivatives_of_derivatives(padding):
     image, filter = RNG.normal(size=(2, 5, 4, 2)), RNG.normal(size=(2, 3, 2))

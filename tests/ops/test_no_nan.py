@@ -22,6 +22,7 @@ def converted(function, *args):
     return tf2jax_lite.convert_functional(tf.function(function, autograph=False), *args)
 
 
+@pytest.mark.default_cases("1.0-Inv")
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("incoming", [0.0, 1.0])
 def test_slopes_at_the_edges(name, incoming):
@@ -56,6 +57,7 @@ def test_what_a_choice_leaves_out_has_no_gradient():
     assert np.isfinite(jax.jit(jax.vmap(gradient))(np.stack([EDGES, -EDGES]))).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "second"), [("Sqrt", lambda x: -0.25 * x**-1.5), ("Rsqrt", lambda x: 0.75 * x**-2.5)])
 def test_derivatives_of_higher_order_and_forwards(name, second):
     x = np.array([0.5, 2.0, 9.0], np.float32)
@@ -78,6 +80,7 @@ def test_the_gradient_ops_themselves(name):
     np.testing.assert_allclose(converted(lambda y, dy: op(y=y, dy=dy), y, dy)(y, dy), op(y=y, dy=dy), rtol=1e-6)
 
 
+@pytest.mark.default_cases("Inv")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_constants_under_vmap(name):
     """JAX traces what has a derivative rule of its own under vmap, though nothing that comes in is mapped."""

@@ -35,6 +35,7 @@ def test_sums_are_computed_once(arrays):
     assert additions(blocks, *arrays) > 2 * BLOCKS
 
 
+@pytest.mark.full
 def test_cotangents_are_summed_once(arrays):
     """Cotangents flow through marks, too."""
     marked, plain = (
@@ -49,6 +50,7 @@ def test_nothing_is_copied(arrays):
     assert " copy(" not in text
 
 
+@pytest.mark.default_cases("jit")
 @pytest.mark.parametrize(
     "transform",
     [
@@ -131,6 +133,7 @@ def test_several_symbolic_sizes():
     assert exported.mlir_module().count("func.func private @once") == 3
 
 
+@pytest.mark.full
 def test_what_is_not_traced_or_has_no_derivative_has_no_mark():
     assert once_if_traced("a handle") == "a handle"
     x = jnp.ones(3)

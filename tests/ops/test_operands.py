@@ -33,6 +33,7 @@ def _call(name, swapped, known):
     return call
 
 
+@pytest.mark.default_cases("AddV2-traced1-known1-1-True")
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize(("traced", "known", "equations"), SHAPES)
 @pytest.mark.parametrize("name", OPS)
@@ -46,6 +47,7 @@ def test_values_and_number_of_equations(name, traced, known, equations, swapped)
     np.testing.assert_allclose(np.asarray(jax.jit(call)(*traced)), expected, rtol=1e-6)
 
 
+@pytest.mark.default_cases("AddV2-traced4-known4-1")
 @pytest.mark.parametrize(("traced", "known", "equations"), SHAPES[:-1])
 @pytest.mark.parametrize("name", ["AddV2", "Mul", "RealDiv"])
 def test_gradients_have_the_operands_shapes(name, traced, known, equations):

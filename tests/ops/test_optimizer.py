@@ -67,6 +67,14 @@ CASES = []
 TESTED_OTHERWISE = set(STEPS)
 
 
+@pytest.mark.default_cases(
+    "ResourceApplyAdam-attrs10-float32",
+    "ResourceApplyAdamWithAmsgrad-attrs11-float64",
+    "ResourceApplyAdaMax-attrs12-float32",
+    "ResourceApplyAddSign-attrs15-float32",
+    "ResourceApplyPowerSign-attrs16-float64",
+    "ResourceApplyFtrl-attrs20-float64",
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "attrs"), [(n, a) for n, s in STEPS.items() for a in s[3]])
 def test_steps(name, attrs, dtype):

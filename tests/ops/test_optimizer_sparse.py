@@ -92,22 +92,33 @@ def steps(name, attrs, dtype, index_lists, shape=(4, 3), traced=True, scalars=No
         )
 
 
+@pytest.mark.default_cases("ResourceApplyAdagradDA-attrs0")
 @pytest.mark.parametrize(("name", "attrs"), [(n, a) for n, s in STEPS.items() for a in s[2]])
 def test_rows_in_order(name, attrs):
     steps(name, attrs, np.float64, [REPEATED, np.array([3, 1, 0, 2]), REPEATED[::-1].copy()])
 
 
+@pytest.mark.default_cases(
+    "repeated-ResourceSparseApplyAdagradV2",
+    "none-ResourceSparseApplyKerasMomentum",
+    "none-ResourceSparseApplyProximalAdagrad",
+    "none-ResourceSparseApplyAdagradDA",
+    "none-ResourceSparseApplyCenteredRMSProp",
+    "none-ResourceSparseApplyFtrlV2",
+)
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("indices", [DIFFERENT, REPEATED, DIFFERENT[:0]], ids=["different", "repeated", "none"])
 def test_known_indices(name, indices):
     steps(name, {}, np.float32, [indices, indices], traced=False)
 
 
+@pytest.mark.default_cases("ResourceSparseApplyKerasMomentum")
 @pytest.mark.parametrize("name", [n for n in STEPS if "Sparse" in n])
 def test_vectors(name):
     steps(name, {}, np.float32, [np.array([2, 0, 2, 2], np.int32)], shape=(4,))
 
 
+@pytest.mark.default_cases("ResourceSparseApplyKerasMomentum-float16")
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -119,6 +130,7 @@ def test_dtypes(name, dtype):
     steps(name, {}, dtype, [REPEATED])
 
 
+@pytest.mark.default_cases("ResourceApplyAdagradDA")
 @pytest.mark.parametrize("name", [n for n, s in STEPS.items() if "l1" in s[1]])
 def test_no_penalty(name):
     steps(name, {}, np.float64, [REPEATED], scalars={"l1": 0.0, "l2": 0.0})
@@ -144,6 +156,7 @@ def test_traced_indices_out_of_range_are_left_out():
         jax_fn(params, grad, indices)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["SGD", "Adagrad", "Ftrl"])
 def test_a_training_step_of_an_embedding(name):
     """Keras makes the rows of a sparse gradient unique: how many there are is data, and no padding is a row."""

@@ -73,6 +73,7 @@ def zeros_and_sums(x):
     return array, _value(found, [3]), has
 
 
+@pytest.mark.default_cases("0.5-zeros_and_sums", "0.2-carried_by_a_loop", "0.2-other_kinds_in_other_branches")
 @pytest.mark.parametrize(
     "fn",
     [known, picked_by_data, carried_by_a_loop, other_kinds_in_other_branches, zeros_and_sums],
@@ -105,6 +106,7 @@ def test_kinds_that_the_reader_cannot_tell_apart():
         jax.jit(tf2jax.convert_functional(fn, tf.TensorSpec([2, 3])))(X)
 
 
+@pytest.mark.default_cases("[0, 2, 3]")
 @pytest.mark.parametrize("x", [[1, 2, 3], [-1, 0, 3], [0, 2, 3], [-1, 2, 3]], ids=str)
 def test_gradient_of_a_case_with_branches_inside(x):
     x, y = np.float32(x), np.float32([2, 3, 4])
@@ -133,6 +135,7 @@ def test_gradient_of_a_case_with_branches_inside(x):
         np.testing.assert_allclose(b, e)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x", [2.0, 0.5, -1.0])
 def test_gradients_of_gradients_that_the_graph_takes(x):
     # tf.gradients begins the second with zeros of the optionals that the first one's branches give.
@@ -153,6 +156,7 @@ def test_gradients_of_gradients_that_the_graph_takes(x):
     np.testing.assert_allclose(jax.vmap(ours)(np.float32([-3.0, x]))[1], expected, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_sums_of_something_and_nothing():
     def fn():
         return raw.OptionalHasValue(optional=tf.raw_ops.AddN(inputs=[_some(tf.ones([2])), raw.OptionalNone()]))

@@ -68,6 +68,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.default_cases("float643.0-2-FractionalAvgPool", "int323.0-2-FractionalAvgPool")
 @pytest.mark.parametrize("op", ["FractionalMaxPool", "FractionalAvgPool"])
 @pytest.mark.parametrize(
     ("value", "form"),
@@ -104,6 +105,7 @@ def test_fixed_seeds(op, value, form):
             )
 
 
+@pytest.mark.default_cases("FractionalMaxPool-True")
 @pytest.mark.parametrize("pseudo_random", [False, True])
 @pytest.mark.parametrize("op", ["FractionalMaxPool", "FractionalAvgPool"])
 def test_drawn_sequences(op, pseudo_random):

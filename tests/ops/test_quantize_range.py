@@ -23,6 +23,9 @@ def _values(qtype):
     return values.astype(info.dtype)
 
 
+@pytest.mark.default_cases(
+    "<dtype: 'qint32'>-{'mode': 'MIN_COMBINED'}", "<dtype: 'qint16'>-{'mode': 'SCALED', 'axis': 1}"
+)
 @pytest.mark.parametrize(
     ("qtype", "attrs"),
     [
@@ -45,6 +48,9 @@ def test_dequantize_of_a_single_value_and_of_nothing(size):
     check_quantized("Dequantize", {"input": tf.qint8}, input=values, min_range=F(2), max_range=F(2), mode="MIN_FIRST")
 
 
+@pytest.mark.default_cases(
+    "<dtype: 'quint16'>-{'mode': 'MIN_FIRST'}", "<dtype: 'qint16'>-{'mode': 'SCALED', 'axis': 1}"
+)
 @pytest.mark.parametrize(
     ("qtype", "attrs"),
     [
@@ -64,6 +70,7 @@ def test_quantize(qtype, attrs):
     check_quantized("QuantizeV2", {}, input=values, min_range=low, max_range=high, T=qtype, **attrs)
 
 
+@pytest.mark.default_cases("0-0")
 @pytest.mark.parametrize(("low", "high"), [(1, 2), (-3, -2), (0, 0)])
 def test_quantize_makes_room_for_zero(low, high):
     values = RNG.uniform(-4, 4, 9).astype(F)

@@ -49,6 +49,7 @@ def _quantization(name, axis, count):
     return {f"{name}scales": scales, f"{name}zero_points": zeros, f"{name}quantization_axis": axis}
 
 
+@pytest.mark.default_cases("qtype2-0")
 @pytest.mark.parametrize(("qtype", "axis"), [(tf.qint8, -1), (tf.quint8, 1), (tf.qint32, 0)])
 def test_quantize_and_back(qtype, axis):
     shape = (5, 3, 4)
@@ -67,6 +68,7 @@ def test_halves_round_up_and_bounds_clamp():
     check_quantized("UniformQuantize", {}, input=values, scales=F(1), zero_points=I32(0), Tout=Q8, **bounds)
 
 
+@pytest.mark.default_cases("source2-target2-axes2")
 @pytest.mark.parametrize(
     ("source", "target", "axes"),
     # TensorFlow's CPU kernels make no 32-bit integers.
@@ -86,6 +88,7 @@ def test_requantize(source, target, axes):
     )
 
 
+@pytest.mark.default_cases("shapes1-axes1")
 @pytest.mark.parametrize(
     ("shapes", "axes"),
     [
@@ -126,6 +129,7 @@ def test_clip_by_value(axis):
     )
 
 
+@pytest.mark.default_cases("-1--1-0")
 @pytest.mark.parametrize(("rhs_axis", "out_axis", "inner"), [(-1, -1, 5), (1, -1, 5), (1, 1, 5), (-1, -1, 0)])
 def test_dot(rhs_axis, out_axis, inner):
     rhs = {"rhs": _integers(Q8, (inner, 3)), **_quantization("rhs_", rhs_axis, 3), **_limits(Q8, "rhs_")}
@@ -160,6 +164,7 @@ def _numbers(batch, feature, spatial, kernel_in, kernel_out, kernel_spatial):
     ).SerializeToString()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("lhs", "rhs", "axes", "attrs"),
     [

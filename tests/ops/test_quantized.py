@@ -45,6 +45,7 @@ def check(op, ranges, names, **arguments):
     check_quantized(op, quantized, **inputs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 def test_mat_mul(transposed):
     a, b = numbers(3, 5), numbers(5, 4)
@@ -62,6 +63,7 @@ def test_mat_mul(transposed):
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_conv2d(stride, padding):
@@ -77,6 +79,7 @@ def test_conv2d(stride, padding):
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["QuantizedMul", "QuantizedAdd"])
 def test_elementwise(op):
     for ranges in PAIRS:
@@ -84,6 +87,7 @@ def test_elementwise(op):
     check(op, PAIRS[1], "min_x max_x min_y max_y", x=numbers(5, 8), y=numbers(8))
 
 
+@pytest.mark.full
 def test_bias_add():
     """TensorFlow's rounding of a number depends on where in its vectors it falls: one step apart."""
     x, bias = numbers(4, 16), numbers(16)
@@ -102,12 +106,14 @@ def test_bias_add():
         assert [np.asarray(v) for v in actual[1:]] == expected[1:]
 
 
+@pytest.mark.default_cases("QuantizedRelu")
 @pytest.mark.parametrize("op", ["QuantizedRelu", "QuantizedRelu6"])
 def test_relu(op):
     for each in RANGES:
         check(op, [each], "min_features max_features", features=np.arange(256, dtype=np.uint8), out_type=tf.quint8)
 
 
+@pytest.mark.default_cases("1.25", "6.0")
 @pytest.mark.parametrize("most", [0.0, 1.25, 6.0])
 def test_relu_x(most):
     """TensorFlow has no kernel: as QuantizedRelu6 at 6, and the number nearest to any other limit."""
@@ -126,6 +132,7 @@ def test_relu_x(most):
             np.testing.assert_array_equal(out, six)
 
 
+@pytest.mark.default_cases("2-2-VALID-QuantizedMaxPool", "2-2-VALID-QuantizedAvgPool")
 @pytest.mark.parametrize("op", ["QuantizedMaxPool", "QuantizedAvgPool"])
 @pytest.mark.parametrize(("size", "stride", "padding"), [(2, 2, "VALID"), (3, 2, "SAME"), (5, 3, "SAME")])
 def test_pools(op, size, stride, padding):
@@ -140,6 +147,7 @@ def test_pools(op, size, stride, padding):
     )
 
 
+@pytest.mark.full
 def test_concat_and_reshape():
     x, y = numbers(4, 5), numbers(4, 3)
     for (low, high), (low_y, high_y) in PAIRS:
@@ -194,6 +202,7 @@ def network(x, kernel, bias, matrix):
     return tf.raw_ops.Dequantize(input=x[0], min_range=x[1], max_range=x[2], mode="MIN_FIRST")
 
 
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("wide", [False, True])
 def test_network(wide):
     """Without 64-bit mode, too, where numbers may come out one step apart."""

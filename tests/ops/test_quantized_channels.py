@@ -20,6 +20,7 @@ def channels(size, count):
     return {"input": x} | ends
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("size", [0, 1e3, 1e6, 1e9])
 def test_own_range(size, count):
@@ -34,6 +35,7 @@ def test_own_range(size, count):
             )
 
 
+@pytest.mark.default_cases("1000.0-quint8", "1000.0-qint8")
 @pytest.mark.parametrize("dtype", [tf.quint8, tf.qint8], ids=lambda t: t.name)
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
 def test_requantize(size, dtype):

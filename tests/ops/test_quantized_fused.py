@@ -31,6 +31,7 @@ def named(case):
     return f"{case['op']}-{RECORDED.index(case)}"
 
 
+@pytest.mark.default_cases("62", "65")
 @pytest.mark.parametrize("number", JOINED)
 def test_recorded_concatenation(number):
     case = RECORDED[number]
@@ -64,6 +65,14 @@ def test_recorded_of_an_optimized_graph(number):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.default_cases(
+    "QuantizedConv2DAndRelu-1_0",
+    "QuantizedConv2DWithBiasAndRelu-10_0",
+    "QuantizedConv2DWithBiasAndRequantize-16_0",
+    "QuantizedDepthwiseConv2D-3_1",
+    "QuantizedConv2DAndRequantize-40",
+    "QuantizedMatMulWithBias-47",
+)
 @pytest.mark.parametrize("number", KERNELS, ids=[named(RECORDED[number]) for number in KERNELS])
 def test_recorded(number):
     case = RECORDED[number]
@@ -89,6 +98,7 @@ def test_recorded(number):
             np.testing.assert_allclose(np.asarray(actual), expected, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.default_cases("transposed1-MIN_FIRST")
 @pytest.mark.parametrize("mode", ["MIN_FIRST", "SCALED"])
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
 def test_product_of_any_range(mode, transposed):
@@ -110,6 +120,7 @@ def test_product_of_any_range(mode, transposed):
     np.testing.assert_allclose(np.asarray(found) * (9 / 255), expected.clip(0, 9), atol=4.6 / 255)
 
 
+@pytest.mark.full
 def test_refused():
     call = implementation("QuantizedConv2DWithBias")
     x, kernel, bias = np.zeros((1, 4, 4, 3), np.uint8), np.zeros((2, 2, 3, 5), np.int8), np.zeros(5, F)

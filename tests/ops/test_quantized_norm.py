@@ -17,6 +17,7 @@ def numbers(*shape):
     return RNG.integers(0, 256, shape).astype(np.uint8)
 
 
+@pytest.mark.default_cases("(0.5, 2.0)-given")
 @pytest.mark.parametrize(
     "attrs",
     [{}, {"output_range_given": True, "given_y_min": -1.0, "given_y_max": 1.5}, {"min_separation": 10.0}],
@@ -36,6 +37,7 @@ def test_instance_norm(ends, attrs):
     )
 
 
+@pytest.mark.default_cases("20.0-False")
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("size", [0.1, 1.0, 20.0])
 def test_batch_norm(size, scaled):

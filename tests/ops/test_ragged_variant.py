@@ -159,16 +159,19 @@ def check(function, *args):
         np.testing.assert_allclose(slope, gradient, rtol=1e-5)
 
 
+@pytest.mark.default_cases("none")
 @pytest.mark.parametrize("name", KNOWN)
 def test_splits_that_are_known(name):
     check(*KNOWN[name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", BY_DATA)
 def test_splits_that_data_decides(name):
     check(*BY_DATA[name])
 
 
+@pytest.mark.full
 def test_many_rows_of_known_lengths():
     """More than are unrolled."""
     splits = np.cumsum([0, *(i % 3 for i in range(300))])
@@ -190,6 +193,7 @@ def test_rows_of_strings():
     np.testing.assert_array_equal(converted(function)()[0], [2, 0, 3])
 
 
+@pytest.mark.default_cases("nested")
 @pytest.mark.parametrize("make", [rows_of, lambda v, s: nested(v, s)], ids=["rows", "nested"])
 def test_gradients_that_the_graph_takes(make):
     def gradient(v, splits=S):
@@ -247,6 +251,7 @@ def from_variant(encoded, rank, dtype=F32, of=-1, splits=tf.int64):
     )
 
 
+@pytest.mark.default_cases("scalar", "dense")
 @pytest.mark.parametrize(
     "function",
     [
@@ -261,6 +266,7 @@ def test_there_and_back(function):
     check(function, V)
 
 
+@pytest.mark.default_cases("rank", "low rank")
 @pytest.mark.parametrize(
     ("function", "message"),
     [

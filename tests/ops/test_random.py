@@ -26,6 +26,7 @@ def draw(fn, *specs, args=(), seed=0):
     return np.asarray(jax.jit(tf2jax.convert_functional(fn, *specs))(*args, rng=jax.random.key(seed)))
 
 
+@pytest.mark.default_cases("<lambda>-1.0-1.1547005383792515--1-3")
 @pytest.mark.parametrize(
     ("fn", "mean", "std", "low", "high"),
     [
@@ -45,6 +46,7 @@ def test_distribution(fn, mean, std, low, high):
     assert not np.array_equal(values, draw(fn, seed=1))
 
 
+@pytest.mark.default_cases("dtype0", "dtype1")
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
 def test_dtypes(dtype):
     assert draw(lambda: tf.random.normal([3], dtype=dtype)).dtype == dtype.as_numpy_dtype
@@ -66,6 +68,7 @@ def gammas(alpha):
     return tf.random.gamma([N], alpha)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_gamma(x64):
     alpha = np.float32([0.5, 1.0, 7.0])
@@ -77,6 +80,7 @@ def test_gamma(x64):
         assert x64 or not np.array_equal(drawn, draw(gammas, tf.TensorSpec([3]), args=(alpha,), seed=1))
 
 
+@pytest.mark.full
 def test_gamma_gradient():
     """The mean's derivative by alpha is 1, and each sample's is what TensorFlow has for it."""
     jax_fn = tf2jax.convert_functional(gammas, tf.TensorSpec([3]))
@@ -88,6 +92,7 @@ def test_gamma_gradient():
     np.testing.assert_allclose(gradient / N, 1, atol=0.1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fn",
     [
@@ -104,6 +109,7 @@ def test_poisson(fn):
     np.testing.assert_allclose(drawn.var(0), rate, rtol=0.1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bounds", [(-1.0, 1.0), ([-1.0, 2.0], [3.0]), (1.0, np.inf)])
 def test_parameterized_truncated_normal(bounds):
     low, high = (np.float32(b) for b in bounds)
@@ -121,6 +127,7 @@ def test_parameterized_truncated_normal(bounds):
     np.testing.assert_allclose(drawn.std(1), expected.std(1), atol=0.03)
 
 
+@pytest.mark.default_cases("dtype0")
 @pytest.mark.parametrize("dtype", [tf.int32, tf.uint32, tf.int64, tf.uint64])
 def test_non_deterministic_ints(dtype):
     with jax.enable_x64(True):

@@ -38,6 +38,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 def test_the_mean_stays():
     """To int32 the bits are not TensorFlow's; the distribution is."""
 

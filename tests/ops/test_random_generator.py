@@ -52,6 +52,7 @@ def make(name, arguments):
     return variable, tf.function(fn)
 
 
+@pytest.mark.default_cases("StatefulRandomBinomial-arguments13", "RngReadAndSkip-arguments14")
 @pytest.mark.parametrize(("name", "arguments"), OPS)
 def test_op(name, arguments):
     variable, fn = make(name, arguments)
@@ -70,6 +71,7 @@ def test_op(name, arguments):
                 compare(np.asarray(actual).astype(wide), expected.numpy().astype(wide), **extra)
 
 
+@pytest.mark.default_cases("dtype1")
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_first_standard_normal(dtype):
     """TensorFlow runs it in old graphs only. Its state begins with the algorithm."""
@@ -126,6 +128,7 @@ class Model(tf.Module):
         }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [True, False])
 def test_generator(x64):
     """Without 64-bit mode the state is words; 64-bit results are their low words, all else is the same."""
@@ -150,6 +153,7 @@ def test_generator(x64):
             np.testing.assert_array_equal(state.view(np.int64).reshape(3), model.generator.state.numpy())
 
 
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("x64", [True, False])
 def test_a_generator_in_loops_and_branches(x64):
     """The state is carried around loops, through branches and calls."""
@@ -177,6 +181,7 @@ def test_a_generator_in_loops_and_branches(x64):
         np.testing.assert_array_equal(np.asarray(state).view(np.int64).reshape(3), generator.state.numpy())
 
 
+@pytest.mark.full
 def test_each_form_of_the_state_is_taken_in_either_mode():
     _, fn = make("StatefulUniform", {"shape": [5], "algorithm": 1})
     jax_fn, params = tf2jax.convert(fn)

@@ -119,6 +119,7 @@ WITHOUT_64_BITS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", WITHOUT_64_BITS)
 @pytest.mark.parametrize("seed", [[5, -9], [-1, 2**31 - 1]])
 def test_exact_without_64_bits(name, seed):
@@ -144,6 +145,7 @@ def test_uint64_in_loops_without_64_bits():
         assert jax.jit(jax_fn)(np.uint32(5)) == fn(tf.constant(5, tf.uint64)).numpy()
 
 
+@pytest.mark.default_cases("StatelessRandomUniform", "StatelessRandomNormal")
 @pytest.mark.parametrize("name", ["StatelessRandomUniform", "StatelessRandomNormal", "StatelessRandomUniformFullInt"])
 def test_numbers_of_one_step_are_not_stacked(name):
     """XLA's CPU backend computes what it concatenates element by element: a mask took a hundred times as long."""
@@ -154,6 +156,7 @@ def test_numbers_of_one_step_are_not_stacked(name):
     assert not large
 
 
+@pytest.mark.default_cases("2")
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 9, 16, 100, 1000])
 def test_shuffles_of_many_keys(size):
     """Small sizes meet what is rare in large ones: places chosen often, and swaps of a place with itself."""
@@ -169,6 +172,7 @@ def test_shuffles_of_many_keys(size):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.full
 def test_words_are_the_same_where_jax_has_no_products_of_two_words(monkeypatch):
     key, counter = (jnp.asarray(w, jnp.uint32) for w in ([2**32 - 1, 3], [5, 2**31, 0, 7]))
     expected = bits(key, counter, 64)
@@ -176,6 +180,7 @@ def test_words_are_the_same_where_jax_has_no_products_of_two_words(monkeypatch):
     np.testing.assert_array_equal(bits(key, counter, 64), expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype, count", [("float32", 400_001), ("float64", 100_001)])
 def test_groups_that_a_few_steps_leave_open(dtype, count):
     """Of so many groups some need more steps than all are drawn with; those are drawn by themselves."""

@@ -84,6 +84,7 @@ def test_of_a_size_that_is_not_known():
     assert found.least == 0 and str(found.most) == "b"
 
 
+@pytest.mark.full
 def test_long_chains_end():
     def chain(m):
         total = jnp.sum(m)

@@ -36,6 +36,7 @@ def same(found, expected):
         assert np.asarray(a).tobytes() == np.asarray(e).tobytes()
 
 
+@pytest.mark.default_cases("uint32-40")
 @pytest.mark.parametrize("k", [0, 1, 7, 39, 40])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bits(dtype, k):
@@ -55,6 +56,7 @@ def total(top, x):
     return jnp.sum(jnp.sin(values) * jnp.arange(1.0, 6) * (places + 1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("transform", [jax.grad, jax.hessian, jax.jacfwd])
 def test_derivatives(transform):
     x = jnp.float32([[1, 3, 3, 2, -1, 3], [0, 0, 5, 5, 1, 2]])
@@ -72,6 +74,7 @@ def test_inside_shard_map():
     same(jax.jit(fn)(x), lax.top_k(x, 4))
 
 
+@pytest.mark.default_cases("0-False")
 @pytest.mark.parametrize(("k", "packs"), [(6, True), (1, True), (0, False)])
 def test_lowering_by_platform(k, packs):
     fn = jax.jit(lambda x: ranked(x, k))
@@ -83,6 +86,7 @@ def test_lowering_by_platform(k, packs):
             same(exported.call(x), lax.top_k(x, k))
 
 
+@pytest.mark.full
 def test_size_that_is_unknown():
     x = np.float32([[1, 3, 3, 2, 100, 0], [5, 5, 5, 5, 4, 6]])
     for shape, constraints in (("b, 6", []), ("b, n", ["n >= 5"])):

@@ -350,11 +350,13 @@ def test_bins_known_only_at_run_time():
     np.testing.assert_array_equal(counts, [1, 2, 0, 1, 0, 0, 0, 0])  # 5 is beyond the size, not beyond the bound
 
 
+@pytest.mark.full
 def test_a_histogram_drops_nan():
     counts = reduce.histogram_fixed_width(jnp.array([NAN, 0.5]), jnp.array([0.0, 1.0]), np.int32(2))
     np.testing.assert_array_equal(counts, [0, 1])
 
 
+@pytest.mark.full
 def test_the_gradient_of_cumprod_is_right_at_zero():
     grad = jax.grad(lambda x: reduce.cumprod(x, np.array(0)).sum())(jnp.array([2.0, 0.0, 3.0]))
     np.testing.assert_allclose(grad, [1.0, 2.0 + 2.0 * 3.0, 0.0])

@@ -40,6 +40,7 @@ def product(x, *, matrix, axis, side):
     return jnp.moveaxis(lax.dot_general(x, matrix, (((axis,), (side,)), ((), ())), precision="highest"), -1, axis)
 
 
+@pytest.mark.default_cases("too many-3-0")
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("axis", [0, 1, 3])
 @pytest.mark.parametrize("name", MATRICES)
@@ -77,6 +78,7 @@ def test_other_values_are_not_touched():
     assert np.all(np.isfinite(found[:, 1]))
 
 
+@pytest.mark.full
 def test_in_shard_map():
     """The weights are the same everywhere, what they are multiplied with varies between devices."""
     matrix = MATRICES["few"]

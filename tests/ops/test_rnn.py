@@ -124,6 +124,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 def test_gradient_of_v2():
     """What TensorFlow's gradient of BlockLSTMV2 should be: BlockLSTMGradV2."""
     inputs = sequence("BlockLSTMV2", 3).inputs

@@ -35,6 +35,7 @@ MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]], bool)
 GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 
 
+@pytest.mark.default_cases("GRU-forwards-masked")
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
 @pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
 @pytest.mark.parametrize("kind", [keras.layers.LSTM, keras.layers.GRU])
@@ -70,6 +71,7 @@ def test_keras_layer_of_a_gpu(kind, backwards, masked, monkeypatch):
     np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.default_cases("GRU")
 @pytest.mark.parametrize("kind", [keras.layers.LSTM, keras.layers.GRU])
 def test_gradient_in_the_graph(kind, monkeypatch):
     layer = kind(6, bias_initializer="normal")
@@ -91,6 +93,7 @@ def test_gradient_in_the_graph(kind, monkeypatch):
         np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.default_cases("rnn_relu-", "rnn_tanh-V2")
 @pytest.mark.parametrize("version", ["", "V2"])
 @pytest.mark.parametrize("mode", GATES)
 def test_gradients_of_former_versions(mode, version):
@@ -153,6 +156,14 @@ def network(mode, ways, x, h, c, weights, biases, project):
     return x, np.stack([v[0] for v in last]), np.stack([v[1] for v in last])
 
 
+@pytest.mark.default_cases(
+    "rnn_tanh-0-unidirectional-V2",
+    "lstm-2-unidirectional-",
+    "lstm-2-unidirectional-V2",
+    "lstm-2-unidirectional-V3",
+    "lstm-2-bidirectional-",
+    "lstm-2-bidirectional-V2",
+)
 @pytest.mark.parametrize("version", ["", "V2", "V3"])
 @pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
 @pytest.mark.parametrize(("mode", "project"), [*((mode, 0) for mode in GATES), ("lstm", 2)])
@@ -203,6 +214,7 @@ def test_layers(mode, project, direction, version):
         np.testing.assert_allclose(last_c, expected[2], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_dropout_between_layers():
     args = (np.ones((4, 2, 3), F), np.zeros((2, 2, 3), F), np.zeros((0,), F))
 

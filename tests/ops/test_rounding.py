@@ -15,6 +15,7 @@ OPERANDS = {
 }
 
 
+@pytest.mark.default_cases("bytes-True", "bytes-False")
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("name", OPERANDS)
 def test_a_product_is_rounded_before_something_is_added(name, constant):
@@ -28,6 +29,7 @@ def test_a_product_is_rounded_before_something_is_added(name, constant):
     np.testing.assert_array_equal(jax.jit(shifted)(value, SCALE), expected)
 
 
+@pytest.mark.default_cases("float16")
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, jnp.bfloat16])
 def test_large_products_and_what_is_no_number(dtype):
     with jax.enable_x64(True):

@@ -60,6 +60,7 @@ def draw(fn, seed=0, args=()):
     return jax.jit(tf2jax.convert_functional(tf.function(fn), *specs))(*args, rng=jax.random.key(seed))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_multinomial(x64):
     with jax.enable_x64(x64):
@@ -73,6 +74,7 @@ def test_multinomial(x64):
         assert not np.array_equal(drawn, again)
 
 
+@pytest.mark.default_cases("True-False-LogUniformCandidateSampler")
 @pytest.mark.parametrize("op", ["UniformCandidateSampler", "LogUniformCandidateSampler"])
 @pytest.mark.parametrize("unique", [False, True])
 @pytest.mark.parametrize("x64", [False, True])
@@ -117,6 +119,7 @@ def test_too_few_classes():
         )
 
 
+@pytest.mark.default_cases("attributes3")
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -154,6 +157,7 @@ def test_fixed_unigrams_without_repetition():
     assert sorted(np.asarray(draw(fn, args=(TRUE % 4,))[0]).tolist()) == [0, 1, 3]
 
 
+@pytest.mark.default_cases("none-False-0", "no candidates-False-3")
 @pytest.mark.parametrize("bound", [0, 3, 9])
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("sampled", [[4, 7, 4, 0], [9], []], ids=["hits", "none", "no candidates"])
@@ -171,6 +175,7 @@ def test_accidental_hits(sampled, x64, bound):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("removed", [True, False])
 def test_sampled_softmax(removed):
     """A true class that was sampled counts once. Draws are given: those of a sampler have other bits."""

@@ -184,6 +184,7 @@ def check_variable_op(name, initial, *inputs, **attrs):
             np.testing.assert_allclose(actual.astype(np.complex128), expected.astype(np.complex128), rtol=rtol)
 
 
+@pytest.mark.default_cases("uint8-Max", "complex64-Max", "complex64-Min")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "int64", "uint8", "complex64"])
 def test_scatter_into_a_variable(kind, dtype):
@@ -209,6 +210,7 @@ def test_scatter_scalars_into_a_vector():
     check_variable_op("ResourceScatterMax", np.float32([1, NAN, 3]), np.int32([0, 1]), np.float32([NAN, 6]))
 
 
+@pytest.mark.default_cases("int32-Max")
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Max", "Min", "Update"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_scatter_nd_into_a_variable(kind, dtype):
@@ -258,6 +260,7 @@ def test_numpy_twin_of_stitching():
         np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.full
 def test_symbolic_dimensions_stay_on_the_host():
     (b,) = jax.export.symbolic_shape("b")
     shape = np.empty(3, object)
@@ -269,6 +272,7 @@ def test_symbolic_dimensions_stay_on_the_host():
     assert update(shape, np.int32([[0]]), np.int32([7])).tolist() == [7, 3, 4]
 
 
+@pytest.mark.full
 def test_partition_and_stitch_inside_jit():
     def function(x, p, bound):
         parts = scatter.dynamic_partition(x, p, num_partitions=3, bound=bound)

@@ -60,6 +60,7 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.default_cases("special")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_hessians_times_vectors(name):
     fn, *args = FUNCTIONS[name]
@@ -98,6 +99,7 @@ def test_hessians_times_vectors(name):
         np.testing.assert_allclose(forward, e, rtol=tolerance, atol=tolerance * max(1, np.abs(e).max()))
 
 
+@pytest.mark.full
 def test_powers_of_negative_numbers():
     # The derivative by the exponent is 0 there: no derivative of a real function, so that the order counts.
     base, exponent = np.array([-2.0, -1.5, 3.0, 0.0]), np.array([2.0, 3.0, 1.5, 2.0])

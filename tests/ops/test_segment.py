@@ -226,6 +226,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.default_cases("float32-Sum", "float32-Prod")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_segments_with_a_given_number(kind, dtype):
@@ -245,6 +246,7 @@ def test_segments_with_a_given_number(kind, dtype):
         entry.fn(data, ids, np.int32(3))
 
 
+@pytest.mark.full
 def test_traced_ids_need_a_bound():
     ids = jnp.array([0, 0, 2, 2, 3])
     with pytest.raises(OpError, match="dynamic_shape_bound"):
@@ -272,6 +274,7 @@ def test_traced_ids_out_of_range_are_dropped():
     np.testing.assert_array_equal(total, [0, 1])
 
 
+@pytest.mark.full
 def test_sparse_segments_of_nothing_are_zeros():
     # TensorFlow leaves these uninitialized.
     none = np.zeros(0, np.int32)

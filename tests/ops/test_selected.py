@@ -10,6 +10,7 @@ from tf2jax_lite.ops.selected import selected
 from .test_ranked import DTYPES, odd
 
 
+@pytest.mark.default_cases("int64", "uint64")
 @pytest.mark.parametrize("dtype", [*DTYPES, "float64", "int64", "uint64"])
 def test_every_place_of_odd_values(dtype):
     x = odd(dtype)
@@ -20,6 +21,7 @@ def test_every_place_of_odd_values(dtype):
     np.testing.assert_array_equal(np.asarray(found, wide.dtype), np.sort(wide))
 
 
+@pytest.mark.default_cases("shape1-float32", "shape1-int32")
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 @pytest.mark.parametrize("shape", [(1,), (2,), (3, 1), (0, 4), (2, 3, 257)])
 def test_shapes(shape, dtype):
@@ -28,6 +30,7 @@ def test_shapes(shape, dtype):
         np.testing.assert_array_equal(selected(jnp.asarray(x), n), np.sort(x)[..., n])
 
 
+@pytest.mark.full
 def test_places_out_of_range_are_the_nearest():
     x = jnp.asarray([3.0, 1.0, 2.0])
     np.testing.assert_array_equal(jax.vmap(lambda n: selected(x, n))(jnp.arange(-2, 5)), [1, 1, 1, 2, 3, 3, 3])

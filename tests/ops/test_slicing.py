@@ -250,6 +250,7 @@ def _agree(fn, *args, symbolic=None):
 ONE = np.int32(1)
 
 
+@pytest.mark.default_cases("<lambda>8", "<lambda>12", "<lambda>15", "<lambda>17")
 @pytest.mark.parametrize(
     "fn",
     [
@@ -289,6 +290,7 @@ def test_traced_bounds(fn):
     np.testing.assert_array_equal(got[1], fn(tf.constant(xs[1]), tf.constant(ONE)).numpy())
 
 
+@pytest.mark.default_cases("<lambda>3", "<lambda>4")
 @pytest.mark.parametrize(
     "fn",
     [
@@ -365,6 +367,7 @@ def test_variable_slice_assignment():
     np.testing.assert_array_equal(next(iter(params.values())), model.v.numpy())
 
 
+@pytest.mark.full
 def test_provenance():
     seen = {}
 

@@ -33,6 +33,7 @@ ALONG = [
 ]
 
 
+@pytest.mark.default_cases("(1, 20000)-0-float32-log_softmax", "(0, 20000)-0-float32-softmax")
 @pytest.mark.parametrize("own, jaxs", PAIRS, ids=["softmax", "log_softmax"])
 @pytest.mark.parametrize("shape, axis, dtype", ALONG, ids=lambda v: v.__name__ if isinstance(v, type) else str(v))
 def test_values_and_gradients(own, jaxs, shape, axis, dtype):
@@ -55,6 +56,7 @@ def test_values_and_gradients(own, jaxs, shape, axis, dtype):
             np.testing.assert_allclose(np.float64(found), np.float64(wanted), **tolerance)
 
 
+@pytest.mark.default_cases("log_softmax")
 @pytest.mark.parametrize("own, jaxs", PAIRS, ids=["softmax", "log_softmax"])
 def test_what_is_not_finite(own, jaxs):
     x = np.random.default_rng(0).normal(size=(5, 20000)).astype(np.float32)
@@ -64,6 +66,7 @@ def test_what_is_not_finite(own, jaxs):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_second_derivatives():
     x = np.random.default_rng(0).normal(size=(3, 16400))
     with jax.enable_x64(True):

@@ -152,6 +152,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.default_cases("results0", "results1")
 @pytest.mark.parametrize("results", [slice(-1, None), slice(2, 5), slice(None)])
 def test_part_of_top_k_is_a_selection(results):
     """XLA sorted all of a row where only the k-th largest was read, as sampling from the k likeliest does."""
@@ -188,6 +189,7 @@ def test_approximate_minimum():
     np.testing.assert_array_equal(places, [[2, 1], [0, 0]])
 
 
+@pytest.mark.default_cases("[]", "[5]")
 @pytest.mark.parametrize(
     "x",
     [
@@ -217,6 +219,7 @@ def test_traced_values_are_padded_to_a_bound(x):
     np.testing.assert_array_equal(place, np.pad(expected[1], (0, 8 - n), constant_values=x.size))
 
 
+@pytest.mark.default_cases("0", "1")
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_traced_slices_are_padded_to_a_bound(axis):
     expected = [np.asarray(v) for v in sort.unique_with_counts_v2(ROWS, np.array([axis]), bound=None)]
@@ -254,6 +257,7 @@ def test_numpy_twins():
     assert count.tolist() == [2, 1]
 
 
+@pytest.mark.default_cases("int32")
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_differences_of_long_vectors(dtype):
     """Not compared each with each, which would take memory with the product of their lengths."""

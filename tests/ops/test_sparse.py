@@ -351,6 +351,7 @@ PADDED = {
 }
 
 
+@pytest.mark.default_cases("order1-embedding", "order1-threshold", "order1-maximum")
 @pytest.mark.parametrize("name", PADDED)
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [1, 2]])
 def test_traced_indices_with_a_bound(name, order):
@@ -362,6 +363,7 @@ def test_traced_indices_with_a_bound(name, order):
             np.testing.assert_allclose(a, e)
 
 
+@pytest.mark.default_cases("reduce, keep")
 @pytest.mark.parametrize("name", ["slice", "split", "concat of slices", "reshaped slice", "reduce", "reduce, keep"])
 def test_traced_indices_without_a_bound(name):
     fn, args = PADDED[name], (AI, AV.astype(np.float32))
@@ -389,6 +391,7 @@ def test_a_number_of_entries_that_is_a_result_needs_a_bound():
         jax.jit(converted(PADDED["reduce all"], *args))(*args)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["add", "threshold"])
 def test_sums_of_traced_indices_without_a_bound(name):
     fn, args = PADDED[name], (AI, AV.astype(np.float32))
@@ -408,6 +411,7 @@ def test_maxima_of_traced_indices_without_a_bound():
     np.testing.assert_allclose(jax.jit(converted(fn, *args))(*args), fn(*args))
 
 
+@pytest.mark.full
 def test_strings_to_dense():
     def fn(x):
         table = tf.sparse.to_dense(tf.SparseTensor([[0, 1]], [b"a"], [2, 2]), default_value=b"b")

@@ -105,11 +105,13 @@ def check(function, v, *args):
         np.testing.assert_allclose(slope, tf.convert_to_tensor(gradient), rtol=1e-5)
 
 
+@pytest.mark.default_cases("branches")
 @pytest.mark.parametrize("name", CASES_OF_ROWS)
 def test_indices_that_are_known(name):
     check(lambda v, loop: CASES_OF_ROWS[name](v, I, loop), V)
 
 
+@pytest.mark.default_cases("loops in loops")
 @pytest.mark.parametrize("name", CASES_OF_ROWS)
 def test_indices_that_data_decides(name):
     check(CASES_OF_ROWS[name], V, I)
@@ -120,6 +122,7 @@ def test_rows_without_entries(entries):
     check(lambda v, loop: rows(tf.sparse.to_dense, of(v, I[:entries]), loop=loop), V[:entries])
 
 
+@pytest.mark.full
 def test_entries_that_a_loop_finds():
     """How many of a dense row are not 0."""
 
@@ -130,6 +133,7 @@ def test_entries_that_a_loop_finds():
     check(found, X)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by_data", [False, True])
 def test_many_rows(by_data):
     """More than are unrolled."""
@@ -143,6 +147,7 @@ def test_many_rows(by_data):
     check(summed, v, *([indices] if by_data else []))
 
 
+@pytest.mark.full
 def test_export_for_any_number_of_entries():
     specs = [tf.TensorSpec([None]), tf.TensorSpec([None, 2], tf.int64)]
     function = tf.function(lambda v, i: CASES_OF_ROWS["sums"](v, i, True), autograph=False)
@@ -153,6 +158,7 @@ def test_export_for_any_number_of_entries():
         np.testing.assert_array_equal(exported.call(V[:count], np.int32(I[:count])), function(V[:count], I[:count]))
 
 
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("v2", [False, True])
 def test_graphs_of_tensorflow_1(v2):
     tf1 = tf.compat.v1
@@ -182,6 +188,7 @@ def vectorized(v, i):
     return dense(tf.vectorized_map(lambda x: tf.SparseTensor(i, x, np.int64([3, 4])), tf.stack([v, 2 * v])))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", [backwards, vectorized])
 def test_other_loops(function):
     jax_fn = converted(function, V, I)
@@ -206,6 +213,7 @@ def test_rows_of_strings():
     np.testing.assert_array_equal(jax_fn(), [2, 0, 3])
 
 
+@pytest.mark.full
 def test_results_whose_number_of_entries_data_decides():
     def function(v, i):
         return tf.nest.flatten(rows(positive, of(v, i), ROW, loop=True), expand_composites=True)

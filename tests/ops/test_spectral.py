@@ -58,6 +58,7 @@ def any_axes(op, x, fft_length, axes):
     return tf2jax.convert_functional(tf.function(call), tf.TensorSpec(x.shape, x.dtype))
 
 
+@pytest.mark.default_cases("RFFTND-fft_length1-axes1", "IRFFTND-fft_length1-axes1")
 @pytest.mark.parametrize(
     ("fft_length", "axes"),
     [([2, 3, 4, 6], [0, 1, 2, 3]), ([6], [-1]), ([5, 3], [-1, 0]), ([2, 9, 1], [1, 3, 2]), ([7], [1])],
@@ -74,6 +75,7 @@ def test_any_axes(op, fft_length, axes):
     np.testing.assert_allclose(batch[0], expected, atol=1e-12)
 
 
+@pytest.mark.default_cases("IFFTND", "RFFTND")
 @pytest.mark.parametrize("op", ANY_AXES)
 def test_any_axes_of_nothing(op):
     x = (REAL if op == "RFFTND" else COMPLEX)[:, :0]
@@ -85,6 +87,7 @@ def test_any_axes_of_nothing(op):
     np.testing.assert_array_equal(padded, np.zeros((2, 2 if op == "RFFTND" else 3, 4, 6)))
 
 
+@pytest.mark.default_cases("IFFTND")
 @pytest.mark.parametrize("op", ANY_AXES)
 def test_gradients_are_those_of_two_dimensions(op):
     """As TensorFlow has them where it has them."""
@@ -118,6 +121,7 @@ def test_axes_are_checked(fft_length, axes, error):
         entry(COMPLEX, np.array(fft_length), np.array(axes))
 
 
+@pytest.mark.full
 def test_names_that_changed_share_one_function():
     for name in OF_OLD:
         assert registry.lookup(name).fn is registry.lookup(name.removeprefix("Batch")).fn

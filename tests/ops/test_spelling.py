@@ -343,6 +343,14 @@ def scaled(*kernel):
     return normal(*kernel) / np.float32(np.sqrt(np.prod(kernel[:-1])))
 
 
+@pytest.mark.default_cases(
+    "point NCHW, padded",
+    "tiles by a rate NCHW",
+    "stacked volume",
+    "column of a volume, strides",
+    "narrow 1d",
+    "points of groups",
+)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolution(name):
     shape, kernel, params = CONVOLUTIONS[name]
@@ -358,6 +366,7 @@ def test_convolution(name):
     )
 
 
+@pytest.mark.default_cases("largest-gaps")
 @pytest.mark.parametrize("name", POOLS)
 @pytest.mark.parametrize("fn", [largest, total])
 def test_pool(name, fn):
@@ -373,6 +382,7 @@ def test_pool(name, fn):
     compare(plain, respelled, normal(*shape))
 
 
+@pytest.mark.default_cases("members, some images at a time")
 @pytest.mark.parametrize(
     "name",
     [
@@ -399,6 +409,7 @@ def test_in_64_bit_mode(name):
         compare(partial(fn, **more), partial(call, fn, **more), *args, everything=first_order)
 
 
+@pytest.mark.default_cases("strides0-NHWC")
 @pytest.mark.parametrize("layout", [LAST, FIRST], ids=["NHWC", "NCHW"])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
 def test_loops_have_no_convolution_in_another_order_of_dimensions(layout, strides):
@@ -475,6 +486,7 @@ def test_border_never_wins(side):
     np.testing.assert_array_equal(jax.jit(gradient)(x), expected)
 
 
+@pytest.mark.default_cases("patches-bfloat16")
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 @pytest.mark.parametrize("name", ["depthwise", "point", "patches", "grouped", "slabs"])
 def test_half_precision_is_summed_in_float32(name, dtype):
@@ -489,6 +501,7 @@ def test_half_precision_is_summed_in_float32(name, dtype):
     np.testing.assert_allclose(np.asarray(actual, np.float64), expected, rtol=unit, atol=1e-5)
 
 
+@pytest.mark.default_cases("form1")
 @pytest.mark.parametrize("form", [((8, 24, 26, 128), (3, 3, 128, 224)), ((1, 2, 1, 128), (3, 3, 128, 64))])
 def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
     """Against a convolution in double precision: at most three times the primitive's own error."""
@@ -507,6 +520,7 @@ def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
     assert 0 < error["respelled"] <= 3 * error["plain"]
 
 
+@pytest.mark.default_cases("8-strides2-pads3")
 @pytest.mark.parametrize("pads", [((-1, -1), (-2, 2)), ((-3, 4), (1, -1)), ((0, 0), (-5, 1)), ((-9, 12), (0, 0))])
 @pytest.mark.parametrize(("groups", "strides"), [(1, (1, 2)), (2, (1, 1)), (8, (2, 1))])
 def test_negative_padding_reads_nothing_else(pads, groups, strides):
@@ -598,6 +612,7 @@ FOLDED = [
 ]
 
 
+@pytest.mark.default_cases("form0-2", "form1-4", "form2-4", "form3-8", "form4-1", "form5-1")
 @pytest.mark.parametrize(("form", "fold"), FOLDED)
 def test_few_channels_that_give_few_are_folded(form, fold):
     batch, side, channels, outputs, window = form
@@ -653,6 +668,7 @@ def test_jaxpr_looks_like_jax():
     assert str(jax.make_jaxpr(partial(spelling_conv.call, lax.conv_general_dilated, **params))(*args)) == str(plain)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["depthwise", "depthwise, many taps", "tiles NCHW, padded"])
 def test_symbolic_batch(name):
     shape, kernel, params = CONVOLUTIONS[name]
@@ -683,6 +699,7 @@ def test_inside_shard_map():
         np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.default_cases("64")
 @pytest.mark.parametrize("channels", [64, 256])
 def test_large_volumes_take_tiles_rather_than_slabs_where_channels_are_many(channels):
     """With many channels planes by tiles take down to 0.55 of the time."""

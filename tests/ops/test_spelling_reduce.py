@@ -36,6 +36,7 @@ def short(monkeypatch):
     spelling_reduce.call.__globals__["_trace_once"].cache_clear()
 
 
+@pytest.mark.default_cases("more-reduce_sum", "none-reduce_max")
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_reduction(short, name, fn):
@@ -54,6 +55,7 @@ def test_nan_and_infinities(short, fn):
     np.testing.assert_allclose(jax.jit(lambda x: reduced(fn, x, (0,)))(x), fn(jnp.asarray(x), (0,)), rtol=1e-5)
 
 
+@pytest.mark.default_cases("argmax-2-int8")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16, np.int8, np.uint32, np.float64])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("fn", [lax.argmax, lax.argmin])
@@ -72,6 +74,7 @@ def test_place(short, fn, axis, dtype):
         np.testing.assert_array_equal(actual, jnp.stack([expected, fn(x[::-1], axis, np.int32)]))
 
 
+@pytest.mark.default_cases("shape3-wide3-False")
 @pytest.mark.parametrize(
     ("shape", "wide", "long"),
     [((3, 4), (5, 3, 4), True), ((1, 3, 1), (5, 3, 4), False), ((2, 1, 4), (2, 5, 4), True), ((4,), (4,), False)],
@@ -98,6 +101,7 @@ def test_place_of_many(short, monkeypatch, exact):
     np.testing.assert_array_equal(jax.jit(lambda x: place(lax.argmax, x, 1))(x), lax.argmax(x, 1, np.int32))
 
 
+@pytest.mark.default_cases("shape1-axes1-False", "shape3-axes3-True", "shape4-axes4-True")
 @pytest.mark.parametrize(
     ("shape", "axes", "long"),
     [

@@ -14,6 +14,7 @@ SHAPES = {"written out": ((2, 5, 4, 4), 1), "a loop": ((19, 16), 0), "last": ((3
 LONG = {"whole parts": (4096,), "and a rest": (4099,), "rows": (3, 5001), "nothing": (0, 5000)}
 
 
+@pytest.mark.default_cases("written out-cumsum-True")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", SHAPES)
@@ -27,6 +28,7 @@ def test_running(name, fn, reverse):
     )
 
 
+@pytest.mark.default_cases("written out-int8")
 @pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int64, np.float64, np.complex64])
 @pytest.mark.parametrize("name", SHAPES)
 def test_dtypes(name, dtype):
@@ -39,6 +41,7 @@ def test_dtypes(name, dtype):
         np.testing.assert_allclose(found, lax.cumsum(x, axis=axis, reverse=True), rtol=1e-6)
 
 
+@pytest.mark.default_cases("nothing-float32-True")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8])
 @pytest.mark.parametrize("name", LONG)
@@ -70,6 +73,7 @@ def test_infinities():
     np.testing.assert_allclose(found, lax.cumlogsumexp(x, axis=0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.default_cases("3, n-cumprod")
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("sizes", ["n, 16", "3, n"])
 def test_size_that_is_unknown(fn, sizes):
@@ -80,6 +84,7 @@ def test_size_that_is_unknown(fn, sizes):
         np.testing.assert_allclose(found, fn(x, axis=axis), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.default_cases("shape0-0-True")
 @pytest.mark.parametrize(("shape", "axis", "loops"), [((40, 64), 0, True), ((64, 40), 1, False), ((40, 15), 0, False)])
 def test_rule(shape, axis, loops):
     traced = jax.jit(lambda x: running(lax.cumsum, x, axis, False)).trace(jax.ShapeDtypeStruct(shape, np.float32))

@@ -123,6 +123,7 @@ FORMATS = [(np.int64, -1, ""), (np.int64, 25, "0"), (np.int64, 7, "-"), (np.int6
 FORMATS += [(np.uint64, 8, "+"), (np.int32, -1, ""), (np.uint32, 3, " "), (np.int16, 8, ""), (np.uint8, 5, "0")]
 
 
+@pytest.mark.default_cases("uint8-5-0")
 @pytest.mark.parametrize("dtype, width, fill", FORMATS, ids=lambda v: getattr(v, "__name__", str(v)))
 def test_traced_integers_become_the_text_that_tensorflow_writes(dtype, width, fill):
     """Its length and a hash are the same, which is all that can be seen of it."""
@@ -148,6 +149,7 @@ def test_traced_text_is_joined_moved_and_hashed():
         both(text, np.array(numbers), np.array([True, False] * 3), x64=x64, batched=x64)
 
 
+@pytest.mark.full
 def test_traced_text_longer_than_any_one_form_of_the_hash():
     def text(x):
         written = tf.strings.as_string(x)
@@ -157,6 +159,7 @@ def test_traced_text_longer_than_any_one_form_of_the_hash():
     both(text, np.array([0, -1, 123, 123456, 12345678901, -(2**62)]), batched=False)
 
 
+@pytest.mark.full
 def test_branches_hand_on_text_of_one_room():
     def text(x, flag):
         chosen = tf.cond(flag, lambda: tf.strings.as_string(x), lambda: tf.strings.as_string(x + 7))
@@ -166,6 +169,7 @@ def test_branches_hand_on_text_of_one_room():
         both(text, np.array([3, 99]), np.array(flag))
 
 
+@pytest.mark.full
 def test_traced_text_is_printed(capfd):
     def show(x):
         tf.print(
@@ -186,6 +190,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.default_cases("float32 that is not known", "strings that are not known")
 @pytest.mark.parametrize("message", REFUSED)
 def test_refusals(message):
     converted = tf2jax.convert_functional(tf.function(REFUSED[message]), tf.TensorSpec([2], tf.int32))
@@ -212,6 +217,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.default_cases("hashing-count-False", "crossing-True")
 @pytest.mark.parametrize("x64", [True, False])
 @pytest.mark.parametrize("name", LAYERS)
 def test_keras_layers_hash_integers(name, x64):

@@ -46,6 +46,7 @@ SUMS = {
 }
 
 
+@pytest.mark.default_cases("AvgPool-bfloat16", "AvgPoolGrad-bfloat16", "Einsum-bfloat16")
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["half", "bfloat16"])
 @pytest.mark.parametrize("name", SUMS)
 def test_against_double_precision(name, dtype):
@@ -60,6 +61,7 @@ def test_against_double_precision(name, dtype):
         np.testing.assert_allclose(found.astype(np.float64), expected, rtol=rounded)
 
 
+@pytest.mark.default_cases("half")
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["half", "bfloat16"])
 def test_cross_entropy(dtype):
     x, labels = RNG.normal(size=(2, 3000)).astype(dtype), RNG.dirichlet(np.ones(3000), 2).astype(dtype)

@@ -40,6 +40,7 @@ def some(classes, size, same, seed):
     return boxes.astype(np.float32), np.round(rng.uniform(size=(classes, size)), 1).astype(np.float32)
 
 
+@pytest.mark.default_cases("3-9-one for all-2", "3-9-for each class-0")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("same", [True, False], ids=["one for all", "for each class"])
 @pytest.mark.parametrize(("count", "total"), [(3, 9), (1, 50), (30, 8)])
@@ -58,6 +59,7 @@ def test_classes_are_merged_by_score(count, total, same, seed):
     assert int(valid) == len(expected) and not which[len(expected) :].any() and not box[len(expected) :].any()
 
 
+@pytest.mark.default_cases("30")
 @pytest.mark.parametrize("count", [1, 4, 30])
 def test_one_class_has_gradients_where_scores_are_looked_up(count):
     boxes, scores = some(1, 12, True, 7)
@@ -81,6 +83,7 @@ def test_nothing_to_select_from():
     assert which.shape == box.shape == (4,) and int(valid) == 0
 
 
+@pytest.mark.full
 def test_inside_shard_map():
     """What a loop carries must vary between devices from the start; boxes may be everywhere the same."""
     boxes, scores = some(4, 6, True, 0)

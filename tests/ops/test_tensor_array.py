@@ -149,6 +149,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.default_cases("unknown_shape", "in_a_branch", "gradient_array_with_shape")
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
 def test_against_tensorflow(fn):
     fn = tf.function(fn, autograph=False)
@@ -170,6 +171,7 @@ def loop_then_scatter(x, count, places):
     return array.size(), array.read(0), array.read(3), array.read(places[1])
 
 
+@pytest.mark.default_cases("lists-3-data", "resources-2-known")
 @pytest.mark.parametrize("known", [True, False], ids=["known", "data"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["lists", "resources"])
@@ -205,6 +207,7 @@ def test_array_grows_by_scattering_after_a_loop(kind, count, known):
             np.testing.assert_array_equal(a, np.asarray(e))
 
 
+@pytest.mark.default_cases("4", "6")
 @pytest.mark.parametrize("size", [0, 2, 4, 6])
 def test_how_long_a_counted_loop_makes_an_array_is_known(size):
     # The array is of the resource kind in graphs with control flow v1: its stack has a shape under jit.
@@ -235,6 +238,7 @@ def _control_flow_v1():
     v1.enable_control_flow_v2()
 
 
+@pytest.mark.default_cases("gradient_of_split_and_concat")
 @pytest.mark.usefixtures("_control_flow_v1")
 @pytest.mark.parametrize(
     "fn", [gradient_in_the_graph, gradient_of_writes, gradient_of_split_and_concat], ids=lambda f: f.__name__
@@ -275,6 +279,7 @@ def some_rows(ragged):
     return parts.values
 
 
+@pytest.mark.default_cases("rows_of_rows", "some_rows")
 @pytest.mark.usefixtures("_control_flow_v1")
 @pytest.mark.parametrize("fn", [sums_of_rows, rows_backwards, rows_of_rows, some_rows], ids=lambda f: f.__name__)
 def test_arrays_of_ragged_rows(fn):
@@ -296,6 +301,7 @@ def test_arrays_of_ragged_rows(fn):
         np.testing.assert_allclose(gradient, value, rtol=1e-6)
 
 
+@pytest.mark.default_cases("split_and_concat")
 @pytest.mark.parametrize("fn", [write_and_read, scatter_and_gather, in_a_loop, split_and_concat])
 def test_jax_gradient(fn):
     """JAX's gradient through the converted function is that of the same thing written with tf.stack and indexing."""
@@ -310,6 +316,7 @@ def test_jax_gradient(fn):
     np.testing.assert_allclose(actual, jax.grad(lambda x: jnp.sum(jnp.sin(plain(x))))(X), rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fn", "message"),
     [

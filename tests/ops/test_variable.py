@@ -52,6 +52,7 @@ TESTED_OTHERWISE = {
 }
 
 
+@pytest.mark.default_cases("VariableShape", "ResourceScatterMul", "ResourceScatterDiv")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_variable_op(name):
     v = tf.Variable(START, name="v")
@@ -86,6 +87,7 @@ GRIDS = [([1, 2, 1], [0, 1, 0]), ([2, 3, 1], [0, 1, 0]), ([2, 1, 3], []), ([1, 1
 
 
 # XLA alone has kernels for the two, so TensorFlow has to compile.
+@pytest.mark.default_cases("[1, 1, 1]-[1, 0, 2]")
 @pytest.mark.parametrize(("grid", "paddings"), GRIDS, ids=str)
 def test_split_nd(grid, paddings):
     v = tf.Variable(TILED, name="v")
@@ -104,6 +106,7 @@ def test_split_nd(grid, paddings):
         np.testing.assert_array_equal(a, e.numpy())
 
 
+@pytest.mark.default_cases("[1, 1, 1]-[1, 0, 2]")
 @pytest.mark.parametrize(("grid", "paddings"), GRIDS, ids=str)
 def test_concat_nd(grid, paddings):
     padded = np.array(TILED.shape) + (paddings or 0)
@@ -124,6 +127,7 @@ def test_concat_nd(grid, paddings):
         np.testing.assert_array_equal(a, expected.numpy())
 
 
+@pytest.mark.full
 def test_a_grid_that_does_not_fit():
     v = tf.Variable(TILED, name="v")
     fn = tf.function(

@@ -15,6 +15,7 @@ def bins(limit):
     return lambda x: tf.math.bincount(x, minlength=limit, maxlength=limit)
 
 
+@pytest.mark.default_cases("range", "other way")
 @pytest.mark.parametrize(
     "function",
     [
@@ -53,6 +54,7 @@ def test_keras_category_encoding():
     np.testing.assert_array_equal(jax.jit(converted)(tokens), layer(tokens).numpy())
 
 
+@pytest.mark.default_cases("too large", "of nothing")
 @pytest.mark.parametrize(
     "function",
     [

@@ -100,6 +100,7 @@ def known_predicate():
     return [x], [raw.Switch(data=x * 2.0, pred=tf.constant(True))[1] + 1.0]
 
 
+@pytest.mark.default_cases("one_predicate_in_several_places-", "nested_either_way-")
 @pytest.mark.parametrize(
     "build, feeds",
     [
@@ -187,6 +188,7 @@ def numbers(*shape):
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
+@pytest.mark.default_cases("cond_in_loop_in_cond-", "value_of_the_condition_leaves-")
 @pytest.mark.parametrize(
     "build, feeds",
     [
@@ -253,6 +255,7 @@ def gradient_of_seq2seq():
     return [x, w], [found, *tf1.gradients(tf.reduce_sum(found**2), [x, w])]
 
 
+@pytest.mark.default_cases("gradient_of_branches-")
 @pytest.mark.parametrize(
     "build, feeds",
     [
@@ -323,6 +326,7 @@ def test_effects_happen_in_the_branch_taken_only_and_as_often_as_in_tensorflow()
     assert params["a"] == 10 and params["asked"] == 12
 
 
+@pytest.mark.default_cases("False-1")
 @pytest.mark.parametrize("trips", [0, 1, 2])
 @pytest.mark.parametrize("deep", [False, True])
 def test_gradients_of_loops_that_do_not_run(trips, deep):
@@ -387,6 +391,7 @@ def program(seed):
 FAST = {0, 1, 12, 14}  # 12 hands on numbers in a loop, 14 reads what no branch that runs has
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s in FAST else [pytest.mark.full]) for s in range(100)])
 def test_random_programs(seed):
     # Sines near one: a unit in the last place of what goes in is 5e-6 in the derivative, in TensorFlow itself.

@@ -61,6 +61,7 @@ OF_DATA = {
 }
 
 
+@pytest.mark.default_cases("elements in a loop")
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_is_known(name):
     function = tf.function(KNOWN[name], autograph=False)
@@ -85,6 +86,7 @@ def test_loops_that_are_too_long():
         jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32)))(np.int32(2))
 
 
+@pytest.mark.full
 def test_what_tensorflow_evaluates_counts_as_many_steps(monkeypatch):
     """Iterations are counted by numpy alone, for so many steps: each of these takes longer, more so of long strings."""
     spent = []

@@ -68,6 +68,7 @@ def gradient_of(function):
     return gradient
 
 
+@pytest.mark.default_cases("two_places")
 @pytest.mark.parametrize("function", [scanned, mapped, read_twice, backwards, recurrent, two_places])
 def test_gradients_taken_in_the_graph(function):
     x = RNG.normal(size=(STEPS, 2, 3)).astype(np.float32)
@@ -103,6 +104,7 @@ SUMS = {
 }
 
 
+@pytest.mark.default_cases("several", "two whole ones")
 @pytest.mark.parametrize("how", SUMS.values(), ids=SUMS)
 def test_sums_of_lists(how):
     x = RNG.normal(size=(4, 3)).astype(np.float32)

@@ -56,6 +56,7 @@ def one(number, x):
     return sides(number, x, 1)
 
 
+@pytest.mark.default_cases("sides", "nested")
 @pytest.mark.parametrize("fn", [sides, nested, several, looped, within_loops, under_a_condition, one])
 def test_frozen(fn):
     variable = tf.Variable(1.5)

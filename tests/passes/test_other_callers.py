@@ -39,6 +39,7 @@ def body(i, value, count):
     return value * 1.5 + tf.cast(i, tf.float32), count + i
 
 
+@pytest.mark.default_cases("9-2--2")
 @pytest.mark.parametrize("start, limit, delta", [(0, 5, 1), (2, 9, 3), (9, 2, -2), (3, 3, 1)], ids=str)
 def test_for(start, limit, delta):
     def fn(x, limit):

@@ -22,6 +22,7 @@ def _function(nodes, control=()):
     return ir.Function("f", (ir.Argument("x", None),), tuple(nodes), (ir.TensorRef("c"),), control_outputs=control)
 
 
+@pytest.mark.default_cases("False-in order", "False-back edge")
 @pytest.mark.parametrize("case", NODES)
 @pytest.mark.parametrize("backwards", [False, True])
 def test_nodes_that_results_need(case, backwards):
@@ -30,6 +31,7 @@ def test_nodes_that_results_need(case, backwards):
     assert kept == list(KEPT[case])[:: -1 if backwards else 1]
 
 
+@pytest.mark.default_cases("control0-abc")
 @pytest.mark.parametrize(("control", "kept"), [((), "abc"), (("write",), ["a", "b", "write", "c"])])
 def test_effects_that_control_outputs_reach(control, kept):
     function = _function(NODES["in order"], control)

@@ -84,6 +84,7 @@ def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.default_cases("int64 splits-others")
 @pytest.mark.parametrize("splits", [SPLITS, OTHER], ids=["rows", "others"])
 @pytest.mark.parametrize("function", ROWS.values(), ids=ROWS)
 def test_rows(function, splits):
@@ -97,6 +98,7 @@ def test_rows(function, splits):
         close(row, graph(VALUES, own))
 
 
+@pytest.mark.default_cases("added")
 @pytest.mark.parametrize("name", ["reduce_sum", "reduce_mean", "reduce_max", "centred", "doubled after", "added"])
 def test_gradients(name):
     graph = tf.function(ROWS[name], autograph=False)
@@ -118,6 +120,7 @@ def test_values_past_the_last_row_belong_to_none():
     close(jax.jit(converted)(padded, SPLITS), ROWS["reduce_sum"](VALUES, SPLITS))
 
 
+@pytest.mark.full
 def test_sizes_that_are_open():
     function = tf.function(ROWS["reduce_mean"])
     converted = tf2jax.convert_functional(function, tf.TensorSpec((None, 3)), tf.TensorSpec((None,), tf.int32))
@@ -133,6 +136,7 @@ def repeated(axis):
     return tf.function(lambda v, c: tf.repeat(v, c, axis=axis), autograph=False)
 
 
+@pytest.mark.default_cases("floats-1", "ints-0")
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("data", [VALUES, INT.reshape(4, 3)], ids=["floats", "ints"])
 def test_length_from_the_bound(axis, data):
@@ -151,6 +155,7 @@ def test_length_from_the_bound(axis, data):
             np.testing.assert_array_equal(actual[-2:], -1 if data.dtype == np.int32 else 0)
 
 
+@pytest.mark.default_cases("ints-0")
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("data", [VALUES, INT.reshape(4, 3)], ids=["floats", "ints"])
 def test_counts_that_are_known_need_no_bound(axis, data):
@@ -186,6 +191,7 @@ def test_counts_below_one(counts):
     close(jax.jit(converted)(values, counts), graph(values, counts))
 
 
+@pytest.mark.full
 def test_what_only_looks_alike():
     """A mask over places that are tiled more often than the counts say keeps its own meaning."""
 
@@ -200,6 +206,7 @@ def test_what_only_looks_alike():
     close(converted(VALUES[:3, 0], counts), graph(VALUES[:3, 0], counts))
 
 
+@pytest.mark.full
 def test_a_ragged_model(tmp_path):
     class Bag(tf.Module):
         def __init__(self):

@@ -208,6 +208,7 @@ PROGRAMS = [
 OFTEN = {call_by_name, call_with_a_gradient_of_its_own, rows_gathered_in_a_loop, called_function_of_version_2}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "build, feeds",
     [pytest.param(*p, marks=[] if p[0] in OFTEN else [pytest.mark.full], id=p[0].__name__) for p in PROGRAMS],

@@ -86,6 +86,7 @@ def primitives(jaxpr):
     return sorted(found)
 
 
+@pytest.mark.default_cases("counted")
 @pytest.mark.parametrize("fn", WITH_GRADIENTS, ids=lambda fn: fn.__name__)
 def test_what_a_gradient_left_in_a_function_goes(fn):
     """TensorFlow makes loops collect what the gradient needs; the function itself does what it did before."""
@@ -164,6 +165,7 @@ UNREAD = [
 ]
 
 
+@pytest.mark.default_cases("unread_case_results")
 @pytest.mark.parametrize("fn", UNREAD, ids=lambda fn: fn.__name__)
 def test_what_nobody_reads_is_not_computed(fn):
     jax_fn = tf2jax.convert_functional(tf.function(fn), SPEC)
@@ -200,6 +202,7 @@ def read_in_two_ways(x):
 READ = [read_after_rounds, read_by_the_condition, read_in_two_ways]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fn", READ, ids=lambda fn: fn.__name__)
 def test_what_is_read_stays(fn):
     jax_fn = tf2jax.convert_functional(tf.function(fn), SPEC)
@@ -244,6 +247,7 @@ class Assigning(tf.Module):
         return tf.while_loop(lambda x, _: small(x), step, [x, x])[0]
 
 
+@pytest.mark.default_cases("True-in_branch")
 @pytest.mark.parametrize("name", ["in_loop", "in_branch", "in_call", "before_a_read"])
 @pytest.mark.parametrize("taped", [False, True])
 def test_assignments_stay(name, taped):
@@ -292,6 +296,7 @@ def test_prints_and_assertions_stay(step, capfd):
     assert "seen" in "".join(capfd.readouterr())
 
 
+@pytest.mark.full
 def test_random_numbers_are_the_same():
     """What is drawn hangs on the nodes that draw, not on what else is there."""
 
@@ -327,6 +332,7 @@ def chains(depth, width=4):
     return lambda x: looped(depth, [x[i % 3] + float(i) for i in range(width)])[0]
 
 
+@pytest.mark.default_cases("50")
 @pytest.mark.parametrize("most", [0, unread._MOST_TIMES])
 def test_work_is_bounded(monkeypatch, most):
     """What takes too long to find stays."""

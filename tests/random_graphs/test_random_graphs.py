@@ -22,6 +22,7 @@ def report(program, finding):
     return f"{finding.kind} {finding.how} {finding.op}: {finding.message}\n{show(small)}"
 
 
+@pytest.mark.default_cases("0", "5")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_few(seed):
     rng = random.Random(seed)
@@ -64,6 +65,7 @@ def test_a_right_chain_has_no_finding():
     assert oracle.check(chain()).finding is None
 
 
+@pytest.mark.default_cases("<lambda>-value", "<lambda>-LoweringError")
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [

@@ -27,6 +27,7 @@ def commands():
             yield Commands(shell, folder)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", [0, 300, pytest.param(20_000, marks=pytest.mark.full)])
 def test_a_full_disk(commands, name, size):
@@ -54,6 +55,7 @@ def test_a_clock_that_jumps(commands, name):
     assert all(commands.written(name, ended)[p] == whole[p] for p in weights)
 
 
+@pytest.mark.default_cases("convert-2")
 @pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", NAMES)
 def test_interrupted_at_any_moment(commands, name, times):

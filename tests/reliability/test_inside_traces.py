@@ -34,6 +34,7 @@ def leaked(value):
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
+@pytest.mark.default_cases("checkpoint", "<lambda>")
 @pytest.mark.parametrize("transform", [jax.jit, jax.checkpoint, lambda f: f])
 def test_inside_of_jit(model, transform):
     kept = []

@@ -18,6 +18,7 @@ def check(names):
         assert not found["wrong"] or "compiled module" in found["wrong"], (name, found)
 
 
+@pytest.mark.full
 def test_a_small_model():
     check(["frozen"])
 

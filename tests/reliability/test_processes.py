@@ -63,6 +63,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("forks", "spawns"), [(3, 0), pytest.param(8, 4, marks=pytest.mark.full)])
 def test_the_same_in_every_process(tmp_path, forks, spawns):
     script = tmp_path / "processes.py"

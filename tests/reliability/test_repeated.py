@@ -21,6 +21,7 @@ def collected(*refs):
     return [ref() is None for ref in refs]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("index", [0, 1])  # without and with a custom gradient
 def test_a_converted_function_does_not_keep_tensorflow_alive(index):
     model, spec = make(index)
@@ -35,6 +36,7 @@ def test_a_converted_function_does_not_keep_tensorflow_alive(index):
     np.testing.assert_allclose(jax_fn(params, X)[0], expected, rtol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("index", [0, 1])
 def test_tensorflow_alone_keeps_graphs_with_custom_gradients(index):
     model, spec = make(index)
@@ -43,6 +45,7 @@ def test_tensorflow_alone_keeps_graphs_with_custom_gradients(index):
     assert collected(ref) == [index == 0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("jit", [False, True])
 def test_weights_go_with_the_function(jit):
     model, spec = make(0)
@@ -60,6 +63,7 @@ def save(path):
     tf.saved_model.save(module, str(path), signatures=module.f)
 
 
+@pytest.mark.full
 def test_weights_go_with_a_saved_model(tmp_path):
     save(tmp_path)
     jax_fn, params = tf2jax.convert_saved_model(tmp_path)
@@ -68,6 +72,7 @@ def test_weights_go_with_a_saved_model(tmp_path):
     assert all(collected(*refs))
 
 
+@pytest.mark.full
 def test_constants_go_with_the_function():
     jax_fn = tf2jax.convert_functional(lambda x: x + tf.constant(np.ones((200, 200), np.float32)), X[:1, :1])
     graph = jax_fn.fn.converted.program.graph
@@ -77,6 +82,7 @@ def test_constants_go_with_the_function():
     assert all(collected(*refs))
 
 
+@pytest.mark.full
 def test_an_error_keeps_nothing():
     model, spec = make(0)
     refs = [weakref.ref(model)]
@@ -88,6 +94,7 @@ def test_an_error_keeps_nothing():
     assert all(collected(*refs))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.full)])
 def test_many_conversions_leave_nothing(count):
     # Even numbers: those without a custom gradient.

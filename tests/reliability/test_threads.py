@@ -54,6 +54,7 @@ def check(result, model):
     np.testing.assert_allclose(result["y"], expected["y"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_different_functions_are_converted_and_run_at_once():
     models = [make(seed) for seed in range(THREADS)]
 

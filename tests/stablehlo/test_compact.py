@@ -98,6 +98,9 @@ CASES = [
 ]
 
 
+@pytest.mark.default_cases(
+    "no_stacks", "no_tiles", "keys_of_many", "keys_of_many_each", "inverse_of_a_constant", "largest_along_an_axis"
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_round_trip(case):
     check(case)
@@ -140,12 +143,14 @@ def test_powers_of_dimensions_are_known_while_tracing():
     assert equations(ours, V) <= equations(fn, V) + 2
 
 
+@pytest.mark.full
 def test_keys_made_from_constants_cost_nothing():
     fn = lambda x: x + jax.random.uniform(jax.random.fold_in(jax.random.key(7), 3), x.shape)  # noqa: E731
     assert equations(imported(fn, V), V) <= 1.3 * equations(fn, V)
     same(imported(fn, V)(V), fn(V))
 
 
+@pytest.mark.default_cases("inf-min-cuda", "inf-min-tpu")
 @pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
 @pytest.mark.parametrize(("start", "reduce"), [(-np.inf, lax.max), (np.inf, lax.min)])
 def test_tangents_of_windows_made_for_other_platforms(platform, start, reduce):

@@ -66,6 +66,7 @@ CASES = [
 ]
 
 
+@pytest.mark.default_cases("cond", "cond_operands")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case):
     check(case)
@@ -81,6 +82,7 @@ def test_counted_loops_become_scans(name):
         assert "dynamic_slice" not in text and "dynamic_update_slice" not in text, text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["fori_unknown", "while", "while_counts", "scan_in_while"])
 def test_gradients_go_backwards_through_loops_that_data_ends(name):
     """Those of JAX's own loops go forwards only."""
@@ -112,6 +114,7 @@ def test_names_of_functions_are_scopes():
     assert "attention" in str(eqn.source_info.name_stack)
 
 
+@pytest.mark.full
 def test_several_platforms():
     def fn(x):
         return lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos)

@@ -89,6 +89,7 @@ def also_slow(*names):
     return [pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
+@pytest.mark.default_cases("flax_cnn")
 @pytest.mark.parametrize(
     "name", ["flax_cnn", "haiku_transformer", *also_slow("flax_transformer", "flax_lstm", "haiku_cnn")]
 )
@@ -110,6 +111,7 @@ def test_model(name):
     assert equations(imported(flat, *leaves, x), *leaves, x) <= 1.3 * equations(flat, *leaves, x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["flax_transformer", *also_slow("haiku_transformer")])
 def test_polymorphic_batch_and_sequence(name):
     fn, params, _ = model(name)
@@ -123,6 +125,7 @@ def test_polymorphic_batch_and_sequence(name):
     same(exported.call(params, x), jax.jit(fn)(params, x), 1e-5)
 
 
+@pytest.mark.full
 def test_second_order_and_forward_mode():
     fn, params, x = model("flax_cnn")
     with tf2jax.override_config("convert_custom_gradient", False):
@@ -147,6 +150,7 @@ def test_second_order_and_forward_mode():
     same(got, (want[0], *want), 1e-4)
 
 
+@pytest.mark.full
 def test_between_tensorflow_ops():
     fn, params, x = model("haiku_cnn")
     inner = jax2tf.convert(fn)
@@ -174,6 +178,7 @@ def test_between_tensorflow_ops():
     same(got, want, 1e-4)
 
 
+@pytest.mark.full
 def test_gradients_within_gradients():
     """custom_vjp around custom_vjp, under another vmap and scan: jax2tf's own gradient is what counts."""
 

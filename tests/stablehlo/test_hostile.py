@@ -152,6 +152,7 @@ def test_a_shape_assertion_gives_its_message():
         jax.jit(fn)(X[:2])
 
 
+@pytest.mark.default_cases("args0-takes 1 arguments, got 0")
 @pytest.mark.parametrize(
     ("args", "message"),
     [((), "takes 1 arguments, got 0"), ((X, X), "got 2"), ((X[:2],), r"shape \(2,\)"), ((X > 1,), "got bool")],

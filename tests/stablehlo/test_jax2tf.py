@@ -46,6 +46,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.default_cases("relu")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_and_gradients(name):
     fn, args = FUNCTIONS[name]
@@ -86,6 +87,7 @@ def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
     same(jax.jit(jax.grad(lambda a: jnp.sum(first(a) ** 2)))(X), outer.gradient(squares, x).numpy(), 1e-4)
 
 
+@pytest.mark.default_cases("indexing", "relu", "linalg")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_forward_mode_is_the_transpose_of_jax2tf_gradients(name):
     fn, args = FUNCTIONS[name]
@@ -199,6 +201,7 @@ def test_inside_tensorflow_control_flow():
     same(grad, tape.gradient(total, x).numpy(), 1e-5)
 
 
+@pytest.mark.full
 def test_saved_model(tmp_path):
     module = tf.Module()
     module.w = tf.Variable(W)
@@ -216,6 +219,7 @@ def test_saved_model(tmp_path):
     same(grad[key], jax.grad(lambda w: jax.nn.relu(X @ w).sum())(W))
 
 
+@pytest.mark.full
 def test_versions():
     module = tf.function(jax2tf.convert(jnp.sin), autograph=False).get_concrete_function(tf.TensorSpec((2, 3)))
     graph = module.graph.as_graph_def()

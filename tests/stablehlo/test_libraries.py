@@ -70,6 +70,7 @@ RANDOM = [
 ]
 
 
+@pytest.mark.default_cases("cholesky", "cholesky_upper")
 @pytest.mark.parametrize("case", LINALG + RANDOM, ids=str)
 def test_case(case):
     check(case)
@@ -113,6 +114,7 @@ def _modules(data):
                 yield from _modules(value)
 
 
+@pytest.mark.default_cases("annotate_data_placement", "cuda_tridiagonal_solve")
 @pytest.mark.parametrize("name", OLD)
 def test_old_modules(name):
     package = "jax._src.internal_test_util.export_back_compat_test_data"

@@ -72,6 +72,7 @@ MODELS = {
 }
 
 
+@pytest.mark.default_cases("mlp")
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name):
     fn, args = MODELS[name]
@@ -93,6 +94,7 @@ def test_model(name):
     assert equations(grads[0], *args) <= 1.3 * equations(grads[1], *args)
 
 
+@pytest.mark.full
 def test_a_gradient_that_went_through():
     fn, args = MODELS["gru"]
 
@@ -105,6 +107,7 @@ def test_a_gradient_that_went_through():
     assert "while[" not in str(jax.make_jaxpr(ours)(*args))
 
 
+@pytest.mark.full
 def test_half_precision_and_vmap():
     fn, args = MODELS["mlp"]
     args = [a.astype(jnp.bfloat16) for a in args]

@@ -35,6 +35,7 @@ CONSTANTS = [
 ]
 
 
+@pytest.mark.default_cases("f8E5M2", "complex<f32>")
 @pytest.mark.parametrize(("name", "a", "b", "dtype"), CONSTANTS, ids=[c[0] for c in CONSTANTS])
 def test_constants(name, a, b, dtype):
     def constant(literal, shape):
@@ -197,6 +198,7 @@ def test_a_module_that_calls_itself():
         tf2jax.from_stablehlo(text)(1.0)
 
 
+@pytest.mark.full
 def test_wide_types_without_x64():
     text = module(
         "  %c = stablehlo.constant dense<2.0> : tensor<f64>\n  %0 = stablehlo.multiply %x, %c : tensor<f64>\n"
@@ -225,6 +227,7 @@ func.func @main(%x: tensor<3x2x4xf32>, %s: tensor<2xf32>, %o: tensor<2xf32>, %g:
 """
 
 
+@pytest.mark.full
 def test_batch_normalization():
     x, g = np.random.RandomState(0).randn(2, 3, 2, 4).astype(np.float32)
     scale, offset = np.float32([2, -1]), np.float32([0, 3])

@@ -88,6 +88,7 @@ FUNCTIONS = {
 VALUES_ONLY = {"sort_keys", "while", "precision", "model_transformer", "train_cnn"}
 
 
+@pytest.mark.default_cases("dot", "relu")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(name):
     fn, args = FUNCTIONS[name]
@@ -111,12 +112,14 @@ def test_function(name):
     same(got[1], want[1], 1e-3)
 
 
+@pytest.mark.full
 def test_random_bits():
     with jax.enable_x64(True):  # the state is two 64-bit words
         made = tf.function(convert(noise), autograph=False)
         same(tf2jax.convert_functional(made, tf.TensorSpec((4, 5)))(X), [noise(X)])
 
 
+@pytest.mark.full
 def test_what_is_inferred():
     def fn(x):
         return jnp.cumsum(jax.nn.relu(x))
@@ -136,6 +139,7 @@ def test_what_is_inferred():
     assert jax.grad(lambda v: plain(v)[0][-1])(x)[1] != 0  # TensorFlow's Maximum
 
 
+@pytest.mark.full
 def test_saved_and_restored(tmp_path):
     fn, args = MODELS["mlp"]
     module = tf.Module()

@@ -27,6 +27,7 @@ def exportable(cases):
     return [c for c in cases if c.name not in NOT_EXPORTED]
 
 
+@pytest.mark.default_cases("SORTING")
 @pytest.mark.parametrize(
     "family", [pytest.param(f, marks=[pytest.mark.full] if f in ("ELEMENTWISE", "RANDOM") else []) for f in FAMILIES]
 )
@@ -51,6 +52,7 @@ def test_case(case):
     check(dataclasses.replace(case, size=None))
 
 
+@pytest.mark.full
 def test_every_primitive_is_swept_or_explained():
     missing = coverage.public() - set(coverage.exercised()) - set(coverage.NOT_SWEPT)
     assert not missing
@@ -78,6 +80,7 @@ IDIOMS = [
 ]
 
 
+@pytest.mark.default_cases("in_a_branch")
 @pytest.mark.parametrize("case", IDIOMS, ids=str)
 def test_idiom(case):
     check(case)
@@ -90,6 +93,7 @@ def count(module):
     return sum(inside(f.body) for f in module.functions.values())
 
 
+@pytest.mark.full
 def test_what_differs_by_one_constant_is_no_idiom():
     """A match is of every op, constant and attribute: nothing is taken for igamma that only looks like it."""
     payload = jax.export.export(jax.jit(lambda x: lax.igamma(x, x + 1)))(jax.ShapeDtypeStruct((3,), np.float32))
@@ -103,12 +107,14 @@ def test_what_differs_by_one_constant_is_no_idiom():
     same(from_stablehlo(other)(P), lax.igamma(P, P + 1), 1e-4)
 
 
+@pytest.mark.full
 def test_idioms_raise_our_errors():
     fn = imported(lambda x: lax.igamma(x, x), P)
     with pytest.raises(Tf2JaxError, match=r"igamma.*igamma_grad_a"):  # JAX has no such derivative either
         jax.grad(lambda x: jax.grad(lambda y: fn(y).sum())(x).sum())(P)
 
 
+@pytest.mark.full
 def test_gradient_of_a_minimum_at_clipped_indices():
     """JAX counts ties at the indices as given and divides by the 0 that it finds outside; a module clips them first."""
     numbers = lax.ScatterDimensionNumbers((), (0,), (0,))

@@ -5,6 +5,7 @@ import pytest
 from tools.affected_tests import affected
 
 
+@pytest.mark.default_cases("changed0-tests/ops/test_norm.py-others0", "changed1-tests/test_params.py-others1")
 @pytest.mark.parametrize(
     ("changed", "first", "others"),
     [

@@ -11,6 +11,7 @@ from tf2jax_lite.federated.data.example_proto import new_example
 from tf2jax_lite.training.datasets import open_clients
 
 
+@pytest.mark.default_cases("clients.npz", "clients.sqlite")
 @pytest.mark.parametrize("name", ["clients.npz", "clients.sqlite", "clients.h5"])
 def test_clients_in_a_folder_that_may_not_be_entered(monkeypatch, name):
     def refuse(path, **_):
@@ -67,6 +68,7 @@ def test_splits_and_messages_that_are_none(tff_file):
         open_clients(tff_file)
 
 
+@pytest.mark.default_cases("change0-whole numbers or text, shape .* float32", "change1-int64\\\\[4, 1\\\\]")
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -34,6 +34,7 @@ def linear():
     return create_model_from_fn({"w": np.zeros((3, 1), np.float32)}, lambda p, batch: batch["x"] @ p["w"], "mse")
 
 
+@pytest.mark.full
 def test_rounds_are_those_of_numpy():
     """All clients each round and whole batches: nothing is drawn, so numpy can follow."""
     model = linear()
@@ -76,6 +77,7 @@ def test_every_algorithm_learns(name):
     assert "eval/loss" not in history.records[2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["dp", *(pytest.param(n, marks=pytest.mark.full) for n in AGGREGATORS if n != "dp")])
 def test_every_aggregator_learns(name):
     noise = 0.01 if name == "dp" else None
@@ -145,6 +147,7 @@ def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         federate_artifact(artifact, clients, tmp_path / "x", **options, **where, algorithm="fed_prox")
 
 
+@pytest.mark.default_cases("adagrad-options2-twin2", "adam-options3-twin3", "sgd-options4-twin4")
 @pytest.mark.parametrize(
     ("name", "options", "twin"),
     [
@@ -164,6 +167,14 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, twin):
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.default_cases(
+    "change11-InputError-no server optimizer",
+    "change19-InputError-norm",
+    "change22-InputError-noise_multiplier is a finite number at least 0",
+    "change23-InputError-noise_multiplier is a finite number at least 0",
+    "change29-InputError-bound",
+    "change31-DataError-7 clients cannot be drawn from 6",
+)
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
@@ -252,6 +263,7 @@ def test_scaffold_and_krum_from_the_shell(files, artifact, tmp_path):
     assert history[-1]["clients/participated"] == 5
 
 
+@pytest.mark.full
 def test_the_rate_of_clients_decays():
     """Whole batches and one step a round: numpy follows."""
     model = linear()
@@ -272,6 +284,7 @@ ODD_FILES = {
 }
 
 
+@pytest.mark.default_cases("not sqlite", "not hdf5")
 @pytest.mark.parametrize("case", ODD_FILES)
 def test_odd_files_end_with_exit_code_2(artifact, tmp_path, case, monkeypatch, capsys):
     name, content = ODD_FILES[case]

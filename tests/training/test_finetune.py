@@ -67,6 +67,7 @@ def trained(artifact, tmp_path_factory):
     return out, finetune_artifact(artifact, TRAIN, out, eval_examples=TEST, **OPTIONS)
 
 
+@pytest.mark.full
 def test_an_artefact_is_fine_tuned(artifact, trained):
     out, report = trained
     first, last = report.history.records[0], report.history.records[-1]
@@ -132,6 +133,14 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.default_cases(
+    "change3-InputError-more steps in total",
+    "change7-InputError-no param trains",
+    "change8-InputError-regular expressions",
+    "change13-InputError-not nan, adamw",
+    "change15-CheckpointError-exists",
+    "change19-Tf2JaxError-nothing",
+)
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [

@@ -65,6 +65,7 @@ def test_what_does_not_fit(subject, change, says):
         subject.examples({"x": X, "y": Y, **change}, "the data", may_be_empty=False)
 
 
+@pytest.mark.full
 def test_classes_are_those_of_the_model(artifact):
     subject = artifact_subject(artifact, "sparse_categorical_crossentropy", sample=make_examples(4, 0))
     assert subject.classes == 3
@@ -72,6 +73,7 @@ def test_classes_are_those_of_the_model(artifact):
         artifact_subject(artifact, "sparse_categorical_crossentropy", freeze=["hiden"])
 
 
+@pytest.mark.default_cases("change0-0.1-'x' of example 5 is NaN", "change2-1000000000000.0-lower the learning rate")
 @pytest.mark.parametrize(
     ("change", "rate", "says"),
     [
@@ -127,6 +129,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
         refuse_existing(tmp_path / "new" / "out", overwrite=False)
 
 
+@pytest.mark.full
 def test_names_of_many_curves_do_not_lie_on_each_other():
     """Four clusters have eight losses."""
     history = History("round")

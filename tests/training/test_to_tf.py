@@ -48,6 +48,7 @@ def saved(request, tmp_path_factory):
     return source, folder
 
 
+@pytest.mark.full
 def test_tensorflow_then_gives_what_jax_gives(saved):
     source, folder = saved
     new = changed(folder / "artefact", folder / "trained")
@@ -109,6 +110,7 @@ def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
     assert not np.allclose(keras.models.load_model(keras_file)(X), expected)
 
 
+@pytest.mark.full
 def test_what_is_refused(artifact, tmp_path):
     source = TESTDATA / "tf_module"
     with pytest.raises(InputError, match="--tag goes with SavedModels"):

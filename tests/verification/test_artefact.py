@@ -23,6 +23,7 @@ def artefact(tmp_path_factory):
     return path
 
 
+@pytest.mark.full
 def test_both_backends_agree(artefact):
     both = ("stablehlo", "source")
     result = tf2jax.verify(models.TESTDATA / "tf_module", artefact, train=True, backends=both)
@@ -33,6 +34,7 @@ def test_both_backends_agree(artefact):
     assert "no signature" in repeat.notes[0]
 
 
+@pytest.mark.full
 def test_an_artefact_with_64_bits(tmp_path):
     with jax.enable_x64(True):
         functions = {"serving_default": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
@@ -42,6 +44,7 @@ def test_an_artefact_with_64_bits(tmp_path):
     assert result.ok, [(s.error, s.outputs) for s in result.signatures]
 
 
+@pytest.mark.full
 def test_other_params_are_noticed(artefact, tmp_path, monkeypatch):
     loading = importlib.import_module("tf2jax_lite.export.load")
     read = loading.read_params
@@ -75,6 +78,7 @@ def test_seeds_that_keras_draws_anew(tmp_path):
     assert any(o.against == "stablehlo" and o.kind == "result" for s in result.signatures for o in s.outputs)
 
 
+@pytest.mark.full
 def test_damage_is_refused(artefact, tmp_path):
     with pytest.raises(ExportError):
         tf2jax.verify(models.TESTDATA / "tf_module", tmp_path)

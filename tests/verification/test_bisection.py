@@ -23,6 +23,7 @@ FAULTS = {
 
 
 # More models, among them a transformer, are in tests/models/test_demo_set.py.
+@pytest.mark.default_cases("tf_keras_save")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.full if n == "transformer" else ()) for n in FAULTS]
 )
@@ -68,6 +69,7 @@ def test_inside_loops_and_branches():
     assert "total += tf.tanh(x)" in Path(__file__).read_text().splitlines()[line - 1]
 
 
+@pytest.mark.default_cases("4-ops0")
 @pytest.mark.parametrize(("steps", "ops"), [(4, {"Tanh"}), (_MOST_ITERATIONS + 20, {"Tanh", "StatelessWhile"})])
 def test_after_a_gradient(steps, ops):
     """What TensorFlow's gradient left in the loops is read by nobody, and nothing of it stands for a value."""
@@ -182,6 +184,7 @@ def test_lines_that_a_saved_model_recorded(tmp_path):
     assert file == __file__ and "softmax" in Path(__file__).read_text().splitlines()[int(line) - 1]
 
 
+@pytest.mark.full
 def test_results_that_nobody_reads_do_not_count():
     """In inference FusedBatchNormV3 leaves its reserved results as they are, each side in its own way."""
     ones = tf.ones([3])

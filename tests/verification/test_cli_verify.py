@@ -16,6 +16,7 @@ def run(*args):
     return CliRunner().invoke(app, ["verify", *(str(a) for a in args)])
 
 
+@pytest.mark.full
 def test_everything_at_once(tmp_path):
     with tf2jax.override_op("Softmax", models.softmax):
         result = run(
@@ -34,6 +35,7 @@ def test_everything_at_once(tmp_path):
     assert (tmp_path / "report.html").exists() and found["repro"] == str(tmp_path / "repro" / "repro.py")
 
 
+@pytest.mark.full
 def test_text(tmp_path):
     with tf2jax.override_op("Softmax", models.softmax):
         result = run(models.TESTDATA / "tf_module", "--signature", "serving_default", "--repro", tmp_path)
@@ -56,6 +58,7 @@ def test_bisect_on_request(tmp_path):
     assert len(json.loads(result.output)["signatures"][0]["bisection"]["nodes"]) > 10
 
 
+@pytest.mark.default_cases("args0")
 @pytest.mark.parametrize("args", [["--batch-size", "-1"], ["--rtol", "-1"]])
 def test_bad_options(args):
     assert run(models.TESTDATA / "tf_module", *args).exit_code == 2

@@ -68,6 +68,7 @@ def batch_norm(factor):
     return wrong
 
 
+@pytest.mark.default_cases("cancels-Sum-<lambda>", "<lambda>-Tanh-<lambda>0")
 @pytest.mark.parametrize(
     ("function", "op", "wrong"),
     [

@@ -75,6 +75,7 @@ def run(script, capsys):
     return stopped.value.code, capsys.readouterr().out
 
 
+@pytest.mark.default_cases("matmul", "static")
 @pytest.mark.parametrize("name", CASES)
 def test_repro(name, tmp_path, capsys):
     make, spec, op, wrong, options = CASES[name]
@@ -92,6 +93,7 @@ def test_repro(name, tmp_path, capsys):
         assert data.files
 
 
+@pytest.mark.full
 def test_repro_in_a_process_of_its_own(tmp_path):
     with tf2jax.override_op("Softmax", models.softmax):
         path = models.TESTDATA / "tf_module"

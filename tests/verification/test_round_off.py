@@ -49,6 +49,7 @@ def test_variables_are_widened():
 SUM = np.float32(RNG.normal(size=20_000) * 10)
 
 
+@pytest.mark.default_cases("expected0-actual0-", "expected1-actual1-")
 @pytest.mark.parametrize(
     ("expected", "actual", "wrong"),
     [

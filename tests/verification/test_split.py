@@ -39,6 +39,7 @@ def run(*args):
         return CliRunner().invoke(app, [str(a) for a in args])
 
 
+@pytest.mark.full
 def test_convert_run_and_verify(model, tmp_path):
     out = tmp_path / "out"
     result = run("convert", model, out, "--split-host")
@@ -67,6 +68,7 @@ def _quiet_split(model):
         return tf2jax.convert_saved_model(model, split_host=True)
 
 
+@pytest.mark.full
 def test_a_fault_in_the_core_is_found(model):
     with tf2jax.override_op("Softmax", models.softmax):
         result = run("verify", model, "--split-host", "--json")
@@ -75,6 +77,7 @@ def test_a_fault_in_the_core_is_found(model):
     assert signature["bisection"]["suspects"][0]["op"] == "Softmax"
 
 
+@pytest.mark.full
 def test_inputs_that_tensorflow_refuses(model, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones((2, 3), np.float32), text=np.array(["a", "b"]))
     assert run("verify", model, "--split-host", "--inputs", tmp_path / "x.npz").exit_code == 0

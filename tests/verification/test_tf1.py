@@ -9,6 +9,7 @@ from tf2jax_lite.verification import verify
 DATA = Path(__file__).parent.parent.parent / "testdata" / "tf1"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name, kinds", [("classifier", {"result", "variable", "gradient"}), ("lstm", {"result", "variable", "gradient"})]
 )

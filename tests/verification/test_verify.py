@@ -16,6 +16,7 @@ from tf2jax_lite.verification.subjects import subject, subjects
 from . import models
 
 
+@pytest.mark.default_cases("tf_keras_save")
 @pytest.mark.parametrize("name", ["tf_module", "keras_export", "tf_keras_save"])
 def test_saved_models_agree(name):
     chosen = None if name == "tf_module" else ["serving_default"]
@@ -33,6 +34,7 @@ def test_variables_after_a_call():
     assert {o.name for o in result.signatures[0].outputs if o.kind == "variable"} == {"w", "b", "seen"}
 
 
+@pytest.mark.full
 def test_keras_file_in_both_modes(tmp_path):
     layers = [keras.Input((4,)), keras.layers.Dense(3), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
     path = tmp_path / "model.keras"
@@ -62,6 +64,7 @@ def concrete(function, *specs):
     return tf.function(lambda *args: function(*args)).get_concrete_function(*specs)
 
 
+@pytest.mark.full
 def test_frozen_graph(tmp_path):
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 3], "x")

@@ -34,6 +34,7 @@ def round_trips(codec, shared=None):
     return np.asarray(decoded, np.float64), np.asarray(bits)
 
 
+@pytest.mark.default_cases("1")
 @pytest.mark.parametrize("size", [1, 2, 8, 64])
 def test_hadamard(size):
     x = np.random.default_rng(size).normal(size=size).astype(np.float32)
@@ -41,6 +42,7 @@ def test_hadamard(size):
     np.testing.assert_allclose(walsh_hadamard(jnp.asarray(x)), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_rotations_keep_lengths_and_turn_back():
     key = jax.random.key(3)
     turned = rotate(jnp.asarray(X), key)
@@ -49,6 +51,7 @@ def test_rotations_keep_lengths_and_turn_back():
     np.testing.assert_allclose(rotate_back(turned, SIZE, key), X, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.default_cases("codec4-112")
 @pytest.mark.parametrize(
     ("codec", "bits"),
     [
@@ -110,6 +113,7 @@ def test_top_k(fraction, number, places):
     assert float(codec.bits(sent, SIZE)) == 32 * number + places
 
 
+@pytest.mark.default_cases("1.0-5-5")
 @pytest.mark.parametrize(
     ("fraction", "size", "number"),
     [(0.07, 100, 7), (0.14, 50, 7), (0.55, 100, 55), (1 / 3, 3, 1), (0.071, 100, 8), (1e-9, 5, 1), (1.0, 5, 5)],
@@ -123,6 +127,12 @@ def test_top_k_sends_the_share_that_was_meant(fraction, size, number):
 CODECS = [agg.UniformQuantizer(2), agg.RotatedUniformQuantizer(4), agg.Drive(), agg.Drive(False), agg.TopK(0.5)]
 
 
+@pytest.mark.default_cases(
+    "RotatedUniformQuantizer(num_levels=4, coding='fixed')",
+    "Drive(unbiased=False)",
+    "TernGrad(clip_stddevs=None)",
+    "TernGrad(clip_stddevs=2.5)",
+)
 @pytest.mark.parametrize("codec", [*CODECS, agg.TernGrad(), agg.TernGrad(2.5)], ids=repr)
 def test_codes_are_as_good_for_any_size_of_numbers(codec):
     """Differences, sums and squares of numbers near 3e38 overflow, squares of those near 1e-30 vanish."""
@@ -150,6 +160,7 @@ def test_an_attacker_leaves_the_measurements_numbers():
     assert 0 < float(found.measurements["distortion"]) < 1
 
 
+@pytest.mark.full
 def test_entropy_coding_counts_the_levels_that_came():
     codec = agg.UniformQuantizer(3, coding="entropy")
     x = np.zeros(4000, np.float32)
@@ -162,6 +173,7 @@ def test_entropy_coding_counts_the_levels_that_came():
     assert float(codec.bits(codec.encode(jnp.asarray(X), jax.random.key(0), None), SIZE)) == 64 + 2 * SIZE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("codec", [agg.UniformQuantizer(), agg.Drive(), agg.TernGrad()])
 def test_a_vector_of_equal_numbers(codec):
     for value in (0.0, 2.5):
@@ -172,6 +184,7 @@ def test_a_vector_of_equal_numbers(codec):
         assert np.isfinite(found).all()
 
 
+@pytest.mark.full
 def test_the_aggregation_measures_what_was_sent():
     updates = make()
     x, w = flat(updates), updates.weight[MASK].astype(float)

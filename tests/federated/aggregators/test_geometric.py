@@ -24,6 +24,7 @@ def weiszfeld(x, w):
     return point
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("weighted", [True, False])
 def test_the_geometric_median_is_the_least_sum_of_distances(weighted):
     updates = make(4)
@@ -35,6 +36,7 @@ def test_the_geometric_median_is_the_least_sum_of_distances(weighted):
     assert np.linalg.norm((w[:, None] * away).sum(0)) / w.sum() < 1e-4
 
 
+@pytest.mark.full
 def test_a_geometric_median_on_a_client():
     """Where most clients agree, the median is their point: distances of zero must not divide."""
     updates = make(5)
@@ -48,6 +50,7 @@ def of(x, w, mask):
     return NEXT((), ClientUpdates({"a": x}, w, mask, np.arange(10, dtype=np.int32)), jax.random.key(0))
 
 
+@pytest.mark.default_cases("1-1000.0")
 @pytest.mark.parametrize("far", [1e3, 1e6, 1e9, 1e18, 1e30, 3e38, MOST])
 @pytest.mark.parametrize("attackers", [1, 4])
 def test_attackers_pull_with_their_share_from_however_far(far, attackers):
@@ -61,6 +64,7 @@ def test_attackers_pull_with_their_share_from_however_far(far, attackers):
     assert np.isfinite(found.measurements["distance"]) and found.measurements["num_iterations"] < 100
 
 
+@pytest.mark.full
 def test_steps_leave_a_client_that_they_begin_at():
     """It is the mean, and not the median; a step that divided by its distance would stay there."""
     x = np.zeros((10, 3), np.float32)

@@ -112,6 +112,7 @@ def merges(draw):
     return devices, pairs
 
 
+@pytest.mark.default_cases("sum", "mean")
 @pytest.mark.parametrize("name", NAMES)
 @given(plan=merges())
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
@@ -125,6 +126,7 @@ def test_merging_in_any_order_and_chunking_gives_one_aggregate(name, plan):
     close(process.result(parts[0]), process.aggregate(updates))
 
 
+@pytest.mark.default_cases("sum", "mean")
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data(), mask=st.lists(st.booleans(), min_size=N, max_size=N))
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
@@ -147,6 +149,7 @@ def test_masked_clients_have_no_influence(name, data, mask):
     jax.tree.map(np.testing.assert_array_equal, process.aggregate(poisoned), process.aggregate(clean))
 
 
+@pytest.mark.default_cases("sum", "mean")
 @pytest.mark.parametrize("name", SCALED)
 @given(factor=st.floats(1e-3, 1e3))
 @settings(max_examples=10, deadline=None, derandomize=True, database=None)

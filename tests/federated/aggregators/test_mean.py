@@ -25,6 +25,7 @@ def weights(updates):
     return updates.weight[MASK].astype(float)
 
 
+@pytest.mark.default_cases("factory2-<lambda>")
 @pytest.mark.parametrize(
     ("factory", "expected"),
     [
@@ -40,6 +41,7 @@ def test_means_and_sums(factory, expected):
     assert found.measurements == {}
 
 
+@pytest.mark.default_cases("factory0")
 @pytest.mark.parametrize("factory", [agg.MeanFactory(), agg.robust_aggregator(), agg.GeometricMedianFactory()])
 def test_a_round_without_clients_changes_nothing(factory):
     updates = make()._replace(mask=np.zeros(N, bool))
@@ -49,6 +51,7 @@ def test_a_round_without_clients_changes_nothing(factory):
     jax.tree.map(np.testing.assert_array_equal, found.state, process.initialize())
 
 
+@pytest.mark.default_cases("inf")
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_clipping_and_zeroing(order):
     updates = make()
@@ -152,6 +155,7 @@ def test_screening_counts_each_kind():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((screened.update, screened.weight)))
 
 
+@pytest.mark.full
 def test_dtypes():
     """Sums are taken in float32, results come in the update's dtype; integers are summed exactly."""
     template = {"h": jax.ShapeDtypeStruct((4,), jnp.bfloat16)}

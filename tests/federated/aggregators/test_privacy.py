@@ -22,6 +22,7 @@ def test_without_noise_it_is_the_clipped_mean_over_a_fixed_number():
     np.testing.assert_allclose(vector(found.result), expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.full
 def test_noise_has_the_standard_deviation_of_the_mechanism():
     template = {"a": jax.ShapeDtypeStruct((40_000,), jnp.float32), "b": jax.ShapeDtypeStruct((40_000,), jnp.float32)}
     process = agg.DifferentiallyPrivateFactory.gaussian_fixed(1.5, 10, 2.0).create(template)
@@ -63,6 +64,7 @@ def exact_epsilon(noise, delta):
     return optimize.brentq(excess, 0, 100)
 
 
+@pytest.mark.default_cases("1.0-1")
 @pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (4.0, 1), (4.0, 10)])
 def test_epsilon_lies_between_the_exact_value_and_the_textbook_bound(noise, rounds):
     pytest.importorskip("dp_accounting")
@@ -73,6 +75,7 @@ def test_epsilon_lies_between_the_exact_value_and_the_textbook_bound(noise, roun
     assert exact_epsilon(effective, delta) <= found <= textbook
 
 
+@pytest.mark.full
 def test_sampling_amplifies_and_calibration_inverts():
     pytest.importorskip("dp_accounting")
     full = agg.gaussian_epsilon(1.0, 100, 1000, 1000, 1e-5)

@@ -23,6 +23,7 @@ def krum(x, byzantine, selected):
     return x[np.argsort(scores)[:selected]].mean(0)
 
 
+@pytest.mark.default_cases("False-factory1-<lambda>", "False-factory2-<lambda>")
 @pytest.mark.parametrize(
     ("factory", "expected"),
     [
@@ -47,6 +48,7 @@ def test_rules_are_those_of_numpy(factory, expected, even):
     np.testing.assert_allclose(vector(found.result), expected(x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.default_cases("0.1-30-3", "0.29-100-29")
 @pytest.mark.parametrize(("fraction", "size", "number"), [(0.1, 30, 3), (0.29, 100, 29), (1 / 3, 30, 10), (0.1, 29, 2)])
 def test_trimming_counts_as_was_meant(fraction, size, number):
     """Where products with the fraction are just below a whole number in floating point."""
@@ -56,6 +58,7 @@ def test_trimming_counts_as_was_meant(fraction, size, number):
     assert int(process.next((), updates, None).measurements["num_trimmed"]) == number
 
 
+@pytest.mark.default_cases("factory2")
 @pytest.mark.parametrize(
     "factory",
     [

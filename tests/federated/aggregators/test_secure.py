@@ -16,6 +16,7 @@ def integer_sum(x, bound, levels):
     return scaled.astype(int).sum(0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("bits", "neighbors"), [(32, 2), pytest.param(12, None, marks=pytest.mark.full)])
 def test_the_sum_is_exact_with_dropped_clients(bits, neighbors):
     updates = make()
@@ -31,6 +32,7 @@ def test_the_sum_is_exact_with_dropped_clients(bits, neighbors):
     assert int(found.measurements["secure_sum_clipped"]) == (np.abs(x) > 2.0).sum()
 
 
+@pytest.mark.full
 def test_within_the_bound_it_is_the_mean():
     updates = make()
     plain = aggregate(agg.MeanFactory().create(TEMPLATE), updates).result
@@ -39,6 +41,7 @@ def test_within_the_bound_it_is_the_mean():
     assert int(found.measurements["mean_value"]["secure_sum_clipped"]) == 0
 
 
+@pytest.mark.full
 def test_one_update_looks_like_noise_and_the_sum_does_not():
     template = {"x": jax.ShapeDtypeStruct((60_000,), jnp.float32)}
     factory = agg.SecureSumFactory(1.0, num_neighbors=2)
@@ -59,6 +62,7 @@ def test_one_update_looks_like_noise_and_the_sum_does_not():
     np.testing.assert_array_equal(sum(sent) - own, 4 * clear)
 
 
+@pytest.mark.full
 def test_too_few_survivors_fail_the_round():
     process = agg.SecureSumFactory(10.0, min_clients=8).create(TEMPLATE)
     found = jax.jit(process.next)((), make(), jax.random.key(0))
@@ -66,6 +70,7 @@ def test_too_few_survivors_fail_the_round():
     np.testing.assert_array_equal(vector(found.result), 0)
 
 
+@pytest.mark.full
 def test_a_cohort_of_one():
     updates = jax.tree.map(lambda x: x[:1], make())
     found = agg.SecureSumFactory(8.0).create(TEMPLATE).next((), updates, jax.random.key(0)).result

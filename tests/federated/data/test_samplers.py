@@ -31,6 +31,7 @@ def _rounds(sampler, count):
     ]
 
 
+@pytest.mark.default_cases("replaced", "shuffled", "iterator")
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
 def test_a_round_depends_on_seed_and_number_alone(make):
     rounds = _rounds(make(7), 6)
@@ -145,6 +146,7 @@ def test_weights_of_any_size(scale):
     assert cohorts[0] == cohorts[1]
 
 
+@pytest.mark.full
 def test_a_chance_that_vanishes_beside_another_is_none():
     weights = dict.fromkeys(CLIENTS.client_ids(), 1e-308) | {"03": 1e308}
     assert data.WeightedSampler(CLIENTS, 1, 0, weights=weights).sample()[0][0] == "03"

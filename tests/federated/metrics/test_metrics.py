@@ -173,6 +173,7 @@ def batches(y, predictions, size):
         yield batch | {m.MASK_KEY: np.arange(N) < len(guess)}, pad(guess, np.nan)
 
 
+@pytest.mark.default_cases("smoothed", "binary, smoothed", "perplexity", "token top 3", "confusion by domain", "auc")
 @pytest.mark.parametrize(("metric", "y", "predictions", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
     found = []
@@ -191,6 +192,7 @@ def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
                 np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("metric", "y", "predictions"),
     [c[1:4] for c in CASES if type(c[1]).evaluate_examples is not m.Metric.evaluate_examples],
@@ -209,6 +211,7 @@ def test_no_examples_give_zero():
         np.testing.assert_array_equal(result, 1 if name == "perplexity" else 0, err_msg=name)
 
 
+@pytest.mark.full
 def test_domains_sum_to_the_whole_without_those_outside():
     metric = m.PerDomainMetric(m.ConfusionMatrix(num_classes=CLASSES), num_domains=3)
     found = m.evaluate_batch(metric, {"y": Y, "domain_id": DOMAINS}, LOGITS).result()
@@ -226,6 +229,7 @@ def test_counts_stay_exact_where_float32_would_stop():
     assert int(many.merge(one).weight) == 2**24 + 1
 
 
+@pytest.mark.full
 def test_ties_and_classes_that_do_not_exist():
     flat = np.zeros((4, CLASSES), np.float32)
     batch = {"y": np.array([0, 4, 5, -1])}
@@ -240,6 +244,7 @@ def test_ties_and_classes_that_do_not_exist():
     np.testing.assert_allclose(found.result(), np.log(CLASSES), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_half_precision_is_summed_in_float32():
     import ml_dtypes
 
@@ -250,6 +255,7 @@ def test_half_precision_is_summed_in_float32():
     np.testing.assert_allclose(found, exact, rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("curve", ["ROC", "PR"])
 @pytest.mark.parametrize("method", ["interpolation", "minoring", "majoring"])
 def test_auc_is_that_of_keras(curve, method):
@@ -270,6 +276,7 @@ def test_auc_is_that_of_keras(curve, method):
         np.testing.assert_array_equal(counts, np.asarray(getattr(theirs, name)))
 
 
+@pytest.mark.default_cases("PR")
 @pytest.mark.parametrize("curve", ["ROC", "PR"])
 def test_auc_where_classes_or_values_are_missing(curve):
     import keras
@@ -307,6 +314,7 @@ KERAS = [
 ]
 
 
+@pytest.mark.default_cases("CategoricalCrossentropy1", "MeanAbsoluteError")
 @pytest.mark.parametrize(("name", "options", "ours", "y", "predictions"), KERAS, ids=[k[0] for k in KERAS])
 def test_agrees_with_keras(name, options, ours, y, predictions):
     import keras
@@ -362,6 +370,7 @@ def test_errors_say_what_is_wrong(run, says):
     assert says in str(caught.value)
 
 
+@pytest.mark.full
 def test_metrics_are_static_arguments():
     assert hash(m.PerDomainMetric(m.AUC(), 3)) == hash(m.PerDomainMetric(m.AUC(), 3))
     assert m.TopKAccuracy(k=2) != m.TopKAccuracy(k=3)
