@@ -23,6 +23,7 @@ from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
 from .composites import as_record, component_specs, known_components, stacked, with_constants
 from .custom_gradients import rewrite_custom_gradients
+from .graph_state import with_captured_state
 from .variable_values import is_numeric, read_value, read_values
 
 __all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
@@ -97,6 +98,9 @@ def load_concrete(
     # In front of a model split from its host part, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
     captures = _captures(variables, captured, count, read_values, opaque, pairs)
+    names = [capture.value.name for capture in captures if isinstance(capture.value, ir.Variable)]
+    graph, more = with_captured_state(graph, func_graph, names, read=read_values, tables=not opaque)
+    captures += tuple(more)
     structured_args, structured_kwargs = _structured_inputs(concrete, count)
     arguments = _Arguments(args[:count])
     interface = Interface(
