@@ -80,9 +80,17 @@ def test_annotated_function():
     assert args[1] == 1.0 and kwargs == {}
     assert jax_fn.structured_outputs.shape.as_list() == [None, 2]
     assert list(jax_fn.signature.parameters) == ["x", "scale"]
-    assert list(inspect.signature(jax_fn).parameters) == ["params", "x", "scale", "rng"]
+    assert list(inspect.signature(jax_fn).parameters) == ["params", "x", "scale"]
     assert jax_fn.__name__ == "__call__"
     assert "converted from TensorFlow" in jax_fn.__doc__
+
+
+def test_signature_has_rng_where_function_draws():
+    plain = tf2jax.convert_functional(lambda x: x + 1.0, X)
+    assert str(inspect.signature(plain)) == str(plain.signature) == "(x)"
+    np.testing.assert_array_equal(jax.jit(plain)(X, rng=jax.random.key(0)), X + 1)
+    drawing = tf2jax.convert_functional(lambda x: x + tf.random.normal([3]), X)
+    assert str(inspect.signature(drawing)) == "(x, *, rng=None)"
 
 
 def test_nested_structures_namedtuples_none_and_defaults():
@@ -316,7 +324,7 @@ def test_restored_with_several_signatures_has_to_choose(tmp_path):
     module.f(tf.zeros([2, 2]))
     tf.saved_model.save(module, str(tmp_path))
     restored = tf.saved_model.load(str(tmp_path))
-    with pytest.raises(InputError, match="2 signatures"):
+    with pytest.raises(InputError, match="Found 2 concrete functions"):
         tf2jax.convert_functional_from_restored(restored.f)
     np.testing.assert_allclose(tf2jax.convert_functional(restored.f, tf.TensorSpec([2]))(X[0, :2]), X[0, :2] * 3)
 

@@ -80,9 +80,9 @@ def _load(
     else:
         raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     function.__name__ = function.__qualname__ = interface.name
-    function.__signature__ = interface.call_signature()  # type: ignore[attr-defined]
     function.interface = interface  # type: ignore[attr-defined]
     function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
+    function.__signature__ = interface.call_signature(rng=function.needs_key)  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
     return function, params
 

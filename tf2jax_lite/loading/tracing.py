@@ -79,7 +79,7 @@ def trace_restored(tf_func: Any) -> Loaded:
     elif known:
         shown = "\n".join(f"  {c.structured_input_signature}" for c in known)
         raise InputError(
-            f"{name!r} was saved with {len(known)} signatures; choose one with "
+            f"Found {len(known)} concrete functions in {name!r}, one for each signature it was saved with; choose with "
             f"convert({name}, *args) or convert_from_restored(f.get_concrete_function(*args)):\n{shown}"
         )
     elif known is not None:
