@@ -60,5 +60,12 @@ def test_params_of_saved_model_named_by_path(tmp_path):
         assert _values(tf2jax_lite.convert_saved_model(tmp_path)[1]) == PATHS
 
 
+def test_params_of_unrepeated_names_keep_them():
+    model = Process()
+    model.kernel.scale = tf.Variable([1.0], name="weight")
+    with tf2jax_lite.override_config("param_names", "path"):
+        assert set(tf2jax_lite.convert(model, SPEC)[1]) == {"weight", "others/0/scale", "named/mean"}
+
+
 def test_params_are_named_by_variable_by_default():
     assert set(tf2jax_lite.convert(Process(), SPEC)[1]) == {"softplus", "softplus_1", "softplus_2"}

@@ -7,7 +7,6 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -101,8 +100,8 @@ def load_concrete(
         variables += read
     # In front of a model split from its host part, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
-    paths = _paths(getattr(concrete, "_tf2jax_lite_model", model))
-    captures = _captures(variables, captured, count, read_values, opaque, pairs, paths)
+    model = getattr(concrete, "_tf2jax_lite_model", model)
+    captures = _captures(variables, captured, count, read_values, opaque, pairs, model)
     names = [capture.value.name for capture in captures if isinstance(capture.value, ir.Variable)]
     graph, more = with_captured_state(graph, func_graph, names, read=read_values, tables=not opaque)
     captures += tuple(more)
@@ -295,9 +294,13 @@ def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     return inspect.Signature([*parameters, *keyword_parameters(kwargs, keyword_kind)])
 
 
-def _paths(model: Any) -> dict[int, str]:
-    """Returns the paths that name variables by their handles' ``id``, if the config asks for them."""
-    return {} if model is None or get_config("param_names") == "variable" else variable_paths(model)
+def _paths(model: Any, variables: Mapping[int, Any]) -> dict[int, str]:
+    """Returns the attribute paths of variables whose names repeat, by the handles' ids, if the config asks for them."""
+    if model is None or get_config("param_names") == "variable":
+        return {}
+    names = collections.Counter(variable.name for variable in variables.values())
+    repeated = {handle for handle, variable in variables.items() if names[variable.name] > 1}
+    return {handle: path for handle, path in variable_paths(model).items() if handle in repeated}
 
 
 def _captures(
@@ -307,7 +310,7 @@ def _captures(
     read: bool,
     opaque: bool = False,
     tables: list[tuple[Any, Any]] | None = None,
-    paths: Mapping[int, str] = MappingProxyType({}),
+    model: Any = None,
 ) -> tuple[ir.Capture, ...]:
     by_handle = {}
     for variable in variables:
@@ -317,13 +320,12 @@ def _captures(
     taken: dict[str, int] = {}
     known: dict[int, Any] = {}
     captures = []
+    paths = _paths(model, {id(tensor): by_handle[id(tensor)] for tensor in captured if id(tensor) in by_handle})
     with tf.init_scope():  # variables are read here, as conversion may run while a function is being traced
         values = _values(captured, by_handle) if read else {}
         for offset, tensor in enumerate(captured):
             try:
-                value: Any = _capture(
-                    tensor, by_handle, known, taken, values if read else None, tables or [], paths or {}
-                )
+                value: Any = _capture(tensor, by_handle, known, taken, values if read else None, tables or [], paths)
             except UnsupportedError as error:
                 if not opaque:
                     raise
@@ -385,11 +387,11 @@ def variables_by_name(concrete: Any) -> dict[str, Any]:
     captured = list(concrete.captured_inputs)
     by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
     count = len(inputs) - len(captured)
-    paths = _paths(getattr(concrete, "_tf2jax_lite_model", None))
+    model = getattr(concrete, "_tf2jax_lite_model", None)
     return {
         capture.value.name: by_handle[id(tensor)]
         for capture, tensor in zip(
-            _captures(concrete.graph.variables, captured, count, False, True, paths=paths), captured, strict=True
+            _captures(concrete.graph.variables, captured, count, False, True, model=model), captured, strict=True
         )
         if isinstance(capture.value, ir.Variable) and id(tensor) in by_handle
     }
