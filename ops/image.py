@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,13 +25,19 @@ from .registry import Static, op
 from .resampling import MOST_DENSE, Taps, mixed, weights_of
 from .values import dims, is_static
 
-__all__ = ["checked", "image_color", "image_warp", "neighbours", "resize_bilinear"]
+__all__ = ["check_alignment", "checked", "image_color", "image_warp", "neighbours", "resize_bilinear"]
 
 _F32 = np.float32
 _HIGHEST = lax.Precision.HIGHEST
 
 
-def checked(images: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False) -> tuple[Any, Any]:
+def check_alignment(attrs: Mapping[str, Any]) -> None:
+    """Raises OpError where attributes ask for corners and for centers of pixels that coincide."""
+    if attrs.get("align_corners") and attrs.get("half_pixel_centers"):
+        raise OpError("align_corners=True and half_pixel_centers=True cannot both hold; set one of them to False")
+
+
+def checked(images: Any, size: Any) -> tuple[Any, Any]:
     """Returns images as an array and the size they are to have.
 
     Raises:
@@ -43,8 +50,6 @@ def checked(images: Any, size: Any, align_corners: bool = False, half_pixel_cent
         raise OpError(f"a size has two elements, not {len(wanted)}")
     if any(isinstance(d, int) and d <= 0 for d in wanted):
         raise OpError(f"output dimensions must be positive, not {wanted}")
-    if align_corners and half_pixel_centers:
-        raise OpError("align_corners and half_pixel_centers cannot both be true")
     if _whole(*wanted):  # before the weights are computed
         check_bytes(wanted, images.dtype.itemsize, "a resized image", option="max_result_bytes")
     return images, wanted
@@ -121,7 +126,7 @@ def _apply(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side
     return images
 
 
-@op("ResizeBilinear", options=("resize_bilinear_precision",), stored=True)
+@op("ResizeBilinear", options=("resize_bilinear_precision",), stored=True, check=check_alignment)
 def resize_bilinear(
     images: Any,
     size: Static,
@@ -131,13 +136,13 @@ def resize_bilinear(
     resize_bilinear_precision: str = "highest",
 ) -> Any:
     """Resizes by linear interpolation, in float32 whatever the input's type. See tf.raw_ops.ResizeBilinear."""
-    images, (height, width) = checked(images, size, align_corners, half_pixel_centers)
+    images, (height, width) = checked(images, size)
     rows = _bilinear_weights(images.shape[1], height, align_corners, half_pixel_centers)
     columns = _bilinear_weights(images.shape[2], width, align_corners, half_pixel_centers)
     return _apply(images, rows, columns, resize_bilinear_precision)
 
 
-@op("ResizeBilinearGrad", options=("resize_bilinear_precision",))
+@op("ResizeBilinearGrad", options=("resize_bilinear_precision",), check=check_alignment)
 def resize_bilinear_grad(
     grads: Any,
     original_image: Any,
@@ -176,12 +181,12 @@ def _repeats(index: Any, size_in: Any) -> int:
     return times if np.array_equal(index, np.arange(index.size) // times) else 0
 
 
-@op("ResizeNearestNeighbor", moves=True)
+@op("ResizeNearestNeighbor", moves=True, check=check_alignment)
 def resize_nearest_neighbor(
     images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Any:
     """Resizes by taking the nearest pixel. See tf.raw_ops.ResizeNearestNeighbor."""
-    out, wanted = checked(images, size, align_corners, half_pixel_centers)
+    out, wanted = checked(images, size)
     for axis, size_out in zip((1, 2), wanted, strict=True):
         size_in = out.shape[axis]
         index = _nearest(size_in, size_out, align_corners, half_pixel_centers)
@@ -202,12 +207,12 @@ def resize_nearest_neighbor(
     return out
 
 
-@op("ResizeNearestNeighborGrad")
+@op("ResizeNearestNeighborGrad", check=check_alignment)
 def resize_nearest_neighbor_grad(
     grads: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Any:
     """Sums gradients over the pixels that a pixel was taken for. See tf.raw_ops.ResizeNearestNeighborGrad."""
-    grads, wanted = checked(grads, size, align_corners, half_pixel_centers)
+    grads, wanted = checked(grads, size)
     half = grads.dtype in (np.dtype(np.float16), np.dtype(jnp.bfloat16))
     out = grads.astype(_F32) if half else grads
     for axis, original in zip((1, 2), wanted, strict=True):
@@ -264,16 +269,16 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
     return weights_of(np.clip(index, 0, size_in - 1), taps, size_in)
 
 
-@op("ResizeBicubic", stored=True)
+@op("ResizeBicubic", stored=True, check=check_alignment)
 def resize_bicubic(images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False) -> Any:
     """Resizes by cubic interpolation, in float32. See tf.raw_ops.ResizeBicubic."""
-    images, (height, width) = checked(images, size, align_corners, half_pixel_centers)
+    images, (height, width) = checked(images, size)
     rows = _bicubic_weights(images.shape[1], height, align_corners, half_pixel_centers)
     columns = _bicubic_weights(images.shape[2], width, align_corners, half_pixel_centers)
     return _apply(images, rows, columns)
 
 
-@op("ResizeBicubicGrad")
+@op("ResizeBicubicGrad", check=check_alignment)
 def resize_bicubic_grad(
     grads: Any, original_image: Any, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Any:

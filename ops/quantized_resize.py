@@ -10,7 +10,7 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
-from .image import checked, neighbours, resize_bilinear
+from .image import check_alignment, checked, neighbours, resize_bilinear
 from .quantized_range import scalar
 from .registry import Static, op
 from .values import canonical
@@ -26,7 +26,7 @@ def _between(first: Any, second: Any, weights: Any, one: Any) -> Any:
     return first * one + (second - first) * weights
 
 
-@op("QuantizedResizeBilinear")
+@op("QuantizedResizeBilinear", check=check_alignment)
 def quantized_resize_bilinear(
     images: Any,
     size: Static,
@@ -42,7 +42,7 @@ def quantized_resize_bilinear(
     """
     ends = jnp.asarray(scalar("min", min)), jnp.asarray(scalar("max", max))
     aligned: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
-    images, wanted = checked(images, size, **aligned)
+    images, wanted = checked(images, size)
     if images.dtype == _F32:
         return resize_bilinear(images, size, **aligned), *ends
     if images.dtype not in _BITS:

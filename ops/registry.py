@@ -86,6 +86,8 @@ class Op:
       moves: whether the elements of its results are those that an operand has at other places: a slice, a
         concatenation, a transposition.
       dear: whether an element takes as long as several sums or products: an exponential, a sine, a power.
+      check: takes the attributes, as keywords of ``fn``, and raises OpError at conversion where their values exclude
+        each other; None: there is nothing to check.
       source: where it was registered, as ``file:line``.
       plain: whether a node only gives results: it reads and writes no variable, draws nothing and has no effect.
     """
@@ -121,6 +123,7 @@ class Op:
     stored: bool = False
     moves: bool = False
     dear: bool = False
+    check: Callable[[Mapping[str, Any]], None] | None = None
 
     @property
     def effectful(self) -> bool:
@@ -167,6 +170,7 @@ def _describe(
     stored: bool,
     moves: bool,
     dear: bool,
+    check: Callable[[Mapping[str, Any]], None] | None,
 ) -> Op:
     code = getattr(inspect.unwrap(fn), "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -241,6 +245,7 @@ def _describe(
         stored=stored,
         moves=moves,
         dear=dear,
+        check=check,
     )
 
 
@@ -268,6 +273,7 @@ def op(
     stored: bool = False,
     moves: bool = False,
     dear: bool = False,
+    check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers the decorated function as the implementation of TensorFlow ops.
 
@@ -295,6 +301,7 @@ def op(
       stored: see `Op.stored`.
       moves: see `Op.moves`.
       dear: see `Op.dear`.
+      check: see `Op.check`.
 
     Returns:
       A decorator that returns its function unchanged.
@@ -333,6 +340,7 @@ def op(
                 stored=stored,
                 moves=moves,
                 dear=dear,
+                check=check,
             )
             with _lock:
                 if name in _registry:
@@ -391,6 +399,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
         "stored": False,
         "moves": False,
         "dear": False,
+        "check": None,
     }
     unknown = set(options) - set(defaults)
     if unknown:

@@ -462,5 +462,5 @@ def _ensured(input: Any, shape: Any) -> Any:
         len(actual) != len(shape)
         or any(w is not None and _is_int(a) and a != w for a, w in zip(actual, shape, strict=True))
     ):
-        raise OpError(f"shape {list(actual)} does not fit the ensured {list(shape)}")
+        raise OpError(f"Expected shape={list(shape)}, got {list(actual)}")
     return input

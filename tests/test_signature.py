@@ -192,3 +192,28 @@ def test_strict_dtypes_hold_for_python_scalars():
         jax_fn(3.5)
     with pytest.raises(DtypeMismatchError, match="argument x"):
         jax_fn(jnp.asarray(True))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_call_errors_contain_tf2jax_phrases(jit):
+    """Callers of tf2jax match these words."""
+    variable = tf.Variable([1.0, 2.0], name="w")
+    fn, params = tf2jax.convert(lambda x, flag: variable * x if flag else x, SPEC, True)
+
+    with pytest.raises(ValueError, match=r"Some parameters are missing, \['w'\]\."):
+        fn({}, A, True)
+    static = jax.jit(fn, static_argnums=2) if jit else fn
+    with pytest.raises(ValueError, match=r"incompatible input shape \(3,\) of argument x"):
+        static(params, np.zeros(3, np.float32), True)
+    with pytest.raises(ValueError, match="Found unexpected literal value, bool False, for argument flag"):
+        static(params, A, False)
+    if jit:
+        with pytest.raises(ValueError, match=r"Found unexpected tracer, for argument flag.*static_argnums"):
+            jax.jit(fn)(params, A, True)
+
+
+def test_dtype_error_contains_tf2jax_phrase():
+    with tf2jax.override_config("strict_dtype_check", True):
+        fn = tf2jax.convert_functional(lambda x: x, SPEC)
+    with pytest.raises(ValueError, match="incompatible input dtype int32 of argument x"):
+        fn(np.zeros(2, np.int32))

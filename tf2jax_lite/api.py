@@ -263,8 +263,8 @@ def _annotated(
 ) -> AnnotatedFunction:
     interface = converted.interface
     fn.__name__ = fn.__qualname__ = interface.name
-    fn.__signature__ = interface.call_signature(params=params)
     random = converted.program.random_nodes
+    fn.__signature__ = interface.call_signature(params=params, rng=bool(random))
     lines = [f"{interface.name}, converted from TensorFlow. {interface.expected()}"]
     if random:
         lines.append(f"Draws random numbers in {len(random)} node(s): call with rng=jax.random.key(seed).")

@@ -42,6 +42,8 @@ class Config:
       disable_assert_in_tensor_list_get_item: do not compare the element dtype of a tensor list with the node's.
       skip_variables_evaluation_inside_tf_tracing: inside the tracing of another tf.function, give params as
         ``jax.ShapeDtypeStruct`` without reading the variables.
+      param_names: how params are named whose variables have one name: "variable" numbers them (``softplus``,
+        ``softplus_1``), "path" names them after the attributes of the model that lead to the variables.
       xla_fallback: let TensorFlow's XLA bridge compile nodes whose ops have no implementation, for their static shapes,
         and import what comes out. TensorFlow is then needed whenever the function is traced.
       dynamic_shape_bound: inside ``jit``, the size to pad to for results whose size depends on data, and the capacity
@@ -78,6 +80,7 @@ class Config:
     xlacallmodule_strict_checks: bool = True
     disable_assert_in_tensor_list_get_item: bool = False
     skip_variables_evaluation_inside_tf_tracing: bool = False
+    param_names: str = "variable"
     xla_fallback: bool = False
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"
@@ -92,6 +95,7 @@ class Config:
 _TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
 _CHOICES = {
     "resize_bilinear_precision": ("default", "high", "highest"),
+    "param_names": ("variable", "path"),
     "loop_bound": ("while", "scan"),
     "loop_checkpoint": ("none", "body", "segments"),
 }

@@ -142,7 +142,7 @@ class LoweringError(Tf2JaxError, ValueError):
     """
 
     def __init__(self, message: str, *, node: str = "", op: str = "", path: Sequence[str] = ()):
-        super().__init__(message)
+        Exception.__init__(self, message)  # not super(): one subclass derives from an error of JAX's too
         self.node = node
         self.op = op
         self.path = tuple(path)

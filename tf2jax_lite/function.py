@@ -189,9 +189,9 @@ class ConvertedFunction:
         """Returns params in the kinds of their variables, and whether all have the dtypes of their variables."""
         missing = [name for name in self.variables if name not in params]
         if missing:
-            shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+            shown = ", ".join(map(repr, map(str, missing[:10]))) + (", ..." if len(missing) > 10 else "")
             raise MissingParamError(
-                f"{self.interface.name}: params lack {len(missing)} variable(s): {shown}. "
+                f"{self.interface.name}: Some parameters are missing, [{shown}]. "
                 "Pass params as convert() returned them, or as the function returned them."
             )
         alike, raised = True, {}

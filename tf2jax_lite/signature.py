@@ -164,15 +164,15 @@ class Interface:
         map_structure(look, (self.args, self.kwargs))
         return tuple(found)
 
-    def call_signature(self, *, params: bool = True) -> inspect.Signature:
-        """Returns the signature with ``params`` in front (unless there are none) and ``rng`` behind."""
+    def call_signature(self, *, params: bool = True, rng: bool = True) -> inspect.Signature:
+        """Returns the signature with ``params`` in front and ``rng`` behind, where the function takes them."""
         kinds = inspect.Parameter
         own = list(self.signature.parameters.values())
         first = "params"
         while first in self.signature.parameters:
             first += "_"  # it is given by position, so that its name means nothing
         ours = [kinds(first, kinds.POSITIONAL_ONLY)] if params else []
-        if "rng" in self.signature.parameters:
+        if not rng or "rng" in self.signature.parameters:
             return inspect.Signature([*ours, *own])
         tail = [p for p in own if p.kind is p.VAR_KEYWORD]
         head = [p for p in own if p.kind is not p.VAR_KEYWORD]
@@ -337,11 +337,13 @@ class _Binder:
         elif _is_namedtuple(spec) or isinstance(spec, (list, tuple)):
             self._sequence(path, spec, value)
         elif not _same_literal(spec, value):
-            kind = "a traced value" if isinstance(value, jax.core.Tracer) else f"{_brief(value)}"
+            traced = isinstance(value, jax.core.Tracer)
+            found = "tracer" if traced else f"literal value, {_brief(value)}"
+            static = " Under jax.jit, mark it with static_argnums or static_argnames." if traced else ""
             raise InputError(
-                f"{self._interface.name}: argument {path} was converted with the literal {spec!r}, which is baked "
-                f"into the function; got {kind}. Convert again with that value, or with a tf.TensorSpec to pass it at "
-                "run time (and mark it static under jax.jit)."
+                f"{self._interface.name}: Found unexpected {found}, for argument {path}, which was converted with the "
+                f"literal {spec!r}. Convert again with that value, or with a tf.TensorSpec to pass it at run time."
+                f"{static}"
             )
 
     def _mapping(self, path: str, spec: Mapping[Any, Any], value: Any) -> None:
@@ -449,8 +451,8 @@ class _Binder:
             if all(e is None or not isinstance(a, (int, np.integer)) or a == e for a, e in pairs):
                 return
         raise ShapeMismatchError(
-            f"{self._interface.name}: argument {path} has shape {tuple(array.shape)}, but the function was converted "
-            f"for {spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
+            f"{self._interface.name}: incompatible input shape {tuple(array.shape)} of argument {path}; the function "
+            f"was converted for {spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
             "override_config('strict_shape_check', False) at conversion."
         )
 
@@ -469,8 +471,9 @@ class _Binder:
             return array
         if self._config.strict_dtype_check:
             raise DtypeMismatchError(
-                f"{self._interface.name}: argument {path} has dtype {array.dtype}, but the function was converted for "
-                f"{spec.dtype}. Cast it, or switch the check off with override_config('strict_dtype_check', False)."
+                f"{self._interface.name}: incompatible input dtype {array.dtype} of argument {path}; the function was "
+                f"converted for {spec.dtype}. Cast it, or switch the check off with "
+                "override_config('strict_dtype_check', False)."
             )
         raised = in_kind(array, spec.dtype)
         self._loose = self._loose or raised is None

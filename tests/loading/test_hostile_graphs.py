@@ -145,6 +145,17 @@ def test_an_output_that_its_node_does_not_have(inputs, output):
         convert(made, output)
 
 
+@pytest.mark.parametrize("name, match", [("a", "two arguments are called 'a'"), ("call0", "an argument and a node")])
+def test_function_arguments_of_one_name_are_refused(name, match):
+    made = graph()
+    function(made, "g", [])
+    function(made, "f", ["g"])
+    made.library.function[1].signature.input_arg.add(name=name, type=F32)
+    calling(made, "f")
+    with pytest.raises(InvalidModelError, match=match):
+        convert(made)
+
+
 def test_a_function_returns_an_output_that_its_node_does_not_have():
     made = graph()
     function(made, "f", [])

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import StaticInputError
 
 X = np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3)
 C = tf.constant
@@ -109,3 +110,11 @@ def test_constants_that_would_grow_are_left_to_xla():
     jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec([2, 3]))
     assert all(np.size(c) <= 1024 for c in jax.make_jaxpr(jax_fn)(X).consts)
     np.testing.assert_allclose(jax_fn(X), fn(X), rtol=1e-5)
+
+
+def test_traced_static_input_raises_concretization_error():
+    fn = tf2jax.convert_functional(tf.range, *(tf.TensorSpec([], tf.int32) for _ in range(3)))
+    np.testing.assert_array_equal(fn(1, 5, 2), [1, 3])
+    with pytest.raises(jax.errors.ConcretizationTypeError, match=r"'start'.*must be known while tracing") as caught:
+        jax.jit(fn)(1, 5, 2)
+    assert isinstance(caught.value, StaticInputError)

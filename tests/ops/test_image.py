@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf2jax_lite
+from tf2jax_lite.errors import UnsupportedAttributeError
+
 from .batches import check, tiered
 from .harness import case
 
@@ -139,3 +142,12 @@ CASES = [
 @pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_resize_attributes_that_exclude_each_other(method):
+    def resized(images):
+        return getattr(tf.raw_ops, method)(images=images, size=[2, 3], align_corners=True, half_pixel_centers=True)
+
+    with pytest.raises(UnsupportedAttributeError, match="align_corners=True and half_pixel_centers=True"):
+        tf2jax_lite.convert_functional(resized, IMAGES)

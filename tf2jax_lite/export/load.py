@@ -80,9 +80,9 @@ def _load(
     else:
         raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     function.__name__ = function.__qualname__ = interface.name
-    function.__signature__ = interface.call_signature()  # type: ignore[attr-defined]
     function.interface = interface  # type: ignore[attr-defined]
     function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
+    function.__signature__ = interface.call_signature(rng=function.needs_key)  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
     return function, params
 
@@ -133,16 +133,18 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
 
 def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface, name: str) -> None:
     """Refuses metadata that tell of more or fewer arrays than the StableHLO module takes and gives."""
-    args, _ = jax.tree.unflatten(exported.in_tree, range(exported.in_tree.num_leaves))
-    results, updates = jax.tree.unflatten(exported.out_tree, range(exported.out_tree.num_leaves))
-    taken = [len(entry["variables"]), len(entry["inputs"]), int(bool(entry["rng"]))]
+    taken, given = exported.in_tree.children()[:1], exported.out_tree
+    counts = [_counts(tree) for tree in (*taken, given)]
+    expected = [len(entry["variables"]), len(entry["inputs"]), int(bool(entry["rng"]))]
     leaves = [leaf.index for leaf in jax.tree.leaves(interface.outputs) if isinstance(leaf, OutputRef)]
-    if (
-        [len(a) for a in args] != taken
-        or len(updates) != len(entry["updates"])
-        or any(not 0 <= i < len(results) for i in leaves)
-    ):
+    results = counts[-1][0] if counts[-1] else 0
+    if counts != [expected, [results, len(entry["updates"])]] or any(not 0 <= i < results for i in leaves):
         raise ExportError(f"the metadata of {name!r} do not fit its StableHLO module: the numbers of arrays differ")
+
+
+def _counts(tree: Any) -> list[int]:
+    """Returns how many arrays each part of a structure holds; -1 for what is not a list of arrays."""
+    return [len(part.children()) if part.num_leaves == len(part.children()) else -1 for part in tree.children()]
 
 
 def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config: Config) -> Callable[..., Any]:

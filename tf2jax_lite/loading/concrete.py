@@ -23,6 +23,8 @@ from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
 from .composites import as_record, component_specs, known_components, stacked, with_constants
 from .custom_gradients import rewrite_custom_gradients
+from .graph_state import with_captured_state
+from .variable_paths import variable_paths
 from .variable_values import is_numeric, read_value, read_values
 
 __all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
@@ -59,6 +61,7 @@ def load_concrete(
     name: str = "",
     read_values: bool = True,
     opaque: bool = False,
+    model: Any = None,
 ) -> Loaded:
     """Loads a ConcreteFunction.
 
@@ -68,6 +71,7 @@ def load_concrete(
       name: the function's name, for messages.
       read_values: whether to read the variables' values; otherwise variables hold None.
       opaque: take captures that have no counterpart in JAX as `Opaque` values, for the caller to deal with.
+      model: the function or object that was converted, whose attributes may name the variables.
 
     Raises:
       UnsupportedError: it captures or takes something that has no counterpart in JAX.
@@ -96,7 +100,11 @@ def load_concrete(
         variables += read
     # In front of a model split from its host part, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
-    captures = _captures(variables, captured, count, read_values, opaque, pairs)
+    model = getattr(concrete, "_tf2jax_lite_model", model)
+    captures = _captures(variables, captured, count, read_values, opaque, pairs, model)
+    names = [capture.value.name for capture in captures if isinstance(capture.value, ir.Variable)]
+    graph, more = with_captured_state(graph, func_graph, names, read=read_values, tables=not opaque)
+    captures += tuple(more)
     structured_args, structured_kwargs = _structured_inputs(concrete, count)
     arguments = _Arguments(args[:count])
     interface = Interface(
@@ -286,6 +294,15 @@ def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     return inspect.Signature([*parameters, *keyword_parameters(kwargs, keyword_kind)])
 
 
+def _paths(model: Any, variables: Mapping[int, Any]) -> dict[int, str]:
+    """Returns the attribute paths of variables whose names repeat, by the handles' ids, if the config asks for them."""
+    if model is None or get_config("param_names") == "variable":
+        return {}
+    names = collections.Counter(variable.name for variable in variables.values())
+    repeated = {handle for handle, variable in variables.items() if names[variable.name] > 1}
+    return {handle: path for handle, path in variable_paths(model).items() if handle in repeated}
+
+
 def _captures(
     variables: Sequence[Any],
     captured: Sequence[Any],
@@ -293,6 +310,7 @@ def _captures(
     read: bool,
     opaque: bool = False,
     tables: list[tuple[Any, Any]] | None = None,
+    model: Any = None,
 ) -> tuple[ir.Capture, ...]:
     by_handle = {}
     for variable in variables:
@@ -302,11 +320,12 @@ def _captures(
     taken: dict[str, int] = {}
     known: dict[int, Any] = {}
     captures = []
+    paths = _paths(model, {id(tensor): by_handle[id(tensor)] for tensor in captured if id(tensor) in by_handle})
     with tf.init_scope():  # variables are read here, as conversion may run while a function is being traced
         values = _values(captured, by_handle) if read else {}
         for offset, tensor in enumerate(captured):
             try:
-                value: Any = _capture(tensor, by_handle, known, taken, values if read else None, tables or [])
+                value: Any = _capture(tensor, by_handle, known, taken, values if read else None, tables or [], paths)
             except UnsupportedError as error:
                 if not opaque:
                     raise
@@ -337,6 +356,7 @@ def _capture(
     taken: dict[str, int],
     values: Mapping[int, np.ndarray] | None,
     tables: list[tuple[Any, Any]],
+    paths: Mapping[int, str],
 ) -> Any:
     if id(tensor) in known:
         return known[id(tensor)]
@@ -346,7 +366,7 @@ def _capture(
         if _is_lock(tensor):
             return np.zeros((), np.bool_)  # what locks and unlocks it is left out: a pure function needs no lock
         table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
-        found = known[id(tensor)] = _variable(variable, tensor, taken, values) if table is None else table
+        found = known[id(tensor)] = _variable(variable, tensor, taken, values, paths) if table is None else table
         return found
     if kind is ir.VARIANT:
         raise UnsupportedError(
@@ -367,10 +387,11 @@ def variables_by_name(concrete: Any) -> dict[str, Any]:
     captured = list(concrete.captured_inputs)
     by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
     count = len(inputs) - len(captured)
+    model = getattr(concrete, "_tf2jax_lite_model", None)
     return {
         capture.value.name: by_handle[id(tensor)]
         for capture, tensor in zip(
-            _captures(concrete.graph.variables, captured, count, False, True), captured, strict=True
+            _captures(concrete.graph.variables, captured, count, False, True, model=model), captured, strict=True
         )
         if isinstance(capture.value, ir.Variable) and id(tensor) in by_handle
     }
@@ -393,7 +414,11 @@ _NO_VARIABLE = (
 
 
 def _variable(
-    variable: Any, handle: Any, taken: dict[str, int], values: Mapping[int, np.ndarray] | None
+    variable: Any,
+    handle: Any,
+    taken: dict[str, int],
+    values: Mapping[int, np.ndarray] | None,
+    paths: Mapping[int, str],
 ) -> ir.Variable:
     """Returns a variable with its value: of ``values``, by the handle's ``id``, or read now; None without any."""
     if variable is None:
@@ -412,7 +437,7 @@ def _variable(
     dtype = dtypes.from_tf(variable.dtype)
     if not isinstance(dtype, np.dtype):
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
-    name = _unique(variable.name.split(":")[0], taken)
+    name = _unique(paths.get(id(handle)) or variable.name.split(":")[0], taken)
     trainable = bool(variable.trainable)
     value, shape = None, _sizes(variable.shape)
     if values is not None:

@@ -25,7 +25,7 @@ from .gradient_functions import ATTRIBUTE, Recomputation, Unavailable, closed_ov
 from .gradient_reach import Reach
 from .recomputation import recomputed
 
-__all__ = ["report_missing", "rewrite_custom_gradients"]
+__all__ = ["FunctionGraphs", "report_missing", "rewrite_custom_gradients"]
 
 # A gradient function may hold custom gradients of its own, and some (those that Keras's optimizers put around their
 # updates) hold themselves, without end. Derivatives of a higher order than this are refused.
@@ -59,14 +59,14 @@ class _Rewriter:
         self._graph = graph
         self._functions: dict[str, ir.Function] = dict(graph.functions)
         self._func_graph = func_graph
-        self._graphs = _Graphs(func_graph)
+        self._graphs = FunctionGraphs(func_graph)
         self._order: dict[str, int] = {}
         self._reach = Reach()
         self._marked: dict[str, frozenset[str]] = {}
         self._done: set[tuple[str, str]] = set()
         self._captures = captures
         self._main = graph.main
-        self._asked = Asked()
+        self._asked = Asked("captured_by_gradients")
         self._variables: list[Any] = []
         self._forward = {MAIN, *_reachable(graph)}
         self._missing: list[tuple[str, str, str]] = []
@@ -312,7 +312,7 @@ def _operation(func_graph: Any, name: str) -> Any:
         raise Unavailable("the graph that it was traced in has another form") from None
 
 
-class _Graphs:
+class FunctionGraphs:
     """TensorFlow's graphs of functions by name, found through the functions that call them."""
 
     def __init__(self, main: Any):
@@ -326,19 +326,24 @@ class _Graphs:
 
     def of(self, name: str) -> Any:
         """Returns the graph of a function, or None."""
-        if name not in self._known and not self._complete:
-            pending = list(self._known.values())
-            while pending:
-                for called, function in getattr(pending.pop(), "_functions", {}).items():
-                    called = called.decode() if isinstance(called, bytes) else called
-                    inner = getattr(function, "graph", None)
-                    if called not in self._known and inner is not None:
-                        self._known[called] = inner
-                        pending.append(inner)
-            self._complete = True
-        return self._known.get(name)
+        return self._known[name] if name in self._known else self._found().get(name)
+
+    def all(self) -> list[Any]:
+        """Returns the graphs of all functions, the main one first."""
+        return list(self._found().values())
 
     def name_of(self, func_graph: Any) -> str | None:
         """Returns the name of the function whose graph this is, or None."""
-        self.of("")
-        return next((name for name, known in self._known.items() if known is func_graph), None)
+        return next((name for name, known in self._found().items() if known is func_graph), None)
+
+    def _found(self) -> dict[str, Any]:
+        pending = [] if self._complete else list(self._known.values())
+        while pending:
+            for called, function in getattr(pending.pop(), "_functions", {}).items():
+                called = called.decode() if isinstance(called, bytes) else called
+                inner = getattr(function, "graph", None)
+                if called not in self._known and inner is not None:
+                    self._known[called] = inner
+                    pending.append(inner)
+        self._complete = True
+        return self._known

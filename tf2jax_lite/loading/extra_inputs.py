@@ -26,9 +26,14 @@ class Unroutable(Exception):
 
 
 class Asked:
-    """Which outer tensors each function asks for, in order. The same tensor has one argument name everywhere."""
+    """Which outer tensors each function asks for, in order. The same tensor has one argument name everywhere.
 
-    def __init__(self) -> None:
+    Args:
+      prefix: what the names of the arguments start with.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
         self._tensors: list[Any] = []
         self._by_function: dict[str, list[int]] = {}
 
@@ -40,7 +45,7 @@ class Asked:
         asked = self._by_function.setdefault(function, [])
         if number not in asked:
             asked.append(number)
-        return f"captured_by_gradients_{number}"
+        return f"{self._prefix}_{number}"
 
     def of(self, function: str) -> list[Any]:
         """Returns the tensors that a function asks for, in the order in which they were first asked for by any."""

@@ -55,8 +55,9 @@ def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
             shape = attributes.shape_of(recorded.list.shape[0])
         args.append(ir.Argument(arg.name, dtypes.from_tf(arg.type), shape))
     names = {arg.name for arg in args}
-    if len(names) < len(args):
-        raise InvalidModelError(f"function {signature.name!r}: two arguments have one name.")
+    if len(names) != len(args):
+        twice = next(name for name in names if sum(arg.name == name for arg in args) > 1)
+        raise InvalidModelError(f"function {signature.name!r}: two arguments are called {twice!r}.")
     builder = _Builder(signature.name, proto.node_def, signatures, names, ConstantBytes(signature.name))
     outputs = []
     for arg in signature.output_arg:
@@ -193,7 +194,7 @@ class _Builder:
                 raise InvalidModelError(f"function {self._name!r}: two nodes are called {name!r}.")
             if name in args:
                 if not self._graph_style:
-                    raise InvalidModelError(f"function {self._name!r}: a node and an argument are called {name!r}.")
+                    raise InvalidModelError(f"function {self._name!r}: an argument and a node are called {name!r}.")
                 written[name] = None
                 continue
             try:

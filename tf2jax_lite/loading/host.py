@@ -282,7 +282,8 @@ def _paths(structure: Any, wanted: set[int], path: str = "") -> list[str]:
 def _prefix(concrete: Any, loaded: Loaded, inlined: Inlined, cut: HostCut) -> tuple[Any, list[Any], list[ir.Shape]]:
     """Returns the prefix as a TensorFlow function of its feeds, those feeds, and the shapes of its results.
 
-    A feed is a `TensorArgument`, or the tensor that the function captures.
+    A feed is a `TensorArgument`, the tensor that the function captures, or the value of a variable of its graph: the
+    prefix reads only variables that do not change.
     """
     if not cut.host:
         return None, [], []
@@ -291,6 +292,8 @@ def _prefix(concrete: Any, loaded: Loaded, inlined: Inlined, cut: HostCut) -> tu
     used = {ref.node for node in cut.host for ref in node.inputs if ref.node not in nodes}
     count = loaded.interface.count
     arguments = {a.index: a for a in _tensor_arguments(loaded.interface)}
+    held = {c.index: c.value.value for c in loaded.graph.captures
+            if c.index >= len(concrete.inputs) and isinstance(c.value, ir.Variable)}  # fmt: skip
     feeds: list[Any] = []
     names: list[str] = []
     proto = tf.compat.v1.GraphDef()
@@ -300,16 +303,24 @@ def _prefix(concrete: Any, loaded: Loaded, inlined: Inlined, cut: HostCut) -> tu
     for position, arg in enumerate(main.args):
         if arg.name not in used:
             continue
-        tensor = concrete.inputs[position]
+        tensor = tf.constant(held[position]) if position in held else concrete.inputs[position]
         node = proto.node.add(name=arg.name, op="Placeholder")
         node.attr["dtype"].type = tensor.dtype.as_datatype_enum
         if tensor.shape.rank is not None:
             node.attr["shape"].shape.CopyFrom(tensor.shape.as_proto())
         names.append(arg.name)
-        feeds.append(arguments[position] if position < count else concrete.captured_inputs[position - count])
+        if position in held:
+            feeds.append(tensor)
+        else:
+            feeds.append(arguments[position] if position < count else concrete.captured_inputs[position - count])
+    values = {main.args[position].name for position in held}
     protos = {(function.signature.name, n.name): n for function in source.library.function for n in function.node_def}
     protos.update(((main.name, n.name), n) for n in source.node)
     for node in cut.host:
+        if node.op == "ReadVariableOp" and node.inputs[0].node in values:
+            copy = proto.node.add(name=node.name, op="Identity", input=[str(node.inputs[0])])
+            copy.attr["T"].type = tf.dtypes.as_dtype(node.output_dtypes[0]).as_datatype_enum
+            continue
         original = protos.get(inlined.origins[node.name])
         if original is None:
             raise UnsupportedError(
@@ -335,7 +346,7 @@ def _prefix(concrete: Any, loaded: Loaded, inlined: Inlined, cut: HostCut) -> tu
     tables = {
         arg.name: concrete.captured_inputs[position - count]
         for position, arg in enumerate(main.args)
-        if position >= count and arg.name in used
+        if count <= position < len(concrete.inputs) and arg.name in used
     }
     shapes = [_shape(t, tables) for t in fetches]
     return (lambda *inputs: pruned(*inputs)[0]), feeds, shapes

@@ -21,6 +21,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tf2jax_lite import ir
 from tf2jax_lite.errors import InvalidModelError, UnsupportedError
 from tf2jax_lite.limits import read_bytes
+from tf2jax_lite.ops.values import LOCAL
 from tf2jax_lite.params import Variable
 from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, keyword_parameters
 
@@ -28,6 +29,7 @@ from . import attributes, dtypes, graph_def
 from .checkpoints import Checkpoint, restored_from
 from .concrete import Loaded
 from .former_arrays import with_resource_arrays
+from .graph_state import handles_as_arguments
 from .initial_values import initial_values
 from .ref_variables import without_references
 from .tables import TABLE_OPS, Tables
@@ -155,14 +157,13 @@ def lift_state(
       tables: what tables hold.
     """
     main = without_references(with_resource_arrays(graph_def.reached(main)))
-    args, nodes, captures = list(main.args), [], []
+    args, captures = list(main.args), []
     moved: dict[str, str] = {}
     handles: dict[str, str] = {}
     for node in main.nodes:
         if node.op == "VarHandleOp" and isinstance(node.attrs.get("dtype"), np.dtype):
             name = node.attrs.get("shared_name") or node.name
-            if name.startswith("<local>"):
-                nodes.append(node)
+            if name.startswith(LOCAL):
                 continue
             dtype = node.attrs["dtype"]
             if name not in handles:
@@ -176,26 +177,14 @@ def lift_state(
             if name not in handles:
                 captured = tables.table(node)
         else:
-            nodes.append(node)
             continue
         if name not in handles:
             handles[name] = node.name
             captures.append(ir.Capture(len(args), captured))
             args.append(ir.Argument(node.name, ir.RESOURCE))
         moved[node.name] = handles[name]
-    nodes = [_rewired(node, moved) for node in nodes]
-    outputs = tuple(ir.TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in main.outputs)
-    left = {node.name for node in nodes}
-    control = tuple(name for name in main.control_outputs if name in left)  # what is an argument now does nothing
-    main = dataclasses.replace(main, args=tuple(args), nodes=tuple(nodes), outputs=outputs, control_outputs=control)
+    main = handles_as_arguments(dataclasses.replace(main, args=tuple(args)), moved)
     return main, captures
-
-
-def _rewired(node: ir.Node, moved: Mapping[str, str]) -> ir.Node:
-    if not any(ref.node in moved for ref in node.inputs) and not any(name in moved for name in node.control):
-        return node
-    inputs = tuple(ir.TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in node.inputs)
-    return dataclasses.replace(node, inputs=inputs, control=tuple(name for name in node.control if name not in moved))
 
 
 def variable_values(path: str | os.PathLike[str], meta_graph: Any, prefix: str | None = None) -> Values:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.config import Config
-from tf2jax_lite.errors import InvalidModelError, UnsupportedAttributeError
+from tf2jax_lite.errors import InvalidModelError, OpError, UnsupportedAttributeError
 from tf2jax_lite.ops import registry
 
 from .dilated import mark_dilated
@@ -113,7 +113,8 @@ def make_plan(
     of a node that is nothing but a call what it calls.
 
     Raises:
-      UnsupportedAttributeError: a node carries an attribute that its op does not handle.
+      UnsupportedAttributeError: a node carries an attribute that its op does not handle, or attributes that exclude
+        each other.
     """
     first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
     size = len(first)
@@ -124,6 +125,13 @@ def make_plan(
         if form is None:
             entry = ops[node.op]
             kwargs, functions = node_kwargs(node, entry, function.name)
+            if entry.check is not None:
+                try:
+                    entry.check(kwargs)
+                except OpError as error:
+                    raise UnsupportedAttributeError(
+                        f"node {node.name!r} ({node.op}) in {function.name!r}: {error}"
+                    ) from None
             for name in entry.options:
                 kwargs[name] = getattr(config, name)
             if entry.dynamic_shape:

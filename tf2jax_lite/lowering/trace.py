@@ -612,6 +612,10 @@ def _may_be_sizes(value: Any) -> bool:
     return np.dtype(value.dtype).kind in "iu" and (value.shape == () or (len(value.shape) == 1 and value.shape[0] < 16))
 
 
+class TracedInputError(StaticInputError, jax.errors.ConcretizationTypeError):
+    """A traced value where a known one is needed, as JAX itself names it: callers may catch either type."""
+
+
 def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Extents | None) -> Any:
     def convert(value: Any) -> Any:
         found = values.known(value)
@@ -627,7 +631,7 @@ def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Exten
             f"is computed from traced values ({value}). Outside jax.jit it may be any array; inside, pass what it "
             "depends on as a static argument (jax.jit(..., static_argnums=...)), or convert with fixed shapes."
         )
-        raise StaticInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
+        raise TracedInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
 
     return _map(convert, arg)
 

@@ -168,8 +168,10 @@ def subject(source: Source, *, split_host: bool = False) -> Subject:
     if source.graph is None:
         by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
         for capture in converted.program.graph.captures:
-            if isinstance(capture.value, ir.Variable):
-                handle = concrete.captured_inputs[_captured_position(converted, host, capture)]
+            position = _captured_position(converted, host, capture)
+            # TensorFlow has no handle of a variable that is a node of the graph.
+            if isinstance(capture.value, ir.Variable) and position < len(concrete.captured_inputs):
+                handle = concrete.captured_inputs[position]
                 handles[capture.value.name] = handle
                 if id(handle) in by_handle:
                     variables[capture.value.name] = by_handle[id(handle)]
