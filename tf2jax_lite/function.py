@@ -19,6 +19,7 @@ from .errors import DtypeMismatchError, InputError, MissingParamError
 from .lowering import Program, Trace, extents, undecided, wide_state
 from .lowering.assigned import Wanted, separately
 from .lowering.choices import Choice
+from .lowering.int64_narrowing import warn_if_narrowed
 from .ops import values
 from .ops.words import narrow
 from .params import VariableName
@@ -183,6 +184,8 @@ class ConvertedFunction:
         flat = [v.settled() if isinstance(v, Choice) else v for v in flat]
         wide_state.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(values.LOCAL)}
+        for value in flat:
+            warn_if_narrowed(value, f"a result of {self.interface.name}")
         return [_result(v) for v in flat], kept
 
     def _checked_params(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:

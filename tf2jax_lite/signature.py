@@ -17,6 +17,7 @@ from .components import components, fits
 from .config import Config
 from .errors import ArgumentError, DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
+from .ops.words import beyond_32_bits
 
 __all__ = [
     "OPAQUE",
@@ -420,6 +421,8 @@ class _Binder:
             array = self._native(path, spec, array)
             if array.dtype.kind in "iub" and array.size <= _STATIC_SIZE:
                 return array  # small integers may be shapes, axes or counts: they stay known while tracing
+            if beyond_32_bits(array) and not jax.config.jax_enable_x64:
+                return array  # numpy computes with all of their bits, as far as it can
             if isinstance(value, np.ma.MaskedArray):
                 array = value  # JAX says what to do about the mask
             return jax.device_put(array)  # jnp.asarray would compile a program for every shape
