@@ -1,7 +1,8 @@
 """Conversion options. Names and defaults are tf2jax's where it has the option.
 
 Options are read once, at conversion, and captured in what the conversion returns: a jitted function never
-changes its behaviour behind its cache. ``update_config`` sets the default of the whole process;
+changes its behaviour behind its cache. Checks of arguments also follow an override around the call: shapes and dtypes
+are part of that cache's key. ``update_config`` sets the default of the whole process;
 ``override_config`` holds for a ``with`` block in the current thread (or task) alone.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 from .errors import ConfigError, UnknownOptionError
 from .scopes import Scoped
 
-__all__ = ["Config", "current_config", "get_config", "override_config", "update_config"]
+__all__ = ["Config", "current_config", "get_config", "override_config", "update_config", "with_active_checks"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +96,7 @@ _CHOICES = {
     "loop_bound": ("while", "scan"),
     "loop_checkpoint": ("none", "body", "segments"),
 }
+_CHECKS = ("strict_shape_check", "strict_dtype_check")
 _lock = threading.Lock()
 _defaults = Config()
 _overrides: Scoped[tuple[str, Any]] = Scoped("config")
@@ -117,6 +119,16 @@ def current_config() -> Config:
     """Returns the options in force here, as one frozen value."""
     overrides = dict(_overrides.values())
     return dataclasses.replace(_defaults, **overrides) if overrides else _defaults
+
+
+def with_active_checks(config: Config) -> Config:
+    """Returns captured options with those checks of arguments that an `override_config` sets here.
+
+    Args:
+      config: the options captured at conversion, which hold for everything that shapes the graph.
+    """
+    checks = {name: value for name, value in _overrides.values() if name in _CHECKS}
+    return dataclasses.replace(config, **checks) if checks else config
 
 
 def get_config(name: str) -> bool | str | int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import ir
 from .collection import paused
-from .config import Config
+from .config import Config, with_active_checks
 from .errors import DtypeMismatchError, InputError, MissingParamError
 from .lowering import Program, Trace, extents, undecided, wide_state
 from .lowering.assigned import Wanted, separately
@@ -102,7 +102,7 @@ class ConvertedFunction:
         self, params: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], rng: Any
     ) -> tuple[Any, dict[str, Any]]:
         """Runs the function once and returns results and updated params."""
-        bound = self.interface.bind(args, kwargs, self.config)
+        bound = self.interface.bind(args, kwargs, with_active_checks(self.config))
         flat, state = self.flat_call(params, bound.flat, rng, loose=bound.loose)
         return self.interface.results(flat), state
 
@@ -198,6 +198,7 @@ class ConvertedFunction:
                 "Pass params as convert() returned them, or as the function returned them."
             )
         alike, raised = True, {}
+        config = with_active_checks(self.config)
         for name, variable in self.variables.items():
             value = params[name]
             if not hasattr(value, "dtype") and not isinstance(value, (bool, int, float, complex)):
@@ -206,8 +207,11 @@ class ConvertedFunction:
                 value = raised[name] = np.asarray(value)
             if name in self.program.wide:
                 continue
-            self._check_param_shape(name, getattr(value, "shape", ()), variable.shape)
-            if getattr(value, "dtype", variable.dtype) == variable.dtype or self._same_dtype(name, value, variable):
+            if config.strict_shape_check:
+                self._check_param_shape(name, getattr(value, "shape", ()), variable.shape)
+            if getattr(value, "dtype", variable.dtype) == variable.dtype or self._same_dtype(
+                name, value, variable, config
+            ):
                 continue
             found = in_kind(value, variable.dtype)
             if found is None:
@@ -217,22 +221,22 @@ class ConvertedFunction:
         return {**params, **raised} if raised else params, alike
 
     def _check_param_shape(self, name: str, shape: Any, expected: ir.Shape) -> None:
-        if not self.config.strict_shape_check or expected is None:
+        if expected is None:
             return
         if len(shape) != len(expected) or any(
             e is not None and isinstance(a, int) and a != e for a, e in zip(shape, expected, strict=True)
         ):
             raise InputError(
                 f"{self.interface.name}: param {name!r} has shape {tuple(shape)}, but the variable has {expected}. "
-                "The check is off with override_config('strict_shape_check', False) at conversion."
+                "The check is off with override_config('strict_shape_check', False) around conversion or call."
             )
 
-    def _same_dtype(self, name: str, value: Any, variable: ir.Variable) -> bool:
+    def _same_dtype(self, name: str, value: Any, variable: ir.Variable, config: Config) -> bool:
         given = value.dtype
         known = not jnp.issubdtype(given, jax.dtypes.extended) and np.dtype(given) not in (object, jax.dtypes.float0)
         if known and values.canonical(given) == values.canonical(variable.dtype):
             return True
-        if known and not self.config.strict_dtype_check:
+        if known and not config.strict_dtype_check:
             return False
         raise DtypeMismatchError(
             f"{self.interface.name}: param {name!r} has dtype {given}, but the variable has {variable.dtype}. Cast it, "

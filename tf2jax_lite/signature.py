@@ -454,7 +454,7 @@ class _Binder:
         raise ShapeMismatchError(
             f"{self._interface.name}: argument {path} has shape {tuple(array.shape)}, but the function was converted "
             f"for {spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
-            "override_config('strict_shape_check', False) at conversion."
+            "override_config('strict_shape_check', False) around conversion or call."
         )
 
     def _with_dtype(self, path: str, spec: TensorArgument, array: Any) -> Any:
@@ -480,7 +480,8 @@ class _Binder:
         return array if raised is None else raised
 
     def _check_value(self, path: str, spec: TensorArgument, array: Any) -> None:
-        if spec.value is None or isinstance(array, jax.core.Tracer) or not self._config.strict_shape_check:
+        # It shaped the graph: an override around the call does not change that.
+        if spec.value is None or isinstance(array, jax.core.Tracer):
             return
         found = tuple(np.asarray(array).tolist())
         wanted = tuple(None if size == -1 else size for size in spec.value)
