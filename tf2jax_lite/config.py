@@ -52,6 +52,8 @@ class Config:
         keeps its results from the end on.
       loop_checkpoint: what ``lax.scan`` keeps for gradients: "none" keeps all that the body computes, "body" what the
         loop carries (the body runs again), "segments" about the square root of that (it runs twice again).
+      jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
+        call with equal shapes on; otherwise each such call runs op by op, and compiles its loops anew.
       max_nodes: how many nodes a graph may have, its functions' included; a larger one is refused before it is read.
       max_constant_bytes: how many bytes the constants of a graph may take together as they declare it, and one that is
         computed from them while converting; also one constant of a StableHLO module. A small file can declare much.
@@ -83,6 +85,7 @@ class Config:
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"
     loop_checkpoint: str = "none"
+    jit_calls: bool = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
     max_result_bytes: int = 1 << 40

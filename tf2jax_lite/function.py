@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from .errors import DtypeMismatchError, InputError, MissingParamError
 from .lowering import Program, Trace, extents, undecided, wide_state
 from .lowering.assigned import Wanted, separately
 from .lowering.choices import Choice
+from .lowering.compiled_calls import CompiledCalls, is_worth_compiling
 from .lowering.int64_narrowing import warn_if_narrowed
 from .ops import values
 from .ops.words import narrow
@@ -119,7 +121,27 @@ class ConvertedFunction:
         with paused() if moving else contextlib.nullcontext():
             if self.program.reads_late and moving:
                 return self._run_twice(params, inputs, key, loose, given, moving)
-            return self._run(params, inputs, key, loose, "both")
+            if moving or self._compiled is None:
+                return self._run(params, inputs, key, loose, "both")
+
+            def eager() -> tuple[list[Any], dict[str, Any]]:
+                return self._run(params, inputs, key, loose, "both")
+
+            return self._compiled.call(eager, params, inputs, key, loose)
+
+    @functools.cached_property
+    def _compiled(self) -> CompiledCalls | None:
+        if not self.config.jit_calls or not is_worth_compiling(self.program):
+            return None
+
+        def run(params: Any, inputs: Any, key: Any, loose: bool) -> tuple[list[Any], dict[str, Any]]:
+            # Without `extents.traced`: a result whose size depends on data must not be padded.
+            flat, state = undecided.decided(
+                lambda met: self._run_once(params, inputs, key, loose, "both", undecided=met, pads=False)
+            )
+            return flat, {name: value for name, value in state.items() if value is not params.get(name)}
+
+        return CompiledCalls(run)
 
     def _run_twice(
         self,
