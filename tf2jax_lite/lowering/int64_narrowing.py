@@ -166,18 +166,15 @@ class _Walk:
 
     def _report(self, step: Step, origins: list[_Origin | None], intervals: Intervals) -> None:
         node = step.node
+        refs = list(node.inputs)
         for position, (origin, static) in enumerate(zip(origins, _static(step), strict=True)):
             if origin is None or static:
                 continue
             if origin.constant and step.op.words == "narrow":
                 self._found[f"node {node.name!r} ({node.op}) reads {origin.text}"] = None
                 self._program.narrowing.add(node.name)
-            elif (
-                not (origin.constant or position)
-                and _reads_high_bits(step)
-                and _may_exceed(intervals.of(node.inputs[0]))
-            ):
-                divisor = intervals.of(node.inputs[1]) if len(node.inputs) > 1 else None
+            elif not (origin.constant or position) and _reads_high_bits(step) and _may_exceed(intervals.of(refs[0])):
+                divisor = intervals.of(refs[1]) if len(refs) > 1 else None
                 by = f" by {divisor.least}" if divisor is not None and divisor.least == divisor.most else ""
                 verb = {"RightShift": "shifts", "Cast": "casts"}.get(node.op, "divides")
                 self._found[f"node {node.name!r} ({node.op}) {verb} {origin.text}{by}"] = None
