@@ -144,7 +144,10 @@ def _y1(x: Any) -> Any:
         logarithmic = _j1(y) * lax.log(y) - 1 / y
         return y * ratio(y * y, tables.Y1_TOP, tables.Y1_BOTTOM) + _const(2 / math.pi, y) * logarithmic
 
-    return _from_zero(x, -math.inf, lambda v: _pieces(v, 5.0, near, lambda y: _far_y(y, 1)))
+    out = _from_zero(x, -math.inf, lambda v: _pieces(v, 5.0, near, lambda y: _far_y(y, 1)))
+    if x.dtype == np.float64:
+        return out
+    return jnp.where(x == 0, _const(math.nan, x), out)  # as TensorFlow's kernel of single precision has it
 
 
 def _k_near(y: Any, order: int) -> Any:

@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from tf2jax_lite.errors import OpError
 
 from .manual_axes import linear_transpose
 from .real_sizes import as_float
 from .registry import Static, op
+from .rounding import product, quotient
 from .values import dims
 
 _F32 = np.float32
@@ -45,19 +47,29 @@ def _pixels(images: Any, index: Any, rows: Any, columns: Any) -> Any:
 # --- Crops
 
 
-def _sample_positions(low: Any, high: Any, size_in: Any, size_out: int) -> Any:
-    """Returns where the pixels of a crop lie in the image, one row for each box."""
+def _sample_positions(low: Any, high: Any, size_in: Any, size_out: int, by_ratio: bool) -> Any:
+    """Returns where the pixels of a crop lie in the image, one row for each box.
+
+    A position on a pixel or on an edge of the image depends on the rounding, so that is TensorFlow's: its kernel of the
+    gradient with respect to boxes multiplies by a ratio where the others divide (``by_ratio``).
+    """
     last = as_float(size_in - 1)
     if size_out == 1:
-        return (_F32(0.5) * (low + high) * last)[:, None]
-    step = (high - low) * last / _F32(size_out - 1)
-    return low[:, None] * last + np.arange(size_out, dtype=_F32) * step[:, None]
+        return product(_F32(0.5) * (low + high), last)[:, None]
+    if by_ratio:
+        ratio = last / _F32(size_out - 1) if isinstance(last, np.float32) else quotient(last, _F32(size_out - 1))
+        step = product(high - low, ratio)
+    else:
+        step = quotient(product(high - low, last), _F32(size_out - 1))
+    return product(low, last)[:, None] + product(np.arange(size_out, dtype=_F32), step[:, None])
 
 
-def _crop(image: Any, boxes: Any, index: Any, size: tuple[int, int], outside: float, nearest: bool) -> Any:
+def _sampled(
+    image: Any, boxes: Any, index: Any, size: tuple[int, int], outside: float, nearest: bool, by_ratio: bool = False
+) -> Any:
     height, width = image.shape[1:3]
-    rows = _sample_positions(boxes[:, 0], boxes[:, 2], height, size[0])[:, :, None]
-    columns = _sample_positions(boxes[:, 1], boxes[:, 3], width, size[1])[:, None, :]
+    rows = _sample_positions(boxes[:, 0], boxes[:, 2], height, size[0], by_ratio)[:, :, None]
+    columns = _sample_positions(boxes[:, 1], boxes[:, 3], width, size[1], by_ratio)[:, None, :]
     inside = (rows >= 0) & (rows <= as_float(height - 1)) & (columns >= 0) & (columns <= as_float(width - 1))
     take = partial(_pixels, image, index[:, None, None])
     if nearest:
@@ -74,18 +86,24 @@ def _crop(image: Any, boxes: Any, index: Any, size: tuple[int, int], outside: fl
     return jnp.where(inside[..., None], crops, _F32(outside))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(3, 4))
-def _crop_nearest(image: Any, boxes: Any, index: Any, size: tuple[int, int], outside: float) -> Any:
-    return _crop(image, boxes, index, size, outside, True)
+@partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
+def _crop(image: Any, boxes: Any, index: Any, size: tuple[int, int], outside: float, nearest: bool) -> Any:
+    return _sampled(image, boxes, index, size, outside, nearest)
 
 
-@_crop_nearest.defjvp
-def _crop_nearest_jvp(size: Any, outside: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    # TensorFlow differentiates by boxes as if the method were bilinear.
+def _crop_jvp(size: Any, outside: Any, nearest: bool, primals: Any, tangents: Any) -> tuple[Any, Any]:
     (image, boxes, index), (dimage, dboxes, _) = primals, tangents
-    result, by_image = jax.jvp(lambda v: _crop(v, boxes, index, size, outside, True), (image,), (dimage,))
-    _, by_boxes = jax.jvp(lambda v: _crop(image, v, index, size, outside, False), (boxes,), (dboxes,))
-    return result, by_image + by_boxes
+    result = _crop(image, boxes, index, size, outside, nearest)
+    tangent = jnp.zeros_like(result)
+    if type(dimage) is not SymbolicZero and dimage.dtype != jax.dtypes.float0:
+        tangent += jax.jvp(lambda v: _sampled(v, boxes, index, size, outside, nearest), (image,), (dimage,))[1]
+    if type(dboxes) is not SymbolicZero:
+        # TensorFlow differentiates with respect to boxes as if the method were bilinear.
+        tangent += jax.jvp(lambda v: _sampled(image, v, index, size, outside, False, True), (boxes,), (dboxes,))[1]
+    return result, tangent
+
+
+_crop.defjvp(_crop_jvp, symbolic_zeros=True)
 
 
 def _crop_arguments(image: Any, boxes: Any, box_ind: Any, method: str) -> tuple[Any, Any, Any]:
@@ -115,9 +133,7 @@ def crop_and_resize(
     height, width = dims(crop_size)
     if height <= 0 or width <= 0:
         raise OpError(f"crop dimensions must be positive, not {height} and {width}")
-    if method == "nearest":
-        return _crop_nearest(image, boxes, box_ind, (height, width), extrapolation_value)
-    return _crop(image, boxes, box_ind, (height, width), extrapolation_value, False)
+    return _crop(image, boxes, box_ind, (height, width), extrapolation_value, method == "nearest")
 
 
 @op("CropAndResizeGradImage")
@@ -128,7 +144,7 @@ def crop_and_resize_grad_image(
     grads = jnp.asarray(grads)
     image, boxes, box_ind = _crop_arguments(jnp.zeros(dims(image_size), _F32), boxes, box_ind, method)
     size = grads.shape[1:3]
-    _, pull = jax.vjp(lambda v: _crop(v, boxes, box_ind, size, 0.0, method == "nearest"), image)
+    _, pull = jax.vjp(lambda v: _sampled(v, boxes, box_ind, size, 0.0, method == "nearest"), image)
     return pull(grads)[0].astype(np.dtype(T))
 
 
@@ -137,7 +153,7 @@ def crop_and_resize_grad_boxes(grads: Any, image: Any, boxes: Any, box_ind: Any,
     """Gradient of CropAndResize by the boxes. See tf.raw_ops.CropAndResizeGradBoxes."""
     grads = jnp.asarray(grads)
     image, boxes, box_ind = _crop_arguments(image, boxes, box_ind, method)
-    _, pull = jax.vjp(lambda v: _crop(image, v, box_ind, grads.shape[1:3], 0.0, False), boxes)
+    _, pull = jax.vjp(lambda v: _sampled(image, v, box_ind, grads.shape[1:3], 0.0, False, True), boxes)
     return pull(grads)[0]
 
 

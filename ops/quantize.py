@@ -34,8 +34,8 @@ def _steps(num_bits: Any, signed: bool, narrow: bool, dtype: Any) -> tuple[Any, 
 def _scales(low: Any, high: Any, lowest: Any, highest: Any) -> tuple[Any, Any, Any, Any]:
     """Moves one end of a range so that 0 keeps a level; returns the ends, the steps in a unit and the step."""
     most = jnp.full_like(low, jnp.finfo(low.dtype).max)
-    from_low = jnp.where(lowest * low > 0, lowest / low, most)
-    from_high = jnp.where(highest * high > 0, highest / high, most)
+    from_low = jnp.where(lowest * low > 0, quotient(lowest, low), most)
+    from_high = jnp.where(highest * high > 0, quotient(highest, high), most)
     by_low = from_low < from_high
     step = jnp.where(by_low, quotient(low, lowest), quotient(high, highest))
     return (
@@ -95,7 +95,7 @@ def _there_and_back(
         levels = jnp.floor(product(x, scale) + 0.5)
     else:
         levels = lax.round(x * scale, lax.RoundingMethod.TO_NEAREST_EVEN)
-    return levels * step
+    return product(levels, step)
 
 
 def _straight_through(

@@ -13,7 +13,7 @@ from jax import lax
 from tf2jax_lite.errors import OpError
 
 from .registry import op
-from .rounding import product, quotient
+from .rounding import product, quotient, rounded
 
 __all__: list[str] = []
 
@@ -28,8 +28,8 @@ def _nudged(low: Any, high: Any, levels: tuple[np.float32, np.float32]) -> tuple
     """Moves a range so that 0 is one of its levels; returns its ends, the step and the steps in a unit."""
     first, last = levels
     scale = quotient(high - low, last - first)
-    inverse = (last - first) / (high - low)
-    zero = first - low / scale
+    inverse = quotient(last - first, high - low)
+    zero = first - quotient(low, scale)
     zero = lax.clamp(first, lax.round(zero, lax.RoundingMethod.AWAY_FROM_ZERO), last)
     return product(first - zero, scale), product(last - zero, scale), scale, inverse
 
@@ -41,7 +41,7 @@ def _quantize(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32]
     shifted = lax.max(lax.min(x, jnp.broadcast_to(high, x.shape)), jnp.broadcast_to(low, x.shape)) - low
     # TensorFlow's kernels differ among themselves here, which shows in the last bit.
     steps = quotient(shifted, scale) if divide else product(shifted, inverse)
-    return jnp.where(unset, jnp.zeros_like(x), jnp.floor(steps - zero + np.float32(0.5)) * scale)
+    return jnp.where(unset, jnp.zeros_like(x), product(jnp.floor(rounded(steps - zero) + np.float32(0.5)), scale))
 
 
 def _masks(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32]) -> tuple[Any, Any, Any]:

@@ -10,8 +10,9 @@ from jax import lax
 
 from tf2jax_lite.errors import OpError
 
+from .cast import cast
 from .registry import op
-from .rounding import product, quotient
+from .rounding import product, quotient, rounded
 from .values import known
 
 __all__: list[str] = []
@@ -59,15 +60,15 @@ def dequantize(
         scale = quotient(high, highest)
         if lowest < 0:
             scale = lax.max(quotient(low, lowest + np.float32(narrow_range)), scale)
-        out = value * scale
+        out = product(value, scale)
     elif axis > -1 and low.size != 1:
         raise OpError("MIN_FIRST mode is not implemented for Dequantize with axis != -1")
     else:
         scale = quotient(high - low, highest - lowest)
         same = high == low
         safe = jnp.where(same, jnp.ones_like(scale), scale)
-        rounded = lax.round(low / safe, lax.RoundingMethod.AWAY_FROM_ZERO) * safe
-        start = jnp.where(same, low, product(rounded, 1)) - product(lowest, scale)
+        nearest = lax.round(quotient(low, safe), lax.RoundingMethod.AWAY_FROM_ZERO) * safe
+        start = jnp.where(same, low, rounded(nearest)) - product(lowest, scale)
         out = start + product(value, scale)
     return out.astype(np.dtype(dtype))
 
@@ -99,21 +100,21 @@ def quantize_v2(
     if mode == "MIN_FIRST":
         if axis > -1 and start.size != 1:
             raise OpError("MIN_FIRST mode is not implemented for QuantizeV2 with axis != -1")
-        scale = (highest - lowest) / (end - start)
+        scale = quotient(highest - lowest, end - start)
         shifted = lax.round(x * scale, away) - (lax.round(start * scale, away) - lowest)
         # The highest float that 32 bits hold.
         out = lax.clamp(lowest, shifted, np.float32(min(highest, 2147483520.0)))
     elif mode == "SCALED":
         most = jnp.full_like(start, np.finfo(np.float32).max)
         first = lowest + np.float32(narrow_range)
-        by_end = jnp.where(highest * end > 0, highest / end, most)
-        scale = lax.min(jnp.where(first * start > 0, first / start, most), by_end)
-        start, end = first / scale, highest / scale
+        by_end = jnp.where(highest * end > 0, quotient(highest, end), most)
+        scale = lax.min(jnp.where(first * start > 0, quotient(first, start), most), by_end)
+        start, end = quotient(first, scale), quotient(highest, scale)
         even = round_mode == "HALF_TO_EVEN"
         clipped = lax.max(lax.min(x, jnp.broadcast_to(end, x.shape)), jnp.broadcast_to(start, x.shape))
         out = lax.round(clipped * scale, lax.RoundingMethod.TO_NEAREST_EVEN if even else away)
     else:
-        scale = (highest - lowest) / (end - start)
+        scale = quotient(highest - lowest, end - start)
         clipped = lax.max(lax.min(x, jnp.broadcast_to(end, x.shape)), jnp.broadcast_to(start, x.shape))
         steps = product(clipped - start, scale)
         if lowest < 0:
@@ -121,4 +122,4 @@ def quantize_v2(
         else:
             out = jnp.trunc(steps + np.float32(0.5))
     shape = () if start.size == 1 else jnp.shape(min_range)
-    return out.astype(dtype), start.reshape(shape), end.reshape(shape)
+    return cast(out, DstT=dtype), start.reshape(shape), end.reshape(shape)

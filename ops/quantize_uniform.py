@@ -44,7 +44,7 @@ def clamped(x: Any, low: int, high: int, dtype: Any) -> Any:
 def floor_to_int(x: Any) -> Any:
     """Rounds down to int32; what does not fit becomes the least int, as it does in TensorFlow's kernels."""
     floor = jnp.floor(x)
-    return jnp.where(jnp.abs(floor) < 2**31, floor, jnp.full_like(floor, -(2.0**31))).astype(np.int32)
+    return jnp.where(jnp.abs(floor) < 2.0**31, floor, jnp.full_like(floor, -(2.0**31))).astype(np.int32)
 
 
 @op("UniformQuantize")
@@ -79,7 +79,7 @@ def uniform_dequantize(
     """Turns integers into floats. See tf.raw_ops.UniformDequantize."""
     x = jnp.asarray(input)
     scale, zero = parameters(x.shape, scales, zero_points, quantization_axis)
-    return ((x.astype(np.int32) - zero).astype(np.float32) * scale).astype(np.dtype(Tout))
+    return product((x.astype(np.int32) - zero).astype(np.float32), scale).astype(np.dtype(Tout))
 
 
 @op("UniformRequantize")

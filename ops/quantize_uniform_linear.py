@@ -108,7 +108,8 @@ def uniform_quantized_dot_hybrid(
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     rhs_scale, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
     values, scale, _ = _quantized_rows(lhs, (1,))
-    return (_dot(values, _less_zero(rhs, rhs_zero)).astype(np.float32) * scale * rhs_scale).astype(np.dtype(Tout))
+    out = _dot(values, _less_zero(rhs, rhs_zero)).astype(np.float32)
+    return product(product(out, scale), rhs_scale).astype(np.dtype(Tout))
 
 
 def _numbers(text: str, rank: int) -> lax.ConvDimensionNumbers:
@@ -297,4 +298,4 @@ def uniform_quantized_convolution_hybrid(
     shape = tuple(total.shape[i] if i in order else 1 for i in range(total.ndim))
     scale = (part.T if batch < channel else part).reshape(shape)
     rhs_scale = along(rhs_scales, channel if rhs_quantization_axis >= 0 else -1, total.ndim)
-    return (total.astype(np.float32) * scale * rhs_scale).astype(np.dtype(Tout))
+    return product(product(total.astype(np.float32), scale), rhs_scale).astype(np.dtype(Tout))

@@ -18,6 +18,7 @@ from tf2jax_lite.errors import OpError
 from .gather import take
 from .registry import op
 from .values import as_array, canonical, is_static, known
+from .words import beyond_32_bits
 
 __all__ = ["Table", "inserted", "table_of"]
 
@@ -108,6 +109,14 @@ def _whole(value: Any) -> Any:
     return value if is_static(value) else as_array(value)
 
 
+def _within_32_bits(table: Table) -> Table:
+    """Returns a table without keys that no traced query can equal, which would leave the others out of order."""
+    if jax.config.jax_enable_x64 or not beyond_32_bits(table.keys):
+        return table
+    narrow = table.keys == table.keys.astype(canonical(table.keys.dtype))
+    return Table(table.keys[narrow], table.values[np.flatnonzero(narrow)])
+
+
 @op("LookupTableFindV2", partial=("keys", "default_value"))
 def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> Any:
     """Returns the values of keys, the default where there is no such key. See tf.raw_ops.LookupTableFindV2.
@@ -126,6 +135,7 @@ def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> An
         place = np.asarray(np.minimum(place, max(len(static) - 1, 0)))
         hit = np.asarray(static[place] == found) if len(static) else np.zeros(found.shape, bool)
     else:
+        table = _within_32_bits(table)
         place = jnp.searchsorted(jnp.asarray(table.keys), jnp.asarray(query, canonical(table.keys.dtype)))
         place = jnp.minimum(place, max(table.size - 1, 0))
         hit = take(table.keys, place, 0) == query if table.size else jnp.zeros(query.shape, bool)

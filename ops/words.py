@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["Planes", "Words", "each_word", "from_words", "is_wide", "narrow", "to_words"]
+__all__ = ["Planes", "Words", "beyond_32_bits", "each_word", "from_words", "is_wide", "narrow", "to_words"]
 
 _UINT64 = np.dtype(np.uint64)
 
@@ -95,6 +95,14 @@ class Words(Planes):
 def is_wide(value: Any) -> bool:
     """Whether a value is a numpy array of 64-bit integers, of which JAX would keep the low words."""
     return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iu" and value.dtype.itemsize == 8
+
+
+def beyond_32_bits(value: Any) -> bool:
+    """Whether a value is a numpy array of 64-bit integers, some of which JAX's 32-bit type cannot hold."""
+    if not is_wide(value) or not value.size:
+        return False
+    limits = np.iinfo(np.uint32 if value.dtype.kind == "u" else np.int32)
+    return bool(value.min() < limits.min or value.max() > limits.max)
 
 
 def to_words(value: Any) -> Any:

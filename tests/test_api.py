@@ -147,6 +147,21 @@ def test_shape_check():
     assert loose(np.zeros((2, 4), np.float32)).shape == (2, 4)
 
 
+def test_shape_check_follows_an_override_around_the_call():
+    w = tf.Variable([1.0, 2.0, 3.0], name="w")
+    fn, params = tf2jax.convert(lambda x: x + w, SPEC)
+    jitted = jax.jit(fn)
+    with tf2jax.override_config("strict_shape_check", False):
+        assert jitted(params, np.zeros(3, np.float32))[0].shape == (3,)
+        assert fn({"w": np.zeros(2, np.float32)}, np.zeros((4, 2), np.float32))[0].shape == (4, 2)
+    with pytest.raises(ShapeMismatchError, match="around conversion or call"):
+        fn(params, np.zeros(3, np.float32))
+    with tf2jax.override_config("strict_shape_check", False):
+        loose, params = tf2jax.convert(lambda x: x + w, SPEC)
+    with tf2jax.override_config("strict_shape_check", True), pytest.raises(ShapeMismatchError):
+        loose(params, np.zeros(3, np.float32))
+
+
 def test_dtype_check():
     jax_fn = tf2jax.convert_functional(lambda x: x * tf.constant(2.0), SPEC)
     assert jax_fn(X.astype(jnp.bfloat16)).dtype == jnp.float32  # a float32 constant meets it: JAX promotes

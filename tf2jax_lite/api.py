@@ -16,6 +16,7 @@ from .loading import concrete as concrete_loading
 from .loading import fallback, frozen, host, known_strings, saved_model, tf1, tracing
 from .loading.host import HostFunction
 from .lowering import Program
+from .lowering.int64_narrowing import warn_of_narrowing
 from .passes import (
     acting_conditions,
     clamps,
@@ -231,7 +232,9 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
             len(program.fallback_nodes),
             ", ".join(program.fallback_nodes),
         )
-    return ConvertedFunction(program, loaded.interface, config, loose=changed)
+    converted = ConvertedFunction(program, loaded.interface, config, loose=changed)
+    warn_of_narrowing(program, loaded.interface.name)
+    return converted
 
 
 def _with_params(converted: ConvertedFunction, loaded: concrete_loading.Loaded) -> AnnotatedFunction:

@@ -1,7 +1,8 @@
 """Conversion options. Names and defaults are tf2jax's where it has the option.
 
 Options are read once, at conversion, and captured in what the conversion returns: a jitted function never
-changes its behaviour behind its cache. ``update_config`` sets the default of the whole process;
+changes its behaviour behind its cache. Checks of arguments also follow an override around the call: shapes and dtypes
+are part of that cache's key. ``update_config`` sets the default of the whole process;
 ``override_config`` holds for a ``with`` block in the current thread (or task) alone.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 from .errors import ConfigError, UnknownOptionError
 from .scopes import Scoped
 
-__all__ = ["Config", "current_config", "get_config", "override_config", "update_config"]
+__all__ = ["Config", "current_config", "get_config", "override_config", "update_config", "with_active_checks"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Config:
         keeps its results from the end on.
       loop_checkpoint: what ``lax.scan`` keeps for gradients: "none" keeps all that the body computes, "body" what the
         loop carries (the body runs again), "segments" about the square root of that (it runs twice again).
+      jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
+        call with equal shapes on; otherwise each such call runs op by op, and compiles its loops anew.
       max_nodes: how many nodes a graph may have, its functions' included; a larger one is refused before it is read.
       max_constant_bytes: how many bytes the constants of a graph may take together as they declare it, and one that is
         computed from them while converting; also one constant of a StableHLO module. A small file can declare much.
@@ -85,6 +88,7 @@ class Config:
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"
     loop_checkpoint: str = "none"
+    jit_calls: bool = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
     max_result_bytes: int = 1 << 40
@@ -99,6 +103,7 @@ _CHOICES = {
     "loop_bound": ("while", "scan"),
     "loop_checkpoint": ("none", "body", "segments"),
 }
+_CHECKS = ("strict_shape_check", "strict_dtype_check")
 _lock = threading.Lock()
 _defaults = Config()
 _overrides: Scoped[tuple[str, Any]] = Scoped("config")
@@ -121,6 +126,16 @@ def current_config() -> Config:
     """Returns the options in force here, as one frozen value."""
     overrides = dict(_overrides.values())
     return dataclasses.replace(_defaults, **overrides) if overrides else _defaults
+
+
+def with_active_checks(config: Config) -> Config:
+    """Returns captured options with those checks of arguments that an `override_config` sets here.
+
+    Args:
+      config: the options captured at conversion, which hold for everything that shapes the graph.
+    """
+    checks = {name: value for name, value in _overrides.values() if name in _CHECKS}
+    return dataclasses.replace(config, **checks) if checks else config
 
 
 def get_config(name: str) -> bool | str | int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,11 +15,13 @@ import numpy as np
 
 from . import ir
 from .collection import paused
-from .config import Config
+from .config import Config, with_active_checks
 from .errors import DtypeMismatchError, InputError, MissingParamError
 from .lowering import Program, Trace, extents, undecided, wide_state
 from .lowering.assigned import Wanted, separately
 from .lowering.choices import Choice
+from .lowering.compiled_calls import CompiledCalls, is_worth_compiling
+from .lowering.int64_narrowing import warn_if_narrowed
 from .ops import values
 from .ops.words import narrow
 from .params import VariableName
@@ -101,7 +104,7 @@ class ConvertedFunction:
         self, params: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], rng: Any
     ) -> tuple[Any, dict[str, Any]]:
         """Runs the function once and returns results and updated params."""
-        bound = self.interface.bind(args, kwargs, self.config)
+        bound = self.interface.bind(args, kwargs, with_active_checks(self.config))
         flat, state = self.flat_call(params, bound.flat, rng, loose=bound.loose)
         return self.interface.results(flat), state
 
@@ -118,7 +121,27 @@ class ConvertedFunction:
         with paused() if moving else contextlib.nullcontext():
             if self.program.reads_late and moving:
                 return self._run_twice(params, inputs, key, loose, given, moving)
-            return self._run(params, inputs, key, loose, "both")
+            if moving or self._compiled is None:
+                return self._run(params, inputs, key, loose, "both")
+
+            def eager() -> tuple[list[Any], dict[str, Any]]:
+                return self._run(params, inputs, key, loose, "both")
+
+            return self._compiled.call(eager, params, inputs, key, loose)
+
+    @functools.cached_property
+    def _compiled(self) -> CompiledCalls | None:
+        if not self.config.jit_calls or not is_worth_compiling(self.program):
+            return None
+
+        def run(params: Any, inputs: Any, key: Any, loose: bool) -> tuple[list[Any], dict[str, Any]]:
+            # Without `extents.traced`: a result whose size depends on data must not be padded.
+            flat, state = undecided.decided(
+                lambda met: self._run_once(params, inputs, key, loose, "both", undecided=met, pads=False)
+            )
+            return flat, {name: value for name, value in state.items() if value is not params.get(name)}
+
+        return CompiledCalls(run)
 
     def _run_twice(
         self,
@@ -183,6 +206,8 @@ class ConvertedFunction:
         flat = [v.settled() if isinstance(v, Choice) else v for v in flat]
         wide_state.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(values.LOCAL)}
+        for value in flat:
+            warn_if_narrowed(value, f"a result of {self.interface.name}")
         return [_result(v) for v in flat], kept
 
     def _checked_params(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
@@ -195,6 +220,7 @@ class ConvertedFunction:
                 "Pass params as convert() returned them, or as the function returned them."
             )
         alike, raised = True, {}
+        config = with_active_checks(self.config)
         for name, variable in self.variables.items():
             value = params[name]
             if not hasattr(value, "dtype") and not isinstance(value, (bool, int, float, complex)):
@@ -203,8 +229,11 @@ class ConvertedFunction:
                 value = raised[name] = np.asarray(value)
             if name in self.program.wide:
                 continue
-            self._check_param_shape(name, getattr(value, "shape", ()), variable.shape)
-            if getattr(value, "dtype", variable.dtype) == variable.dtype or self._same_dtype(name, value, variable):
+            if config.strict_shape_check:
+                self._check_param_shape(name, getattr(value, "shape", ()), variable.shape)
+            if getattr(value, "dtype", variable.dtype) == variable.dtype or self._same_dtype(
+                name, value, variable, config
+            ):
                 continue
             found = in_kind(value, variable.dtype)
             if found is None:
@@ -214,22 +243,22 @@ class ConvertedFunction:
         return {**params, **raised} if raised else params, alike
 
     def _check_param_shape(self, name: str, shape: Any, expected: ir.Shape) -> None:
-        if not self.config.strict_shape_check or expected is None:
+        if expected is None:
             return
         if len(shape) != len(expected) or any(
             e is not None and isinstance(a, int) and a != e for a, e in zip(shape, expected, strict=True)
         ):
             raise InputError(
                 f"{self.interface.name}: param {name!r} has shape {tuple(shape)}, but the variable has {expected}. "
-                "The check is off with override_config('strict_shape_check', False) at conversion."
+                "The check is off with override_config('strict_shape_check', False) around conversion or call."
             )
 
-    def _same_dtype(self, name: str, value: Any, variable: ir.Variable) -> bool:
+    def _same_dtype(self, name: str, value: Any, variable: ir.Variable, config: Config) -> bool:
         given = value.dtype
         known = not jnp.issubdtype(given, jax.dtypes.extended) and np.dtype(given) not in (object, jax.dtypes.float0)
         if known and values.canonical(given) == values.canonical(variable.dtype):
             return True
-        if known and not self.config.strict_dtype_check:
+        if known and not config.strict_dtype_check:
             return False
         raise DtypeMismatchError(
             f"{self.interface.name}: param {name!r} has dtype {given}, but the variable has {variable.dtype}. Cast it, "

@@ -17,6 +17,7 @@ from .components import components, fits
 from .config import Config
 from .errors import ArgumentError, DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from .ops import values
+from .ops.words import beyond_32_bits
 
 __all__ = [
     "OPAQUE",
@@ -422,6 +423,8 @@ class _Binder:
             array = self._native(path, spec, array)
             if array.dtype.kind in "iub" and array.size <= _STATIC_SIZE:
                 return array  # small integers may be shapes, axes or counts: they stay known while tracing
+            if beyond_32_bits(array) and not jax.config.jax_enable_x64:
+                return array  # numpy computes with all of their bits, as far as it can
             if isinstance(value, np.ma.MaskedArray):
                 array = value  # JAX says what to do about the mask
             return jax.device_put(array)  # jnp.asarray would compile a program for every shape
@@ -453,7 +456,7 @@ class _Binder:
         raise ShapeMismatchError(
             f"{self._interface.name}: incompatible input shape {tuple(array.shape)} of argument {path}; the function "
             f"was converted for {spec.shape}. Convert with None for dimensions that vary, or switch the check off with "
-            "override_config('strict_shape_check', False) at conversion."
+            "override_config('strict_shape_check', False) around conversion or call."
         )
 
     def _with_dtype(self, path: str, spec: TensorArgument, array: Any) -> Any:
@@ -480,7 +483,8 @@ class _Binder:
         return array if raised is None else raised
 
     def _check_value(self, path: str, spec: TensorArgument, array: Any) -> None:
-        if spec.value is None or isinstance(array, jax.core.Tracer) or not self._config.strict_shape_check:
+        # It shaped the graph: an override around the call does not change that.
+        if spec.value is None or isinstance(array, jax.core.Tracer):
             return
         found = tuple(np.asarray(array).tolist())
         wanted = tuple(None if size == -1 else size for size in spec.value)

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf2jax_lite.ops  # noqa: F401
 from tf2jax_lite.ops import registry
@@ -50,3 +51,11 @@ def test_second_derivatives_are_those_of_the_first(name):
         first = jax.vmap(jax.grad(fn))
         second = jax.jit(jax.vmap(jax.grad(jax.grad(fn))))(x)
         np.testing.assert_allclose(second, (first(x + h) - first(x - h)) / (2 * h), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_bessel_y1_at_zero_and_below_matches_tensorflow(dtype):
+    x = np.array([0, -0.0, -1, -np.inf, 0.5], dtype)
+    with jax.enable_x64(True):
+        actual = jax.jit(registry.lookup("BesselY1").fn)(x)
+    np.testing.assert_allclose(actual, tf.raw_ops.BesselY1(x=x), rtol=1e-3)

@@ -160,3 +160,32 @@ def test_noise_is_within_the_range_of_the_image(noise):
     np.testing.assert_array_equal(actual[:, 1:6, 1:7], IMAGES)
     assert actual.min() >= IMAGES.min() and actual.max() <= IMAGES.max()
     assert actual[:, 0].std() > 0.1
+
+
+@pytest.mark.parametrize("crop, method", [((3, 5), "bilinear"), ((6, 4), "nearest")])
+def test_crop_and_resize_with_points_on_pixels_matches_tensorflow(crop, method):
+    """A pixel more or less, inside or outside of the image, depends on the last bit of a coordinate."""
+    rng = np.random.default_rng(0)
+    image, weights = f32(rng.normal(size=(1, 8, 6, 2))), f32(rng.normal(size=(60, *crop, 2)))
+    boxes = f32(rng.integers(-1, 10, (60, 4)) / np.array([7, 5, 7, 5]))
+    index = np.zeros(60, np.int32)
+
+    def crops(image, boxes):
+        return tf.image.crop_and_resize(image, boxes, index, crop, method, extrapolation_value=-2.0)
+
+    def by_boxes(image, boxes, grads):
+        return tf.raw_ops.CropAndResizeGradBoxes(grads=grads, image=image, boxes=boxes, box_ind=index)
+
+    with tf.GradientTape() as tape:
+        variables = [tf.constant(image), tf.constant(boxes)]
+        tape.watch(variables)
+        result = crops(*variables)
+    expected = tape.gradient(result, variables, output_gradients=tf.constant(weights))
+    own = tf2jax.convert_functional(tf.function(crops), *[tf.TensorSpec(v.shape) for v in variables])
+    value, pull = jax.jit(lambda *a: jax.vjp(own, *a))(image, boxes)
+    np.testing.assert_allclose(value, result, rtol=1e-4, atol=1e-5)
+    for actual, wanted in zip(pull(weights), expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-3, atol=1e-4)
+    specs = [tf.TensorSpec(v.shape) for v in (image, boxes, weights)]
+    gradient = jax.jit(tf2jax.convert_functional(tf.function(by_boxes), *specs))(image, boxes, weights)
+    np.testing.assert_allclose(gradient, by_boxes(image, boxes, weights), rtol=1e-3, atol=1e-4)

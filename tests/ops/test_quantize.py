@@ -1,7 +1,11 @@
 """Quantization with a range against TensorFlow: results are equal to the last bit where a step would show."""
 
+import jax
 import numpy as np
 import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
 
 from .batches import check, tiered
 from .harness import case
@@ -78,3 +82,38 @@ CASES = [case if case.error else case.using(**EXACT, grad_rtol=1e-5) for case in
 @pytest.mark.parametrize("case", tiered(CASES))
 def test_case(case):
     check(case)
+
+
+def _fake_quant(x, end):
+    return tf.quantization.fake_quant_with_min_max_vars(x, -end, end)
+
+
+def _per_channel(x, end):
+    return tf.quantization.fake_quant_with_min_max_vars_per_channel(x, [-end] * 3, [end] * 3)
+
+
+def _there_and_back(x, end):
+    return tf.quantization.quantize_and_dequantize_v2(x, -end, end, range_given=True)
+
+
+def _dequantized(x, end):
+    quantized = tf.quantization.quantize(x, -end, end, tf.qint8, mode="SCALED")[0]
+    return tf.quantization.dequantize(quantized, -end, end, mode="SCALED")
+
+
+def _uniform(x, end):
+    steps = {"quantization_min_val": -127, "quantization_max_val": 127}
+    quantized = tf.raw_ops.UniformQuantize(input=x, scales=end / 127, zero_points=0, Tout=tf.qint8, **steps)
+    return tf.raw_ops.UniformDequantize(input=quantized, scales=end / 127, zero_points=0, Tout=tf.float32, **steps)
+
+
+@pytest.mark.parametrize("quantized", [_fake_quant, _per_channel, _there_and_back, _dequantized, _uniform])
+def test_quantized_sums_under_jit_match_tensorflow(quantized):
+    """A sum of quantized values is often halfway between steps, where a fused multiply-add takes the other one."""
+
+    def fn(x, y):
+        return quantized(quantized(x, 1.0) + quantized(y, 1.0), 2.0)
+
+    x, y = (np.random.default_rng(i).uniform(-1, 1, (200, 3)).astype(F) for i in (0, 1))
+    jax_fn = tf2jax.convert_functional(tf.function(fn), *[tf.TensorSpec([None, 3])] * 2)
+    np.testing.assert_allclose(jax.jit(jax_fn)(x, y), fn(x, y), rtol=1e-6)

@@ -40,6 +40,7 @@ class Program:
       evaluator: see above.
       evaluated: the ops whose nodes it evaluates.
       reads_late: whether a variable may be read after an assignment to it.
+      narrowing: names of the nodes that were reported to narrow constants of 64 bits; see `int64_narrowing`.
 
     Raises:
       UnsupportedOpsError: the graph uses ops without an implementation; all are listed, inner functions included.
@@ -86,6 +87,7 @@ class Program:
         self.random_nodes: tuple[str, ...] = ()
         self.fallback_nodes: tuple[str, ...] = ()
         self.wide = self._wide_variables()
+        self.narrowing: set[str] = set()
         self.reads_late = self._effects.of_function(graph.main).late
         self._check()
 

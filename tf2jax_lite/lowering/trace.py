@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -31,11 +32,12 @@ from tf2jax_lite.ops.manual_axes import axes_of, in_mesh, varying_along
 from tf2jax_lite.ops.once import once_if_traced
 from tf2jax_lite.ops.real_sizes import is_real_size
 from tf2jax_lite.ops.tensor_list import TensorList
-from tf2jax_lite.ops.words import Planes, Words, each_word, is_wide, narrow, to_words
+from tf2jax_lite.ops.words import Planes, Words, beyond_32_bits, each_word, is_wide, narrow, to_words
 
 from .assigned import as_variable
 from .choices import Choice, alternatives
 from .growth import check_forms, check_growth, check_results
+from .int64_narrowing import warn_if_narrowed
 from .joins import UNDEFINED, UndefinedValueError, is_variant, merge_branches
 from .plan import Plan, Step
 from .program import Program
@@ -342,13 +344,15 @@ class Trace:
     def _folded(self, step: Step, inputs: list[Any]) -> list[Any] | None:
         """Runs an op without a context on constants at once, so that it leaves no equations; None if it is not to be.
 
-        Constants that would grow are left to XLA, which need not keep them.
+        Constants that would grow are left to XLA, which need not keep them. Operands beyond 32 bits are computed
+        with in 64-bit mode.
         """
         op = step.op
         if not inputs or not op.plain or step.functions or any(v.dtype == object for v in inputs):
             return None
-        args, kwargs = self._arguments(step, inputs, _HOST_FRAME)[0], dict(step.kwargs)
-        with jax.ensure_compile_time_eval():
+        wide = jax.enable_x64(True) if any(map(beyond_32_bits, inputs)) else contextlib.nullcontext()
+        with jax.ensure_compile_time_eval(), wide:
+            args, kwargs = self._arguments(step, inputs, _HOST_FRAME)[0], dict(step.kwargs)
             try:
                 forms = jax.eval_shape(lambda: flatten_results(op.fn(*args, **kwargs)))
             except Exception:  # results that are no arrays, or an error that evaluation proper will say more about
@@ -422,10 +426,13 @@ class Trace:
                 args[index] = self.read(arg, step, frame)
             elif partial:
                 pass
-            elif op.dynamic_shape:
-                args[index] = _map(_known_or_traced, arg)
+            elif op.words == "whole":
+                args[index] = _map(_known_or_traced, arg) if op.dynamic_shape else arg
             else:
-                args[index] = arg if op.words == "whole" else _map(values.as_array, arg)
+                for value in arg if isinstance(arg, list) else [arg]:
+                    if beyond_32_bits(value) and step.node.name not in self.program.narrowing:
+                        warn_if_narrowed(value, described(step, frame))
+                args[index] = _map(_known_or_traced if op.dynamic_shape else values.as_array, arg)
         return (_promoted(step, args) if self.loose else args), moves_words
 
     def read(self, handle: Any, step: Step, frame: Frame) -> Any:

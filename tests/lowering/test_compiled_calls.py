@@ -1,0 +1,94 @@
+"""Functions with loops, called repeatedly without `jax.jit`: compiled, with the results of the eager run."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.function import ConvertedFunction
+
+X = np.linspace(0.5, 1, 3).astype(np.float32)
+SPEC = tf.TensorSpec([None], tf.float32)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Counts how often a program is evaluated op by op, or traced."""
+    found = []
+    run_once = ConvertedFunction._run_once
+    monkeypatch.setattr(ConvertedFunction, "_run_once", lambda *a, **kw: found.append(1) or run_once(*a, **kw))
+    return found
+
+
+def loop(x, body, *, steps=3):
+    return tf.while_loop(lambda i, x: i < steps, lambda i, x: (i + 1, body(x)), (0, x))[1]
+
+
+def test_repeated_calls_of_a_loop_are_traced_once(runs):
+    w, count = tf.Variable(X, name="w"), tf.Variable(0, name="count", trainable=False)
+
+    def fn(x):
+        count.assign_add(1)
+        return {"y": loop(x, lambda v: v * w)}
+
+    jax_fn, params = tf2jax.convert(tf.function(fn), SPEC)
+    for call in range(4):
+        results, new = jax_fn(params, X + call)
+        np.testing.assert_allclose(results["y"], (X + call) * X**3, rtol=1e-5)
+        assert new["w"] is params["w"] and list(new) == list(params)
+        assert isinstance(new["count"], jax.Array) and new["count"] == 1
+    assert len(runs) == 2
+    jax_fn(params, np.ones(3, np.float32))
+    assert len(runs) == 2
+    gradient = jax.grad(lambda x: jax_fn(params, x)[0]["y"].sum())(X)
+    np.testing.assert_allclose(gradient, X**3, rtol=1e-5)
+
+
+def test_jit_calls_off_runs_each_call_op_by_op(runs):
+    with tf2jax.override_config("jit_calls", False):
+        fn = tf2jax.convert_functional(tf.function(lambda x: loop(x, tf.sin)), SPEC)
+    for _ in range(3):
+        fn(X)
+    assert len(runs) == 3
+
+
+def test_functions_without_loops_run_op_by_op(runs):
+    fn = tf2jax.convert_functional(tf.function(lambda x: x * 2.0), SPEC)
+    for _ in range(3):
+        fn(X)
+    assert len(runs) == 3
+
+
+def test_repeated_calls_draw_the_numbers_of_the_first():
+    fn = tf2jax.convert_functional(tf.function(lambda x: loop(x, lambda v: v + tf.random.normal([3]))), SPEC)
+    first, *others = [fn(X, rng=jax.random.key(call // 3)) for call in range(4)]
+    for other in others[:2]:
+        np.testing.assert_allclose(other, first, rtol=1e-6)
+    assert not np.allclose(others[2], first)
+
+
+def test_results_of_data_dependent_size_stay_eager():
+    def fn(x):
+        shapes = (tf.TensorShape([]), tf.TensorShape([None]))
+        grow = lambda n, y: (n - 1.0, tf.concat([y, [n]], 0))  # noqa: E731
+        return tf.while_loop(lambda n, y: n > 0.0, grow, (x[0], x), shapes)[1]
+
+    jax_fn = tf2jax.convert_functional(tf.function(fn), SPEC)
+    for first in (2.0, 2.0, 4.0, 1.0):
+        x = np.array([first, 7], np.float32)
+        np.testing.assert_array_equal(jax_fn(x), fn(tf.constant(x)))
+
+
+def test_loops_that_print_do_so_at_each_call(capsys, runs):
+    def body(v):
+        tf.print("step")
+        return v + 1.0
+
+    fn = tf2jax.convert_functional(tf.function(lambda x: loop(x, body, steps=2)), SPEC)
+    for _ in range(3):
+        fn(X)
+    jax.effects_barrier()
+    captured = capsys.readouterr()
+    assert (captured.out + captured.err).count("step") == 6
+    assert len(runs) == 3

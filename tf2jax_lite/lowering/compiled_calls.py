@@ -1,0 +1,107 @@
+"""Calls with concrete arguments, compiled: each eager run of a loop would trace and compile its body anew.
+
+The first call for some shapes runs op by op; from the second on a jitted evaluator runs, so that a function that is
+called once is compiled no more than its loops are. Programs whose behavior may differ under `jax.jit` are left out:
+those with effects, data-dependent shapes, strings, or ops that users registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.ops.words import beyond_32_bits
+from tf2jax_lite.passes.callers import WHILES
+
+from .program import Program
+
+__all__ = ["CompiledCalls", "is_worth_compiling"]
+
+# Shapes for which a function keeps compiled evaluators; with more it runs op by op.
+_MAX_COMPILED = 32
+_Results = tuple[list[Any], dict[str, Any]]
+
+
+def is_worth_compiling(program: Program) -> bool:
+    """Whether a program has loops, and gives the same results compiled as op by op."""
+    loops, seen, pending = False, set[str](), [program.graph.main]
+    while pending:
+        function = pending.pop()
+        for step in program.plan(function).steps:
+            op = step.op  # without a bound those of dynamic shape "prefix" are refused rather than padded
+            pure = not (op.effect or op.dynamic_shape is True or op.name in program.evaluated)
+            if not pure or not op.fn.__module__.startswith("tf2jax_lite.") or program.fallback_nodes:
+                return False
+            loops = loops or op.name in WHILES
+            callees = [program.function(ref.name) for ref in step.node.functions if ref.name not in seen]
+            seen.update(callee.name for callee in callees)
+            pending += callees
+    return loops
+
+
+class CompiledCalls:
+    """The jitted evaluator of a program, and the shapes that it is used for.
+
+    Args:
+      run: takes params, flat inputs, a key or None, and whether dtypes are loose; returns flat results and the params
+        that changed.
+    """
+
+    def __init__(self, run: Callable[[Mapping[str, Any], Sequence[Any], Any, bool], _Results]):
+        self._run = jax.jit(run, static_argnums=3)
+        self._results: dict[Any, list[Any] | None] = {}  # None where results or compilation forbid it
+        self._verified: set[Any] = set()
+
+    def call(
+        self,
+        eager: Callable[[], _Results],
+        params: Mapping[str, Any],
+        inputs: Sequence[Any],
+        key: Any,
+        loose: bool,
+    ) -> _Results:
+        """Returns flat results and new params, of the evaluator or of ``eager()``."""
+        shapes = self._key(params, inputs, key, loose)
+        if shapes is None:
+            return eager()
+        expected = self._results.get(shapes)
+        if expected is not None:
+            try:
+                flat, changed = self._run(dict(params), list(inputs), key, loose)
+                if shapes in self._verified or _specs(flat) == expected:
+                    self._verified.add(shapes)
+                    return flat, {**params, **changed}
+            except Exception:  # the eager run says what is wrong, if anything is
+                pass
+            self._results[shapes] = None
+        out = eager()
+        if shapes not in self._results and len(self._results) < _MAX_COMPILED:
+            self._results[shapes] = _specs(out[0])
+        return out
+
+    @staticmethod
+    def _key(params: Mapping[str, Any], inputs: Sequence[Any], key: Any, loose: bool) -> Any:
+        """Returns the shapes that an evaluator is compiled for; None if the call is to run op by op."""
+        if jax.config.jax_disable_jit or not all(map(_is_array, params.values())):
+            return None
+        if not all(_is_array(v) and not beyond_32_bits(v) for v in inputs) or _is_traced():
+            return None
+        given = tuple((v.shape, v.dtype) for v in inputs)
+        return given, loose, None if key is None else key.dtype, bool(jax.config.jax_enable_x64)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, jax.Array) or (isinstance(value, np.ndarray) and value.dtype != object)
+
+
+def _is_traced() -> bool:
+    """Whether what JAX computes here is traced, although no argument is."""
+    return isinstance(lax.full((), np.float32(0)), jax.core.Tracer)
+
+
+def _specs(flat: Sequence[Any]) -> list[Any] | None:
+    return [(v.shape, v.dtype) for v in flat] if all(isinstance(v, jax.Array) for v in flat) else None
