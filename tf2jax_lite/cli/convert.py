@@ -7,14 +7,10 @@ import io
 import re
 import time
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-from tf2jax_lite.units import printable
 
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
@@ -31,38 +27,11 @@ from .shared import (
     print_json,
     shape_text,
     size_text,
+    steps,
     styled,
 )
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-
-
-@contextlib.contextmanager
-def _steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]]]:
-    """Yields a function that takes the name of each step as it begins, and the seconds that each has taken."""
-    seconds: dict[str, float] = {}
-    open_step: list[Any] = []
-    progress = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not show,
-    )
-
-    def close() -> None:
-        if open_step:
-            name, task, begin = open_step.pop()
-            seconds[name] = time.perf_counter() - begin
-            progress.update(task, total=1, completed=1)
-
-    def begin(name: str) -> None:
-        close()
-        open_step.append((name, progress.add_task(printable(name), total=None), time.perf_counter()))
-
-    with progress:
-        yield begin, seconds
-        close()
 
 
 @app.command()
@@ -123,7 +92,7 @@ def convert(
         chosen.setdefault("force_const_float32_to_bfloat16", True)
     begin = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        step, seconds = stack.enter_context(_steps(not (quiet or as_json)))
+        step, seconds = stack.enter_context(steps(not (quiet or as_json)))
         stack.enter_context(quiet_stderr())
         for name, value in chosen.items():
             stack.enter_context(override_config(name, value))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from tf2jax_lite.units import printable, size_text
@@ -28,6 +30,7 @@ __all__ = [
     "print_json",
     "shape_text",
     "size_text",
+    "steps",
     "styled",
 ]
 
@@ -96,6 +99,41 @@ Trust = Annotated[
     list[str] | None,
     typer.Option("--trust", metavar="NAME", help="An op or file that the model may use although it is unsafe; repeat."),
 ]
+
+
+@contextlib.contextmanager
+def steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]]]:
+    """Shows the steps of a command and their times.
+
+    Args:
+      show: whether anything is shown.
+
+    Yields:
+      A function that takes the name of each step as it begins, and the seconds that each has taken.
+    """
+    seconds: dict[str, float] = {}
+    open_step: list[Any] = []
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not show,
+    )
+
+    def close() -> None:
+        if open_step:
+            name, task, begin = open_step.pop()
+            seconds[name] = time.perf_counter() - begin
+            progress.update(task, total=1, completed=1)
+
+    def begin(name: str) -> None:
+        close()
+        open_step.append((name, progress.add_task(printable(name), total=None), time.perf_counter()))
+
+    with progress:
+        yield begin, seconds
+        close()
 
 
 @contextlib.contextmanager
