@@ -26,7 +26,16 @@ from tf2jax_lite.errors import (
 )
 from tf2jax_lite.limits import reading
 from tf2jax_lite.params import VariableName
-from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, is_key, kind_of, map_structure
+from tf2jax_lite.signature import (
+    Interface,
+    OutputRef,
+    TensorArgument,
+    accepted_names,
+    is_key,
+    kind_of,
+    map_structure,
+    match_arrays,
+)
 
 from .dimensions import MULTIPLE
 from .metadata import check_hashes, inside, named_signature, read_metadata
@@ -273,6 +282,8 @@ def call_with_arrays(
 ) -> tuple[Any, Any]:
     """Calls a loaded function with arrays by name; a nested argument's leaves are named ``inputs/ids``.
 
+    The one array of a function of one tensor may have any name.
+
     Raises:
       InputError: an array is missing, or there is one too many.
     """
@@ -323,14 +334,15 @@ def _placed(
     interface: Interface, arrays: Mapping[str, Any], see: Callable[[str, TensorArgument, Any], Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Returns arguments made of arrays by name, each as ``see(name, specification, array)`` gives it."""
-    left = dict(arrays)
+    arguments = interface.tensors()
+    chosen, left = match_arrays(arguments, arrays)
 
     def take(path: str, spec: Any) -> Any:
         if isinstance(spec, TensorArgument):
-            for name in (path, spec.name, path.rsplit("/", 1)[-1]):
-                if name in left:
-                    return see(name, spec, left.pop(name))
-            raise InputError(f"no array {path!r} among {', '.join(arrays) or 'none'}. {interface.expected()}")
+            if path in chosen:
+                return see(chosen[path], spec, arrays[chosen[path]])
+            names = " or ".join(map(repr, accepted_names(path, spec)))
+            raise InputError(f"no array {names} among {', '.join(arrays) or 'none'}. {interface.expected()}")
         if isinstance(spec, Mapping):
             return {key: take(f"{path}/{key}", item) for key, item in spec.items()}
         if isinstance(spec, (list, tuple)):
@@ -340,7 +352,8 @@ def _placed(
     args = [take(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
     kwargs = {name: take(name, spec) for name, spec in interface.kwargs.items()}
     if left:
-        raise InputError(f"no argument for {', '.join(left)}. {interface.expected()}")
+        names = "; ".join(" or ".join(map(repr, accepted_names(path, spec))) for path, spec in arguments.items())
+        raise InputError(f"no argument for {', '.join(left)}. The names are {names}. {interface.expected()}")
     return args, kwargs
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from .compare import OutputComparison, compare_arrays, is_float
-from .inputs import named_arguments
 from .judging import judged
 from .subjects import SessionSubject, Subject
 from .wide import Wide, gradients_in_tensorflow
@@ -40,7 +39,7 @@ def compare_gradients(
     if not upstream:
         return []
     actual = _jax(subject, inputs, floating, trainable, upstream)
-    paths = {spec.index: path for path, spec in named_arguments(subject.converted.interface).items()}
+    paths = {spec.index: path for path, spec in subject.converted.interface.tensors().items()}
     names = [*trainable, *(f"input {paths.get(i, i)}" for i in floating)]
     sizes = [np.max(np.abs(e[np.isfinite(e)].astype(np.float64)), initial=0) for e in expected]
     scale = float(max(sizes, default=0.0)) or 1.0

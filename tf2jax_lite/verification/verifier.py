@@ -21,7 +21,7 @@ from .artefacts import Artefact
 from .bisection import bisect as bisect_subject
 from .compare import OutputComparison, compare_arrays, failed
 from .gradients import compare_gradients
-from .inputs import draw, given_values, named_arguments
+from .inputs import draw, given_values
 from .judging import Judge
 from .randomness import random_results
 from .ranges import index_ranges
@@ -177,7 +177,7 @@ class _Comparison:
         self._subject = made
         self._options = options
         self._artefact = artefact
-        self._arguments = named_arguments(made.converted.interface if made.host is None else made.host.interface)
+        self._arguments = (made.converted if made.host is None else made.host).interface.tensors()
         self._given = given_values(made.name, self._arguments, options.inputs)
         self._ranges = index_ranges(program.graph) if made.host is None else {}
         self._runner = JaxRunner(made)
