@@ -363,3 +363,41 @@ def test_run_source_is_jitted_where_it_can_be(nested, tmp_path, monkeypatch, jit
     assert result.exit_code == 0, result.output
     assert traced == ([True] if jits else [True, False])
     assert np.load(tmp_path / "y.npz")["output_0"].shape == ((2, 4) if jits else (8,))
+
+
+def test_saved_model_pb_names_its_directory(tmp_path):
+    path = TESTDATA / "tf_module" / "saved_model.pb"
+    result = run("convert", path, tmp_path / "out", "--signature", "serving_default", "--platforms", "cpu", "--json")
+    assert result.exit_code == 0 and json.loads(result.output)["signatures"] == ["serving_default"]
+    result = run("inspect", path, "--json")
+    assert result.exit_code == 0 and json.loads(result.output)["kind"] == "SavedModel"
+
+
+def test_frozen_graph_of_iterator_error_lists_candidates(tmp_path):
+    with tf.Graph().as_default() as graph:
+        data = tf.data.Dataset.from_tensors((tf.ones([2, 3]), tf.zeros([2])))
+        x, y = tf.compat.v1.data.make_one_shot_iterator(data).get_next()
+        training = tf.compat.v1.placeholder_with_default(False, [], "training")
+        scale = tf.compat.v1.placeholder(tf.float32, [], "unused")  # noqa: F841
+        z = tf.identity(x, name="img") * tf.cast(training, tf.float32)
+        tf.add(z, y[:, None], name="result")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    ends = ("--output", "result", "--json")
+    for command in (("convert", path, tmp_path / "out"), ("inspect", path), ("verify", path)):
+        result = run(*command, *ends)
+        assert isinstance(result.exception, InvalidModelError), command
+        assert "--input img --input IteratorGetNext:1 --input training (in Python" in str(result.exception)
+    inputs = [text for name in ("img", "IteratorGetNext:1") for text in ("--input", name)]
+    result = run("convert", path, tmp_path / "out", *inputs, *ends, "--platforms", "cpu")
+    assert result.exit_code == 0, result.output
+
+
+def test_frozen_graph_of_named_inputs_finds_its_outputs(tmp_path):
+    with tf.Graph().as_default() as graph:
+        tf.square(tf.constant([1.0, 2.0], name="x"), name="y")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    result = run("inspect", path, "--input", "x", "--json")
+    assert result.exit_code == 0, result.output
+    assert [o["name"] for o in json.loads(result.output)["signatures"][0]["outputs"]] == ["y"]

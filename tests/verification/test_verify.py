@@ -202,5 +202,5 @@ def test_a_gradient_that_jax_has_not():
 def test_verify_one_input_takes_any_name():
     made = concrete(tf.sin, tf.TensorSpec([3], name="x"))
     assert tf2jax.verify(made, inputs={"anything": np.ones(3, np.float32)}).ok
-    with pytest.raises(InputError, match="no input.s. a, b. The names are 'args_0' or 'x'"):
+    with pytest.raises(InputError, match=r"no input.s. a, b\. The names are 'args_0' or 'x'"):
         tf2jax.verify(made, inputs={"a": np.ones(3), "b": np.ones(3)})

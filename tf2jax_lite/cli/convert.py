@@ -14,6 +14,7 @@ import typer
 
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
+    Import,
     Json,
     MaxConstantBytes,
     MaxInputBytes,
@@ -68,6 +69,7 @@ def convert(
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
     trust: Trust = None,
+    modules: Import = None,
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Add params as an Orbax checkpoint (extra: checkpoint).")
     ] = False,
@@ -96,7 +98,7 @@ def convert(
         stack.enter_context(quiet_stderr())
         for name, value in chosen.items():
             stack.enter_context(override_config(name, value))
-        stack.enter_context(limits(max_nodes, max_constant_bytes, trust))
+        stack.enter_context(limits(max_nodes, max_constant_bytes, trust, modules=modules))
         functions = convert_file(
             model,
             signatures=signature,
@@ -106,6 +108,7 @@ def convert(
             outputs=outputs,
             constants_as_params=constants_as_params,
             split_host=split_host,
+            shapes=_shapes(shapes),
             progress=step,
         )
         cuts = {name: _cut(fn.host) for name, (fn, _) in functions.items() if fn.host is not None}

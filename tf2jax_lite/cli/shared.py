@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -17,6 +19,7 @@ from tf2jax_lite.units import printable, size_text
 from tf2jax_lite.version import installed_version
 
 __all__ = [
+    "Import",
     "Json",
     "MaxConstantBytes",
     "MaxInputBytes",
@@ -99,6 +102,12 @@ Trust = Annotated[
     list[str] | None,
     typer.Option("--trust", metavar="NAME", help="An op or file that the model may use although it is unsafe; repeat."),
 ]
+Import = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", metavar="MODULE", help="Of a Keras file, a module with layers that it uses; implies trust. Repeat."
+    ),
+]
 
 
 @contextlib.contextmanager
@@ -142,10 +151,12 @@ def limits(
     max_constant_bytes: int | None = None,
     trust: list[str] | None = None,
     max_input_bytes: int | None = None,
+    modules: list[str] | None = None,
 ) -> Iterator[None]:
     """Holds the options that say how much a model or its inputs may take, and do."""
     from tf2jax_lite.config import override_config
 
+    trust = [*(trust or []), *(modules or [])]
     with contextlib.ExitStack() as stack:
         for name, value in (
             ("max_nodes", max_nodes),
@@ -156,6 +167,12 @@ def limits(
                 stack.enter_context(override_config(name, value))
         if trust:
             stack.enter_context(override_config("trusted", ",".join(trust)))
+        if modules:
+            from tf2jax_lite.keras_code import imported
+
+            if os.getcwd() not in sys.path:
+                sys.path.append(os.getcwd())  # as `python -m` has it
+            stack.enter_context(imported(modules))
         yield
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from .child import report_step
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
+    Import,
     Json,
     MaxConstantBytes,
     MaxInputBytes,
@@ -81,6 +82,7 @@ def verify(
     max_constant_bytes: MaxConstantBytes = None,
     max_input_bytes: MaxInputBytes = None,
     trust: Trust = None,
+    modules: Import = None,
     as_json: Json = False,
 ) -> None:
     """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
@@ -91,7 +93,7 @@ def verify(
 
     if source and artefact is None:
         raise InputError("--source runs the code of an artefact, and OUT names none")
-    held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes)
+    held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes, modules)
     with held, steps(not as_json) as (step, _), quiet_stderr():
 
         def progress(text: str) -> None:
