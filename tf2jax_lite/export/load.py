@@ -266,11 +266,9 @@ def _check_multiples(interface: Interface, entry: Mapping[str, Any], flat: Seque
     for info, array in zip(entry["inputs"], flat, strict=False):
         for axis, (size, wanted) in enumerate(zip(np.shape(array), info["shape"], strict=False)):
             match = MULTIPLE.fullmatch(wanted) if isinstance(wanted, str) else None
-            if match and match["times"] and size % int(match["times"]):
-                raise InputError(
-                    f"{interface.name}: dimension {axis} of {info['name']} must be {wanted}, a multiple of "
-                    f"{match['times']}, not {size}"
-                )
+            times, more = (int(match[key] or unit) for key, unit in (("times", 1), ("more", 0))) if match else (1, 0)
+            if size < more or (size - more) % times:
+                raise InputError(f"{interface.name}: dimension {axis} of {info['name']} must be {wanted}, not {size}")
 
 
 def _typed(rng: Any) -> Any:

@@ -193,7 +193,7 @@ class _WideWalk(Walk):
 
     def _custom_gradient(self, step: Step, pairs: list[Pair], frame: Frame) -> list[Any]:
         """Returns the results of a node whose gradient is another function's, and records that."""
-        count, inputs, _ = step.node.groups
+        count, inputs, _ = (int(group or 0) for group in step.node.groups)
         given = [p.tf for p in pairs]
         captured, kwargs, place = pairs[count + inputs :], step.kwargs, frame.enter(step)
         with tf_record.stop_recording():
