@@ -104,7 +104,7 @@ class Walk:
             not_run=dict(self._not_run),
         )
 
-    def results(self, inputs: Sequence[np.ndarray]) -> list[Pair]:
+    def results(self, inputs: Sequence[Any]) -> list[Pair]:
         """Returns the function's flat results on both sides."""
         graph = self._program.graph
         captured = {c.index: c.value for c in graph.captures}
