@@ -252,11 +252,11 @@ def test_squares_of_sizes(tmp_path):
         np.testing.assert_allclose(own(params, x)[0], graph(x), rtol=1e-5)
 
 
+@pytest.mark.parametrize("shapes", [{"splits": "b+1", "x": "b,5"}, None])
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
-def test_shapes_with_offset_are_row_splits_beside_a_batch(tmp_path, backend):
+def test_shapes_with_offset_are_row_splits_beside_a_batch(tmp_path, backend, shapes):
     specs = [tf.TensorSpec([None], tf.int32, name="splits"), tf.TensorSpec([None, 5], name="x")]
     function = tf.function(lambda splits, x: tf.cast(splits[1:] - splits[:-1], tf.float32)[:, None] * x)
-    shapes = {"splits": "b+1", "x": "b,5"}
     tf2jax.export_functions({"f": tf2jax.convert(function, *specs)}, tmp_path / "o", shapes=shapes, platforms=["cpu"])
     fn, params = tf2jax.load(tmp_path / "o", backend=backend)
     splits, x = np.int32([0, 2, 3]), np.ones((2, 5), np.float32)
