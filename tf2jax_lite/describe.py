@@ -6,12 +6,13 @@ import collections
 import dataclasses
 import math
 import os
+import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import ir, lowering
+from . import ir, lowering, model_files
 from .config import current_config
 from .errors import InputError, InvalidModelError, UnsupportedError, UntrustedError
 from .limits import reading
@@ -61,7 +62,8 @@ class ModelDescription:
     """A SavedModel, or a graph in a file.
 
     ``kind`` is "SavedModel", "TF1 SavedModel" (the graph holds variables and tables itself), "TF1 Hub module", "TF1
-    MetaGraph" (of a checkpoint), "frozen GraphDef" (weights are constants) or "GraphDef" (it has variables).
+    MetaGraph" (of a checkpoint), "Keras model", "frozen GraphDef" (weights are constants) or "GraphDef" (it has
+    variables).
     """
 
     path: str
@@ -90,7 +92,7 @@ def describe_model(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> ModelDescription:
-    """Describes a SavedModel directory, a ``.pb`` file with a GraphDef, or a ``.meta`` file of a TF1 checkpoint.
+    """Describes a SavedModel directory, a Keras file, a ``.pb`` file with a GraphDef, or a ``.meta`` file of TF1.
 
     Args:
       path: the directory or file.
@@ -102,19 +104,57 @@ def describe_model(
       InvalidModelError: it cannot be read, or has no such MetaGraph, inputs or outputs.
       InputError: an option does not go with this kind of model.
     """
-    if os.path.isfile(path) and os.fspath(path).endswith((".pb", ".meta")):
+    path = model_files.model_path(path)
+    if path.is_file() and path.name.endswith((".pb", ".meta")):
         if tags:
             raise InputError("--tag goes with SavedModels.")
         with reading(os.fspath(path)):
             return _describe_file(path, inputs, outputs)
-    if os.path.isfile(path):
+    if path.is_file() and path.suffix in model_files.KERAS_SUFFIXES:
+        if tags or inputs or outputs:
+            raise InputError("--tag, --input and --output do not go with Keras files.")
+        return _describe_keras(path)
+    if path.is_file():
         raise InvalidModelError(
-            f"{path}: a file is described if it is a .pb or .meta; else a model is a SavedModel, the directory that "
-            "holds saved_model.pb. A Keras file says what it is when it is converted."
+            f"{path}: a file is described if it is a .keras, .h5, .pb or .meta; else a model is a SavedModel, the "
+            "directory that holds saved_model.pb."
         )
     if inputs or outputs:
         raise InputError("--input and --output go with .pb and .meta files; a SavedModel has signatures.")
     return describe_saved_model(path, tags)
+
+
+def _describe_keras(path: pathlib.Path) -> ModelDescription:
+    import tensorflow as tf
+
+    model = model_files.load_keras(path)
+    ((name, function, specs),) = model_files.keras_functions(model, train=False, where=str(path))
+    concrete = function.get_concrete_function(specs)
+    proto = concrete.graph.as_graph_def()
+    nodes = {node.name: node for node in proto.node}
+    args = [frozen.argument(nodes, tensor.name) for tensor in concrete.inputs]
+    main = graph_def.load_main(proto, name, args, [tensor.name for tensor in concrete.outputs])
+    given = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
+    signature = _needs(
+        name,
+        [_tensor(t.name.split(":")[0], t.dtype.as_datatype_enum, t.shape.as_proto()) for t in given],
+        [_tensor(f"output_{i}", t.dtype.as_datatype_enum, t.shape.as_proto()) for i, t in enumerate(concrete.outputs)],
+        main,
+        graph_def.load_library(proto.library),
+    )
+    variables = [
+        TensorDescription(getattr(v, "path", v.name), tf.as_dtype(v.dtype).name, list(v.shape)) for v in model.weights
+    ]
+    return ModelDescription(
+        path=str(path),
+        kind="Keras model",
+        tensorflow_version="",
+        tags=[],
+        signatures=[signature],
+        variables=sorted(variables, key=lambda v: v.name),
+        trainable=len(model.trainable_weights),
+        bytes=_bytes(variables),
+    )
 
 
 def _describe_file(
@@ -123,9 +163,7 @@ def _describe_file(
     meta = tf1.read_meta_graph(path) if frozen.is_meta_graph(path) else None
     graph = frozen.read_graph_def(path) if meta is None else meta.graph_def
     check_graph_size(graph, os.fspath(path))
-    if not inputs or not outputs:
-        first, last = frozen.default_ends(path)
-        inputs, outputs = inputs or first, outputs or last
+    inputs, outputs = frozen.default_ends(path, inputs, outputs)
     nodes = {node.name: node for node in graph.node}
     args = [frozen.argument(nodes, name) for name in inputs]
     asked = fetches(graph, outputs)

@@ -12,6 +12,7 @@ __all__ = [
     "ArgumentError",
     "CheckpointError",
     "ConfigError",
+    "CrashedError",
     "DataError",
     "DtypeMismatchError",
     "ExportError",
@@ -166,6 +167,10 @@ class ReverseModeError(LoweringError):
 
 class ExportError(Tf2JaxError, ValueError):
     """A converted function cannot be written in the form asked for."""
+
+
+class CrashedError(Tf2JaxError, RuntimeError):
+    """A signal ended the process that ran a model."""
 
 
 class DataError(Tf2JaxError, ValueError):

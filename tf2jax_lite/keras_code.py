@@ -7,18 +7,20 @@ that a configuration names, calls functions of it, and runs marshalled lambdas o
 from __future__ import annotations
 
 import builtins
+import contextlib
+import importlib
 import json
 import re
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.errors import InvalidModelError, UntrustedError
+from tf2jax_lite.errors import InputError, InvalidModelError, UntrustedError
 from tf2jax_lite.limits import check_bytes, is_trusted, reading
 
-__all__ = ["refuse_code"]
+__all__ = ["imported", "refuse_code"]
 
 # Classes whose configuration is code: a marshalled function, what torch unpickles, or a SavedModel elsewhere.
 _CODE = frozenset({"Lambda", "__lambda__", "TorchModuleWrapper", "JaxLayer", "FlaxLayer", "TFSMLayer"})
@@ -29,16 +31,20 @@ _FUNCTIONS = frozenset(
 )
 # What weights of a layer have for sizes: each layer has as many as their product at least, of two bytes and more.
 _SIZES = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim")
+_IMPORTED = "would be imported"
 _MOST_CONFIG = 256 * 1024**2
 _MOST_PACKED = 1100  # deflate packs no better than 1,032 to 1
 _SMALL = 1 << 16
 
 
-def refuse_code(path: Path) -> None:
+def refuse_code(path: Path) -> list[str]:
     """Refuses a Keras file whose configuration makes Keras run code or read other files, before Keras reads it.
 
     Args:
       path: the file.
+
+    Returns:
+      The modules with layers that it names and ``config.trusted`` allows.
 
     Raises:
       UntrustedError: a layer holds code, an object is of a module that is not Keras's and nobody has registered it, or
@@ -48,20 +54,56 @@ def refuse_code(path: Path) -> None:
       LimitError: a layer's weights take more than ``config.max_constant_bytes``: Keras makes them before it reads any.
     """
     found: dict[str, str] = {}
+    modules: dict[str, None] = {}
     with reading(str(path)):
         for text in _configs(path):
             config = json.loads(text)
             _check_sizes(config)
             for name, why in _code_in(config):
-                if not is_trusted(name):
+                if is_trusted(name):
+                    if why.startswith(_IMPORTED):
+                        modules[name] = None
+                else:
                     found.setdefault(name, why)
     if found:
         names = ",".join(sorted(found))
         lines = "".join(f"\n  {name}: {why}" for name, why in sorted(found.items()))
         raise UntrustedError(
             f"{path}: the model's configuration asks for more than layers:{lines}\nIf you trust the file, allow it by "
-            f'name: override_config("trusted", {names!r}), or --trust.'
+            f'name: override_config("trusted", {names!r}), or --trust (of a module with layers also --import).'
         )
+    return list(modules)
+
+
+@contextlib.contextmanager
+def imported(modules: Iterable[str]) -> Iterator[None]:
+    """Imports modules, and lets Keras find their classes and functions inside the ``with`` block.
+
+    Keras finds what a module registers once that is imported, and everything else by ``custom_objects``.
+
+    Args:
+      modules: their names.
+
+    Raises:
+      InputError: one cannot be imported.
+    """
+    objects: dict[str, Any] = {}
+    for name in modules:
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:  # a module may raise anything
+            text = " ".join(str(error).split())
+            raise InputError(f"module {name!r} cannot be imported ({type(error).__name__}: {text[:300]})") from error
+        package = name.split(".")[0]
+        for key, value in vars(module).items():
+            if callable(value) and str(getattr(value, "__module__", "")).split(".")[0] == package:
+                objects[key] = value
+    with contextlib.ExitStack() as stack:
+        for library in ("keras", "tf_keras"):
+            saving = getattr(sys.modules.get(library), "saving", None)
+            if saving is not None and objects:
+                stack.enter_context(saving.custom_object_scope(objects))
+        yield
 
 
 def _configs(path: Path) -> Iterator[str | bytes]:
@@ -166,7 +208,7 @@ def _foreign(item: dict[str, Any], module: str) -> Iterator[tuple[str, str]]:
         if hasattr(builtins, name):
             yield f"builtins.{name}", "is a function of Python's"
     elif package not in _KERAS:
-        yield module, f"would be imported, for {name!r}"
+        yield module, f"{_IMPORTED}, for {name!r}"
     elif kind == "function":
         if last not in _FUNCTIONS:
             yield f"{module}.{name}", "is no function that layers take"

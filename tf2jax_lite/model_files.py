@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +13,20 @@ from typing import Any
 from tf2jax_lite import api
 from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.function import AnnotatedFunction
-from tf2jax_lite.keras_code import refuse_code
+from tf2jax_lite.keras_code import imported, refuse_code
 from tf2jax_lite.units import size_text
 
-__all__ = ["convert_file", "convert_keras_model", "keras_functions", "load_keras"]
+__all__ = [
+    "KERAS_SUFFIXES",
+    "convert_file",
+    "convert_keras_model",
+    "keras_functions",
+    "keras_specs",
+    "load_keras",
+    "model_path",
+]
+
+KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 Functions = dict[str, tuple[AnnotatedFunction, dict[str, Any]]]
 
@@ -27,13 +41,14 @@ def convert_file(
     outputs: Sequence[str] | None = None,
     constants_as_params: bool = True,
     split_host: bool = False,
+    shapes: Any = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Functions:
     """Converts a model file.
 
     Args:
-      path: a SavedModel directory, a Keras file (``.keras``, ``.h5``, ``.hdf5``), a frozen GraphDef (``.pb``) or a
-        TF1 checkpoint's graph (``.meta``), whose variables are read from the checkpoint beside it.
+      path: a SavedModel directory or its ``saved_model.pb``, a Keras file (``.keras``, ``.h5``, ``.hdf5``), a frozen
+        GraphDef (``.pb``) or a TF1 checkpoint's graph (``.meta``), whose variables are in the checkpoint beside it.
       signatures: of a SavedModel, which to convert; all that take arrays if left out.
       tags: of a SavedModel, which MetaGraph.
       train: of a Keras file, add the function ``train``, which runs in training mode.
@@ -42,6 +57,7 @@ def convert_file(
       constants_as_params: of a frozen graph, make weights params.
       split_host: leave strings, decoders and tables in front of the model in TensorFlow: each function is the core
         alone, and its attribute ``host`` what stands before it.
+      shapes: of a Keras file whose model has no symbolic inputs, their shapes; see `keras_specs`.
       progress: called with the name of each step as it begins.
 
     Returns:
@@ -51,7 +67,7 @@ def convert_file(
       InvalidModelError: there is no such model, or it is damaged.
       InputError: an option does not go with this kind of model.
     """
-    path = Path(path)
+    path = model_path(path)
     if not path.is_dir() and not path.is_file():
         raise InvalidModelError(f"{path}: no such file or directory")
     if path.is_dir() or not path.name.endswith((".pb", ".meta")):  # all of a checkpoint's name may be .meta
@@ -62,8 +78,8 @@ def convert_file(
         _refuse(train, "--train needs a Keras file: a SavedModel holds the modes that it was saved with")
         return _saved_model(path, signatures, tags, split_host, progress)
     _refuse(bool(tags), "--tag goes with SavedModels")
-    if path.suffix in (".keras", ".h5", ".hdf5"):
-        return _chosen(_keras(path, train, split_host, progress), signatures)
+    if path.suffix in KERAS_SUFFIXES:
+        return _chosen(_keras(path, train, split_host, shapes, progress), signatures)
     if path.name.endswith((".pb", ".meta")):
         _refuse(train, "--train needs a Keras file")
         _refuse(
@@ -71,6 +87,12 @@ def convert_file(
         )
         return _chosen(_frozen(path, inputs, outputs, constants_as_params, progress), signatures)
     raise InvalidModelError(f"{path}: neither a SavedModel directory, nor a .keras, .h5, .pb or .meta file")
+
+
+def model_path(path: str | os.PathLike[str]) -> Path:
+    """Returns the path of a model: of a SavedModel, whose file ``saved_model.pb`` may be named, the directory."""
+    path = Path(path)
+    return path.parent if path.name in ("saved_model.pb", "saved_model.pbtxt") and path.is_file() else path
 
 
 def _load_step(path: Path) -> str:
@@ -118,10 +140,11 @@ def _saved_model(
     return found
 
 
-def _keras(path: Path, train: bool, split_host: bool, progress: Callable[[str], None]) -> Functions:
+def _keras(path: Path, train: bool, split_host: bool, shapes: Any, progress: Callable[[str], None]) -> Functions:
     progress(_load_step(path))
     model = load_keras(path)
-    return convert_keras_model(model, train=train, split_host=split_host, progress=progress, where=str(path))
+    specs = keras_specs(model, str(path), shapes)
+    return convert_keras_model(model, specs=specs, train=train, split_host=split_host, progress=progress)
 
 
 def convert_keras_model(
@@ -175,10 +198,7 @@ def keras_functions(
     import tensorflow as tf
 
     if specs is None:
-        specs = tf.nest.map_structure(
-            lambda t: tf.TensorSpec(t.shape, t.dtype, name=getattr(t, "name", "input").split(":")[0]),
-            _inputs(where, model),
-        )
+        specs = keras_specs(model, where)
     found: list[tuple[str, Any, Any]] = []
     for name, training in (("serving_default", False), *((("train", True),) if train else ())):
 
@@ -194,15 +214,64 @@ def keras_functions(
     return found
 
 
-def _inputs(where: str, model: Any) -> Any:
-    """Returns the symbolic inputs of a Keras model, in their structure."""
+def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> Any:
+    """Returns the ``tf.TensorSpec``s that a Keras model is called with, in their structure.
+
+    A subclassed model records the shapes that it was built with: their first dimension is the batch, and their dtype
+    the one that the model computes in.
+
+    Args:
+      model: the model.
+      where: what errors name.
+      shapes: of a model without symbolic inputs, the shapes to use instead of those that it was built with: a list, or
+        a dict by name, of texts such as ``"b,224,224,3"``.
+
+    Raises:
+      InvalidModelError: the model does not say what its inputs are, and no shapes are given.
+    """
+    import tensorflow as tf
+
     try:
-        return model.input
+        inputs = model.input
     except (AttributeError, ValueError):  # a Sequential that was not called has a list only
         inputs = getattr(model, "inputs", None)
-    if not inputs:
-        raise InvalidModelError(f"{where}: the model does not say what its inputs are; call it once before saving")
-    return inputs[0] if len(inputs) == 1 else list(inputs)
+        inputs = inputs[0] if inputs and len(inputs) == 1 else list(inputs or ())
+    if inputs is not None and not (isinstance(inputs, list) and not inputs):
+        return tf.nest.map_structure(
+            lambda t: tf.TensorSpec(t.shape, t.dtype, name=getattr(t, "name", "input").split(":")[0]), inputs
+        )
+    built = (getattr(model, "get_build_config", dict)() or {}).get("input_shape")
+    if shapes:
+        built = _given_shapes(shapes, built)
+    if not built:
+        raise InvalidModelError(
+            f"{where}: the model does not say what its inputs are. Give their shapes (--shapes), or call it once "
+            "before it is saved."
+        )
+    dtype = getattr(model, "compute_dtype", None) or "float32"
+
+    def spec(shape: Any) -> Any:
+        if isinstance(shape, dict):
+            return {name: spec(item) for name, item in shape.items()}
+        if any(isinstance(item, (list, tuple, dict)) for item in shape):
+            return [spec(item) for item in shape]
+        return tf.TensorSpec([None, *shape[1:]] if shapes is None else list(shape), dtype)
+
+    return spec(built)
+
+
+def _given_shapes(shapes: Any, built: Any) -> Any:
+    """Returns shapes as a model is called with them; symbols are None, sizes integers."""
+
+    def read(text: str) -> list[int | None]:
+        sizes = [size.strip() for size in text.strip().strip("[]()").split(",")]
+        return [int(size) if size.isdigit() else None for size in sizes if size]
+
+    if isinstance(shapes, dict):
+        found: Any = {name: read(text) for name, text in shapes.items()}
+        return found if isinstance(built, dict) or len(found) > 1 else next(iter(found.values()))
+    found = [read(text) for text in shapes]
+    return found[0] if len(found) == 1 else found
 
 
 def load_keras(path: Path) -> Any:
@@ -212,22 +281,51 @@ def load_keras(path: Path) -> Any:
       InvalidModelError: neither can.
       UntrustedError: a layer holds code, and ``config.trusted`` does not name it.
     """
-    refuse_code(path)
+    modules = refuse_code(path)
     problems = []
-    for module in ("keras", "tf_keras"):
+    libraries = ("keras",) if _is_keras_3(path) else ("keras", "tf_keras")
+    for name in libraries:
         try:
-            library = __import__(module)
+            library = importlib.import_module(name)
         except ImportError:
             continue
-        if module == "keras" and not str(library.__version__).startswith("3"):
+        if name == "keras" and not str(library.__version__).startswith("3"):
             continue
         try:
             options = {"compile": False, "safe_mode": True} if path.suffix == ".keras" else {"compile": False}
-            return library.models.load_model(path, **options)
+            with imported(modules):
+                return library.models.load_model(path, **options)
+        except InputError:
+            raise
         except Exception as error:  # Keras raises anything for files that it does not understand
-            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            problems.append(f"{module}: {type(error).__name__}: {first}")
-    raise InvalidModelError(f"{path}: not a model that Keras loads ({'; '.join(problems) or 'Keras is not installed'})")
+            problems.append(f"{name}: {type(error).__name__}: {_end_of(str(error))}")
+    found = "; ".join(problems) or "Keras is not installed"
+    raise InvalidModelError(
+        f"{path}: not a model that Keras loads ({found}). If it has layers of a package, name their module (--import "
+        "MODULE); in Python, load it with custom_objects= and convert the loaded model."
+    )
+
+
+def _is_keras_3(path: Path) -> bool:
+    """Whether Keras 3 wrote a file, which tf_keras then cannot read."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                version = json.loads(archive.read("metadata.json")).get("keras_version", "")
+        else:
+            import h5py
+
+            with h5py.File(path, "r") as file:
+                version = file.attrs.get("keras_version", "")
+    except Exception:  # a damaged file: the libraries say what is wrong
+        return False
+    return (version.decode("ascii", "replace") if isinstance(version, bytes) else str(version)).startswith("3")
+
+
+def _end_of(text: str) -> str:
+    """Returns the cause in a message of Keras's: it quotes whole configurations before, and behind."""
+    cause = text.split("Exception encountered: ")[-1].split("Full object config:")[0]
+    return " ".join(cause.split())[:300]
 
 
 def _frozen(
@@ -240,9 +338,7 @@ def _frozen(
     from tf2jax_lite.loading.frozen import default_ends
 
     progress(_load_step(path))
-    if not inputs or not outputs:
-        first, last = default_ends(path)
-        inputs, outputs = inputs or first, outputs or last
+    inputs, outputs = default_ends(path, inputs, outputs)
     progress("convert serving_default")
-    converted = api.convert_graph_def(path, list(inputs), list(outputs), constants_as_params=constants_as_params)
+    converted = api.convert_graph_def(path, inputs, outputs, constants_as_params=constants_as_params)
     return {"serving_default": converted}

@@ -25,11 +25,13 @@ __all__ = [
     "Interface",
     "OutputRef",
     "TensorArgument",
+    "accepted_names",
     "in_kind",
     "is_key",
     "keyword_parameters",
     "kind_of",
     "map_structure",
+    "match_arrays",
     "parameter_name",
     "parameter_names",
 ]
@@ -292,9 +294,58 @@ class Interface:
         """Returns a line that says what the function was converted for."""
         return self._expected()
 
+    def tensors(self) -> dict[str, TensorArgument]:
+        """Returns tensor arguments by name; those in a structure are named by their path, ``inputs/ids``."""
+        found: dict[str, TensorArgument] = {}
+
+        def visit(path: str, spec: Any) -> None:
+            if isinstance(spec, TensorArgument):
+                found[path] = spec
+            elif isinstance(spec, Mapping):
+                for key, item in spec.items():
+                    visit(f"{path}/{key}", item)
+            elif isinstance(spec, (list, tuple)):
+                for i, item in enumerate(spec):
+                    visit(f"{path}/{i}", item)
+
+        for i, spec in enumerate(self.args):
+            visit(self.argument_name(i), spec)
+        for name, spec in self.kwargs.items():
+            visit(name, spec)
+        return found
+
     def results(self, flat: Sequence[Any]) -> Any:
         """Returns flat results in the function's result structure."""
         return map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)
+
+
+def accepted_names(path: str, spec: TensorArgument) -> list[str]:
+    """Returns the names that an array for an argument may have: its path, its tensor's name, the end of its path."""
+    return list(dict.fromkeys(filter(None, (path, spec.name, path.rsplit("/", 1)[-1]))))
+
+
+def match_arrays(
+    arguments: Mapping[str, TensorArgument], arrays: Mapping[str, Any]
+) -> tuple[dict[str, str], list[str]]:
+    """Finds the array of each argument by `accepted_names`; a single array for a single argument may have any name.
+
+    Args:
+      arguments: by path, see `Interface.tensors`.
+      arrays: by name.
+
+    Returns:
+      Names of arrays by path of the argument, and the names of arrays that belong to none.
+    """
+    if len(arguments) == len(arrays) == 1:
+        return dict(zip(arguments, arrays, strict=True)), []
+    left, chosen = dict.fromkeys(arrays), {}
+    for path, spec in arguments.items():
+        for name in accepted_names(path, spec):
+            if name in left:
+                chosen[path] = name
+                del left[name]
+                break
+    return chosen, list(left)
 
 
 def is_key(value: Any) -> bool:

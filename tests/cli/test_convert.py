@@ -190,7 +190,7 @@ def test_exit_code_and_one_line(tmp_path):
 
 def test_run_names_what_is_missing(tmp_path):
     assert run("convert", TESTDATA / "tf_module", tmp_path / "out", "--platforms", "cpu", "--quiet").exit_code == 0
-    x = arrays(tmp_path / "x.npz", other=X)
+    x = arrays(tmp_path / "x.npz", other=X, more=X)
     result = run("run", tmp_path / "out", "--input", x, "--output", tmp_path / "y.npz")
     assert isinstance(result.exception, InputError) and "features" in str(result.exception)
     assert not (tmp_path / "y.npz").exists()
@@ -324,3 +324,90 @@ def test_a_name_that_is_too_long_for_results(twice, tmp_path):
     x = arrays(tmp_path / "x.npz", **ONES)
     result = run("run", twice, "--input", x, "--output", tmp_path / ("y" * 255))
     assert isinstance(result.exception, ExportError) and "too long" in str(result.exception)
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory):
+    """An artifact of one tensor, in a list; its tensor has another name."""
+    fn, params = tf2jax.convert(tf.function(lambda inputs: inputs[0] * 2), [tf.TensorSpec([None, 4], name="input_1")])
+    path = tmp_path_factory.mktemp("artifacts") / "out"
+    tf2jax.export_functions({"f": (fn, params)}, path, platforms=["cpu"])
+    return path
+
+
+@pytest.mark.parametrize("name", ["inputs/0", "input_1", "anything"])
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_run_one_input_takes_any_name(nested, tmp_path, backend, name):
+    x = arrays(tmp_path / "x.npz", **{name: np.ones((2, 4), np.float32)})
+    result = run("run", nested, "--input", x, "--output", tmp_path / "y.npz", "--backend", backend)
+    assert result.exit_code == 0, result.output
+    assert np.load(tmp_path / "y.npz")["output_0"].tolist() == np.full((2, 4), 2.0).tolist()
+
+
+def test_run_unknown_names_error_lists_accepted_names(nested, tmp_path):
+    x = arrays(tmp_path / "x.npz", a=np.ones((2, 4), np.float32), b=np.ones(3))
+    result = run("run", nested, "--input", x, "--output", tmp_path / "y.npz")
+    assert isinstance(result.exception, InputError)
+    assert "no array 'inputs/0' or 'input_1' or '0' among a, b" in str(result.exception)
+
+
+@pytest.mark.parametrize("jits", [True, False])
+def test_run_source_is_jitted_where_it_can_be(nested, tmp_path, monkeypatch, jits):
+    traced = []
+
+    def loaded(*args, **options):
+        fn, params = load(*args, **options)
+
+        def call(*args, **kwargs):
+            traced.append(isinstance(args[1][0], jax.core.Tracer))
+            results, state = fn(*args, **kwargs)
+            return (results if jits else results[results > 0]), state
+
+        call.__dict__.update(fn.__dict__)
+        return call, params
+
+    load = tf2jax.export.load
+    monkeypatch.setattr(tf2jax.export, "load", loaded)
+    x = arrays(tmp_path / "x.npz", x=np.ones((2, 4), np.float32))
+    result = run("run", nested, "--input", x, "--output", tmp_path / "y.npz", "--backend", "source")
+    assert result.exit_code == 0, result.output
+    assert traced == ([True] if jits else [True, False])
+    assert np.load(tmp_path / "y.npz")["output_0"].shape == ((2, 4) if jits else (8,))
+
+
+def test_saved_model_pb_names_its_directory(tmp_path):
+    path = TESTDATA / "tf_module" / "saved_model.pb"
+    result = run("convert", path, tmp_path / "out", "--signature", "serving_default", "--platforms", "cpu", "--json")
+    assert result.exit_code == 0 and json.loads(result.output)["signatures"] == ["serving_default"]
+    result = run("inspect", path, "--json")
+    assert result.exit_code == 0 and json.loads(result.output)["kind"] == "SavedModel"
+
+
+def test_frozen_graph_of_iterator_error_lists_candidates(tmp_path):
+    with tf.Graph().as_default() as graph:
+        data = tf.data.Dataset.from_tensors((tf.ones([2, 3]), tf.zeros([2])))
+        x, y = tf.compat.v1.data.make_one_shot_iterator(data).get_next()
+        training = tf.compat.v1.placeholder_with_default(False, [], "training")
+        scale = tf.compat.v1.placeholder(tf.float32, [], "unused")  # noqa: F841
+        z = tf.identity(x, name="img") * tf.cast(training, tf.float32)
+        tf.add(z, y[:, None], name="result")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    ends = ("--output", "result", "--json")
+    for command in (("convert", path, tmp_path / "out"), ("inspect", path), ("verify", path)):
+        result = run(*command, *ends)
+        assert isinstance(result.exception, InvalidModelError), command
+        assert "--input img --input IteratorGetNext:1 --input training (in Python" in str(result.exception)
+    inputs = [text for name in ("img", "IteratorGetNext:1") for text in ("--input", name)]
+    result = run("inspect", path, *inputs, *ends)
+    assert result.exit_code == 0, result.output
+
+
+def test_frozen_graph_of_named_inputs_finds_its_outputs(tmp_path):
+    with tf.Graph().as_default() as graph:
+        tf.square(tf.constant([1.0, 2.0], name="x"), name="y")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    result = run("inspect", path, "--input", "x", "--json")
+    assert result.exit_code == 0, result.output
+    assert [o["name"] for o in json.loads(result.output)["signatures"][0]["outputs"]] == ["y"]

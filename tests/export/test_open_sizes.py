@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.errors import LoweringError
+from tf2jax_lite.errors import InputError, LoweringError
 from tf2jax_lite.export import artifact, open_sizes
 
 TABLE = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
@@ -257,3 +257,16 @@ def test_squares_of_sizes(tmp_path):
     for size in (1, 4, 6):
         x = np.random.default_rng(size).normal(size=(size, 3)).astype(np.float32)
         np.testing.assert_allclose(own(params, x)[0], graph(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shapes", [{"splits": "b+1", "x": "b,5"}, None])
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_shapes_with_offset_are_row_splits_beside_a_batch(tmp_path, backend, shapes):
+    specs = [tf.TensorSpec([None], tf.int32, name="splits"), tf.TensorSpec([None, 5], name="x")]
+    function = tf.function(lambda splits, x: tf.cast(splits[1:] - splits[:-1], tf.float32)[:, None] * x)
+    tf2jax.export_functions({"f": tf2jax.convert(function, *specs)}, tmp_path / "o", shapes=shapes, platforms=["cpu"])
+    fn, params = tf2jax.load(tmp_path / "o", backend=backend)
+    splits, x = np.int32([0, 2, 3]), np.ones((2, 5), np.float32)
+    np.testing.assert_array_equal(fn(params, splits, x)[0], function(splits, x))
+    with pytest.raises(InputError):
+        fn(params, splits[:0], x)

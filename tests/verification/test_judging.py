@@ -46,7 +46,7 @@ def test_magnified_rounding_is_no_wrong_result(function):
     assert output.max_rel_error > 1e-4, "the model is to be one that the tolerance does not pass"
     assert found.ok and output.verdict == "within round-off" and "from float64: TensorFlow" in output.remarks
     assert max(output.tensorflow_error, output.jax_error) >= output.max_rel_error / 2
-    assert found.signatures[0].bisection.suspects == []
+    assert found.signatures[0].bisection is None
     (data,) = found.as_json()["signatures"][0]["outputs"]
     assert "within round-off" in html_report(found)
     assert data["ok"] and data["verdict"] == "within round-off" and data["jax_error"] == output.jax_error
@@ -109,10 +109,42 @@ def test_what_is_rounded_on_purpose_is_no_round_off():
     assert output.verdict == "differs" and output.tensorflow_error is None
 
 
-def test_nothing_is_walked_where_it_is_not_wanted():
-    found = judged(cancels, bisect=False)
-    (output,) = found.signatures[0].outputs
-    assert not found.ok and output.tensorflow_error is None
+def test_judge_without_bisection_gives_same_verdict():
+    (output,) = judged(cancels, bisect=False).signatures[0].outputs
+    assert output.verdict == "within round-off"
+    with tf2jax.override_op("Sum", lambda input, axis, *, keep_dims=False: jnp.sum(input, 1) * (1 + 3e-6)):
+        found = judged(cancels, bisect=False)
+    assert found.signatures[0].outputs[0].verdict == "differs" and found.signatures[0].bisection is None
+
+
+@tf.custom_gradient
+def doubled(x):
+    return tf.identity(x), lambda upstream: 2 * upstream
+
+
+@pytest.mark.parametrize("function", [cancels, normalized, lambda x: doubled(cancels(x))])
+def test_judge_gradient_magnified_rounding_agrees(function):
+    found = judged(lambda x: tf.square(function(x)), grad=True, rtol=1e-6)
+    verdicts = {output.kind: output.verdict for output in found.signatures[0].outputs}
+    assert verdicts == dict.fromkeys(("result", "gradient"), "within round-off")
+
+
+@jax.custom_jvp
+def tanh(x):
+    return jnp.tanh(x)
+
+
+@tanh.defjvp
+def _tanh_jvp(primals, tangents):
+    return jnp.tanh(*primals), tangents[0] * (1 - jnp.tanh(*primals) ** 2) * (1 + 5e-5)
+
+
+def test_judge_gradient_wrong_rule_differs():
+    """Less than the tolerance by itself, and less than what the rounding of the sum is magnified to."""
+    with tf2jax.override_op("Tanh", lambda x: tanh(x)):
+        found = judged(lambda x: tf.square(tf.tanh(cancels(x))), grad=True)
+    verdicts = {output.kind: output.verdict for output in found.signatures[0].outputs}
+    assert verdicts["gradient"] == "differs"
 
 
 def test_variables_are_judged():

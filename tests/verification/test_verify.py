@@ -136,7 +136,7 @@ def test_the_narrowest_table_counts():
 def test_given_inputs_that_do_not_fit():
     path = models.TESTDATA / "tf_module"
     for inputs, text in (
-        ({"nope": np.zeros(3)}, "nope"),
+        ({"nope": np.zeros(3), "features": np.zeros((2, 4))}, "nope"),
         ({"features": np.zeros((2, 5), np.float32)}, "expected"),
         ({"features": np.array([["a"] * 4])}, "dtype"),
     ):
@@ -200,3 +200,10 @@ def test_a_gradient_that_jax_has_not():
     (signature,) = tf2jax.verify(made, grad=True).signatures
     assert {o.kind: o.ok for o in signature.outputs} == {"result": True, "gradient": False}
     assert re.search("ReverseModeError: .*effects", signature.outputs[-1].problem)
+
+
+def test_verify_one_input_takes_any_name():
+    made = concrete(tf.sin, tf.TensorSpec([3], name="x"))
+    assert tf2jax.verify(made, inputs={"anything": np.ones(3, np.float32)}).ok
+    with pytest.raises(InputError, match=r"no input.s. a, b\. The names are 'args_0' or 'x'"):
+        tf2jax.verify(made, inputs={"a": np.ones(3), "b": np.ones(3)})

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from .child import in_child
 from .quiet import open_streams
 
 __all__ = ["main"]
@@ -77,6 +78,8 @@ def main() -> None:
 
     with _interruptions() as seen:
         try:
+            if sys.argv[1:2] == ["verify"] and (code := in_child()) is not None:
+                sys.exit(code)
             _run(app)
         except Exception as error:
             if seen:

@@ -13,10 +13,12 @@ from . import train as _train  # noqa: F401  (registers its commands)
 from . import verify as _verify  # noqa: F401  (registers its command)
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
+    Import,
     Json,
     MaxConstantBytes,
     MaxNodes,
     Tag,
+    Trust,
     app,
     console,
     limits,
@@ -31,7 +33,9 @@ __all__ = ["app"]
 
 @app.command()
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A SavedModel directory, or a .pb or TF1 .meta file.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A SavedModel directory, or a .keras, .h5, .pb or TF1 .meta file.")
+    ],
     tag: Tag = None,
     inputs: Annotated[
         list[str] | None, typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.")
@@ -39,13 +43,15 @@ def inspect(
     outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
+    trust: Trust = None,
+    modules: Import = None,
     as_json: Json = False,
 ) -> None:
     """Show what kind of model it is, its signatures, variables and ops, and whether it converts."""
     import_tensorflow()
     from tf2jax_lite.describe import describe_model
 
-    with quiet_stderr(), limits(max_nodes, max_constant_bytes):
+    with quiet_stderr(), limits(max_nodes, max_constant_bytes, trust, modules=modules):
         found = describe_model(model, tag, inputs=inputs, outputs=outputs)
     if as_json:
         print_json(found.as_json())

@@ -7,17 +7,14 @@ import io
 import re
 import time
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-from tf2jax_lite.units import printable
 
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
+    Import,
     Json,
     MaxConstantBytes,
     MaxInputBytes,
@@ -31,38 +28,11 @@ from .shared import (
     print_json,
     shape_text,
     size_text,
+    steps,
     styled,
 )
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-
-
-@contextlib.contextmanager
-def _steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]]]:
-    """Yields a function that takes the name of each step as it begins, and the seconds that each has taken."""
-    seconds: dict[str, float] = {}
-    open_step: list[Any] = []
-    progress = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not show,
-    )
-
-    def close() -> None:
-        if open_step:
-            name, task, begin = open_step.pop()
-            seconds[name] = time.perf_counter() - begin
-            progress.update(task, total=1, completed=1)
-
-    def begin(name: str) -> None:
-        close()
-        open_step.append((name, progress.add_task(printable(name), total=None), time.perf_counter()))
-
-    with progress:
-        yield begin, seconds
-        close()
 
 
 @app.command()
@@ -99,6 +69,7 @@ def convert(
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
     trust: Trust = None,
+    modules: Import = None,
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Add params as an Orbax checkpoint (extra: checkpoint).")
     ] = False,
@@ -123,11 +94,11 @@ def convert(
         chosen.setdefault("force_const_float32_to_bfloat16", True)
     begin = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        step, seconds = stack.enter_context(_steps(not (quiet or as_json)))
+        step, seconds = stack.enter_context(steps(not (quiet or as_json)))
         stack.enter_context(quiet_stderr())
         for name, value in chosen.items():
             stack.enter_context(override_config(name, value))
-        stack.enter_context(limits(max_nodes, max_constant_bytes, trust))
+        stack.enter_context(limits(max_nodes, max_constant_bytes, trust, modules=modules))
         functions = convert_file(
             model,
             signatures=signature,
@@ -137,6 +108,7 @@ def convert(
             outputs=outputs,
             constants_as_params=constants_as_params,
             split_host=split_host,
+            shapes=_shapes(shapes),
             progress=step,
         )
         cuts = {name: _cut(fn.host) for name, (fn, _) in functions.items() if fn.host is not None}
@@ -292,10 +264,10 @@ def run(
     fn, params = load(artefact, signature, backend=backend)
     arrays = fitting_arrays(fn, arrays)
     key = jax.random.key(seed)
-    if backend == "source":  # trusted, and perhaps with results whose size depends on data
-        results, _ = call_with_arrays(fn, params, arrays, rng=key)
-    else:
+    try:
         results = run_compiled(fn, params, arrays, key)
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was changed: its shapes depend on values
+        results, _ = call_with_arrays(fn, params, arrays, rng=key)
     found = {name: np.asarray(value) for name, value in flat_results(results).items()}
     write_file(output, _npz({name: _plain(value) for name, value in found.items()}))
     if as_json:

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 __all__ = ["import_tensorflow", "open_streams", "quiet_stderr"]
 
+sink: int | None = None
+"""A descriptor that gets what is dropped; None: the null device does."""
+
 
 def open_streams() -> None:
     """Opens those of stdin, stdout and stderr that are closed (``2>&-``): nobody reads what is written there.
@@ -35,9 +38,9 @@ def quiet_stderr() -> Iterator[None]:
     sys.stderr.flush()
     saved = os.dup(2)
     try:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, 2)
-        os.close(sink)
+        target = os.open(os.devnull, os.O_WRONLY) if sink is None else os.dup(sink)
+        os.dup2(target, 2)
+        os.close(target)
         yield
     finally:
         sys.stderr.flush()
@@ -46,9 +49,13 @@ def quiet_stderr() -> Iterator[None]:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without its start-up messages."""
+    """Imports TensorFlow without its start-up messages, and without oneDNN's kernels unless the user asks for them.
+
+    Some of those of TensorFlow 2.21 compute wrong numbers or corrupt memory on processors with AVX-512.
+    """
     if "tensorflow" in sys.modules:
         return
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     with quiet_stderr():
         import tensorflow as tf
 

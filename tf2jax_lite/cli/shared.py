@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from tf2jax_lite.units import printable, size_text
 from tf2jax_lite.version import installed_version
 
 __all__ = [
+    "Import",
     "Json",
     "MaxConstantBytes",
     "MaxInputBytes",
@@ -28,6 +33,7 @@ __all__ = [
     "print_json",
     "shape_text",
     "size_text",
+    "steps",
     "styled",
 ]
 
@@ -96,6 +102,47 @@ Trust = Annotated[
     list[str] | None,
     typer.Option("--trust", metavar="NAME", help="An op or file that the model may use although it is unsafe; repeat."),
 ]
+Import = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", metavar="MODULE", help="Of a Keras file, a module with layers that it uses; implies trust. Repeat."
+    ),
+]
+
+
+@contextlib.contextmanager
+def steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]]]:
+    """Shows the steps of a command and their times.
+
+    Args:
+      show: whether anything is shown.
+
+    Yields:
+      A function that takes the name of each step as it begins, and the seconds that each has taken.
+    """
+    seconds: dict[str, float] = {}
+    open_step: list[Any] = []
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not show,
+    )
+
+    def close() -> None:
+        if open_step:
+            name, task, begin = open_step.pop()
+            seconds[name] = time.perf_counter() - begin
+            progress.update(task, total=1, completed=1)
+
+    def begin(name: str) -> None:
+        close()
+        open_step.append((name, progress.add_task(printable(name), total=None), time.perf_counter()))
+
+    with progress:
+        yield begin, seconds
+        close()
 
 
 @contextlib.contextmanager
@@ -104,10 +151,12 @@ def limits(
     max_constant_bytes: int | None = None,
     trust: list[str] | None = None,
     max_input_bytes: int | None = None,
+    modules: list[str] | None = None,
 ) -> Iterator[None]:
     """Holds the options that say how much a model or its inputs may take, and do."""
     from tf2jax_lite.config import override_config
 
+    trust = [*(trust or []), *(modules or [])]
     with contextlib.ExitStack() as stack:
         for name, value in (
             ("max_nodes", max_nodes),
@@ -118,6 +167,12 @@ def limits(
                 stack.enter_context(override_config(name, value))
         if trust:
             stack.enter_context(override_config("trusted", ",".join(trust)))
+        if modules:
+            from tf2jax_lite.keras_code import imported
+
+            if os.getcwd() not in sys.path:
+                sys.path.append(os.getcwd())  # as `python -m` has it
+            stack.enter_context(imported(modules))
         yield
 
 

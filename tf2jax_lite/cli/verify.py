@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from .child import report_step
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
+    Import,
     Json,
     MaxConstantBytes,
     MaxInputBytes,
@@ -22,6 +24,7 @@ from .shared import (
     limits,
     print_json,
     shape_text,
+    steps,
     styled,
 )
 
@@ -79,6 +82,7 @@ def verify(
     max_constant_bytes: MaxConstantBytes = None,
     max_input_bytes: MaxInputBytes = None,
     trust: Trust = None,
+    modules: Import = None,
     as_json: Json = False,
 ) -> None:
     """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
@@ -89,8 +93,13 @@ def verify(
 
     if source and artefact is None:
         raise InputError("--source runs the code of an artefact, and OUT names none")
-    held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes)
-    with held, console.status("loading", spinner="dots") as status, quiet_stderr():
+    held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes, modules)
+    with held, steps(not as_json) as (step, _), quiet_stderr():
+
+        def progress(text: str) -> None:
+            report_step(text)
+            step(text)
+
         arrays = None if inputs is None else read_npz(inputs)
         result = verify_model(
             model,
@@ -109,7 +118,7 @@ def verify(
             backends=("stablehlo", "source") if source else ("stablehlo",),
             split_host=split_host,
             ends=(graph_inputs, graph_outputs),
-            progress=lambda text: status.update(styled(text)),
+            progress=progress,
         )
     if as_json:
         print_json(result.as_json())

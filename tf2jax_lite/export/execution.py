@@ -23,7 +23,7 @@ def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapp
     XLA's CPU client ends the process where an allocation fails; what it will allocate is known before.
 
     Args:
-      fn: as `load` returns it, with the backend ``"stablehlo"``.
+      fn: as `load` returns it.
       params: its params.
       arrays: by name, see `call_with_arrays`.
       rng: a key, for functions that draw random numbers.

@@ -26,7 +26,16 @@ from tf2jax_lite.errors import (
 )
 from tf2jax_lite.limits import reading
 from tf2jax_lite.params import VariableName
-from tf2jax_lite.signature import Interface, OutputRef, TensorArgument, is_key, kind_of, map_structure
+from tf2jax_lite.signature import (
+    Interface,
+    OutputRef,
+    TensorArgument,
+    accepted_names,
+    is_key,
+    kind_of,
+    map_structure,
+    match_arrays,
+)
 
 from .dimensions import MULTIPLE
 from .metadata import check_hashes, inside, named_signature, read_metadata
@@ -259,11 +268,9 @@ def _check_multiples(interface: Interface, entry: Mapping[str, Any], flat: Seque
     for info, array in zip(entry["inputs"], flat, strict=False):
         for axis, (size, wanted) in enumerate(zip(np.shape(array), info["shape"], strict=False)):
             match = MULTIPLE.fullmatch(wanted) if isinstance(wanted, str) else None
-            if match and match["times"] and size % int(match["times"]):
-                raise InputError(
-                    f"{interface.name}: dimension {axis} of {info['name']} must be {wanted}, a multiple of "
-                    f"{match['times']}, not {size}"
-                )
+            times, more = (int(match[key] or unit) for key, unit in (("times", 1), ("more", 0))) if match else (1, 0)
+            if size < more or (size - more) % times:
+                raise InputError(f"{interface.name}: dimension {axis} of {info['name']} must be {wanted}, not {size}")
 
 
 def _typed(rng: Any) -> Any:
@@ -274,6 +281,8 @@ def call_with_arrays(
     fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None
 ) -> tuple[Any, Any]:
     """Calls a loaded function with arrays by name; a nested argument's leaves are named ``inputs/ids``.
+
+    The one array of a function of one tensor may have any name.
 
     Raises:
       InputError: an array is missing, or there is one too many.
@@ -325,14 +334,15 @@ def _placed(
     interface: Interface, arrays: Mapping[str, Any], see: Callable[[str, TensorArgument, Any], Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Returns arguments made of arrays by name, each as ``see(name, specification, array)`` gives it."""
-    left = dict(arrays)
+    arguments = interface.tensors()
+    chosen, left = match_arrays(arguments, arrays)
 
     def take(path: str, spec: Any) -> Any:
         if isinstance(spec, TensorArgument):
-            for name in (path, spec.name, path.rsplit("/", 1)[-1]):
-                if name in left:
-                    return see(name, spec, left.pop(name))
-            raise InputError(f"no array {path!r} among {', '.join(arrays) or 'none'}. {interface.expected()}")
+            if path in chosen:
+                return see(chosen[path], spec, arrays[chosen[path]])
+            names = " or ".join(map(repr, accepted_names(path, spec)))
+            raise InputError(f"no array {names} among {', '.join(arrays) or 'none'}. {interface.expected()}")
         if isinstance(spec, Mapping):
             return {key: take(f"{path}/{key}", item) for key, item in spec.items()}
         if isinstance(spec, (list, tuple)):
@@ -342,7 +352,8 @@ def _placed(
     args = [take(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
     kwargs = {name: take(name, spec) for name, spec in interface.kwargs.items()}
     if left:
-        raise InputError(f"no argument for {', '.join(left)}. {interface.expected()}")
+        names = "; ".join(" or ".join(map(repr, accepted_names(path, spec))) for path, spec in arguments.items())
+        raise InputError(f"no argument for {', '.join(left)}. The names are {names}. {interface.expected()}")
     return args, kwargs
 
 

@@ -76,10 +76,27 @@ def _apart(specs: list[InputSpec], given: Mapping[str, str], run: Callable[[list
     try:
         return run(specs)
     except (LoweringError, ExportError) as error:
-        found = _with_equal_sizes(specs, _names(specs, given), error, run, guessed=2, most=3)
+        names = _names(specs, given)
+        if offset := _offset(error, names):
+            with contextlib.suppress(LoweringError, ExportError):
+                return _apart(_renamed(specs, offset), given, run)
+        found = _with_equal_sizes(specs, names, error, run, guessed=2, most=3)
         if isinstance(found, Staged):
             return found
         raise
+
+
+def _offset(error: Exception, names: Sequence[str]) -> dict[str, str]:
+    """Returns the size that is another one and some more, if an error says that less so many it does not fit that.
+
+    Row splits beside a batch are such: ``(d1 - 1, 5)`` beside ``(b, 5)``.
+    """
+    named = _named(error, names)
+    for name, more in re.findall(r"\b([a-z][a-z0-9_]*) - ([1-9]\d*)\b", _said(error)):
+        others = [other for other in named if other != name]
+        if name in named and len(others) == 1:
+            return {name: f"{others[0]}+{more}"}
+    return {}
 
 
 def _with_equal_sizes(

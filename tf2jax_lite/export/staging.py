@@ -195,7 +195,7 @@ def _parsed(name: str, text: str, declared: tuple[int | None, ...] | None) -> tu
     shape: list[int | str] = []
     for part in parts:
         if not part.isdigit() and not MULTIPLE.fullmatch(part):
-            raise InputError(f"shape {text!r} of argument {name}: {part!r} is neither a number nor like b or 8*h")
+            raise InputError(f"shape {text!r} of argument {name}: {part!r} is neither a number nor like b, 8*h or b+1")
         shape.append(int(part) if part.isdigit() else part.replace(" ", ""))
     if declared is not None:
         fits = len(declared) == len(shape) and all(

@@ -30,6 +30,20 @@ from .function_gradients import with_function_gradients
 from .graph_size import check_graph_size
 from .tables import Tables
 
+_ITERATED = frozenset(
+    {
+        "DatasetToSingleElement",
+        "IteratorGetNext",
+        "IteratorGetNextSync",
+        "QueueDequeue",
+        "QueueDequeueMany",
+        "QueueDequeueManyV2",
+        "QueueDequeueUpTo",
+        "QueueDequeueUpToV2",
+        "QueueDequeueV2",
+    }
+)
+
 __all__ = ["argument", "default_ends", "is_meta_graph", "is_weight", "load_frozen", "read_graph_def"]
 
 
@@ -201,25 +215,67 @@ def is_weight(value: np.ndarray) -> bool:
     return value.size > 1 and jnp.issubdtype(value.dtype, jnp.inexact)
 
 
-def default_ends(source: Any) -> tuple[list[str], list[str]]:
-    """Returns the inputs and outputs that a frozen graph has if nobody names them.
+def default_ends(
+    source: Any, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """Returns the inputs and outputs of a frozen graph.
 
-    Returns:
-      Names of placeholders, and names of results that no node reads; what a saver returns (its file's name) is none.
+    Args:
+      source: the graph.
+      inputs: names of inputs; its placeholders if left out.
+      outputs: names of outputs; the results that no node reads if left out, without the file's name of a saver.
 
     Raises:
-      InvalidModelError: there are none.
+      InvalidModelError: there are none, or the graph reads its inputs from an iterator or a queue.
     """
+    if inputs and outputs:
+        return list(inputs), list(outputs)
     proto = tf1.read_meta_graph(source).graph_def if is_meta_graph(source) else read_graph_def(source)
-    inputs = [node.name for node in proto.node if node.op == "Placeholder"]
-    read = {ref.lstrip("^").split(":")[0] for node in proto.node for ref in node.input}
-    unread = [node.name for node in proto.node if node.name not in read and node.op not in ("Placeholder", "Const")]
-    outputs = list(fetches(proto, unread).tensors)  # what runs for what it does is to be asked for
     nodes = {node.name: node for node in proto.node}
-    outputs = [name for name in outputs if _is_numeric(nodes[name])] or outputs
+    if not outputs:
+        fed = {name.split(":")[0] for name in inputs or ()}
+        read = {name for node in proto.node for name in _reads(node)}
+        unread = [n for n, node in nodes.items() if n not in read | fed and node.op not in ("Placeholder", "Const")]
+        found = list(fetches(proto, unread).tensors)  # what runs for what it does is to be asked for
+        outputs = [name for name in found if _is_numeric(nodes[name.split(":")[0]])] or found
+    if not inputs:
+        if candidates := _iterated(nodes, outputs):
+            shown = " ".join(f"--input {name}" for name in candidates[:10])
+            raise InvalidModelError(
+                f"the graph reads its inputs from an iterator or a queue. Name the tensors that become arguments; the "
+                f"candidates are {shown} (in Python: inputs=)."
+            )
+        inputs = [node.name for node in proto.node if node.op == "Placeholder"]
     if not inputs or not outputs:
         raise InvalidModelError("the graph has no placeholders or no results; name inputs and outputs")
-    return inputs, outputs
+    return list(inputs), list(outputs)
+
+
+def _reads(node: Any) -> list[str]:
+    return [ref.lstrip("^").split(":")[0] for ref in node.input]
+
+
+def _iterated(nodes: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
+    """Returns the tensors of iterators and queues that outputs depend on, and inputs with a default.
+
+    A tensor that is passed on by an ``Identity`` has that one's name.
+    """
+    pending, live = [name.split(":")[0] for name in outputs], set()
+    while pending:
+        name = pending.pop()
+        if name in nodes and name not in live:
+            live.add(name)
+            pending.extend(_reads(nodes[name]))
+    sources = {name for name in live if nodes[name].op in _ITERATED}
+    if not sources:
+        return []
+    found: dict[str, None] = {}
+    for name in (n for n in nodes if n in live):
+        for ref in nodes[name].input:
+            if ref.split(":")[0] in sources:
+                found[name if nodes[name].op in ("Identity", "PlaceholderWithDefault") else ref] = None
+    defaults = (name for name, node in nodes.items() if name in live and node.op == "PlaceholderWithDefault")
+    return list(found | dict.fromkeys(defaults))
 
 
 def _is_numeric(proto: Any) -> bool:

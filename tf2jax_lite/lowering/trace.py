@@ -508,8 +508,8 @@ def described(step: Step, frame: Frame) -> str:
 
 # Why shapes with symbolic dimensions do not fit each other, although they may.
 _ALIKE = (
-    " Symbolic sizes are equal where they are written alike: where an image is halved and doubled again, its size must "
-    "be written as a multiple (8*h). Fixed sizes always work."
+    " Symbolic sizes are equal where they are written alike: a size may be a multiple (8*h), where it is divided, or "
+    "have an offset (b+1), as row splits beside a batch. Fixed sizes always work."
 )
 
 

@@ -31,7 +31,7 @@ from .subjects import Subject
 from .suspects import Bisection, NodeError, Suspect, describe_inputs, short_attributes
 from .tf_nodes import run_node
 
-__all__ = ["Pair", "Walk", "bisect"]
+__all__ = ["Pair", "Walk", "bisect", "is_opaque"]
 
 # Loops that run longer are one node.
 _MOST_ITERATIONS = 64
@@ -104,7 +104,7 @@ class Walk:
             not_run=dict(self._not_run),
         )
 
-    def results(self, inputs: Sequence[np.ndarray]) -> list[Pair]:
+    def results(self, inputs: Sequence[Any]) -> list[Pair]:
         """Returns the function's flat results on both sides."""
         graph = self._program.graph
         captured = {c.index: c.value for c in graph.captures}
@@ -310,7 +310,7 @@ class _Own:
 
     def error(self) -> float | None:
         """Returns the node's own error; None if its inputs have no counterpart in JAX."""
-        if any(_is_opaque(p.tf) and not isinstance(p.jax, values.VariableHandle) for p in self.pairs):
+        if any(is_opaque(p.tf) and not isinstance(p.jax, values.VariableHandle) for p in self.pairs):
             return None
         walk = self.walk
         with self._variables_of_tf():
@@ -348,7 +348,8 @@ def _truth(value: Any) -> bool:
     return bool(found != b"") if isinstance(found, bytes) else bool(found)
 
 
-def _is_opaque(tensor: Any) -> bool:
+def is_opaque(tensor: Any) -> bool:
+    """Whether a tensor of TensorFlow's is missing or has no numbers: resources, variants, strings."""
     return tensor is None or tensor.dtype in (tf.resource, tf.variant, tf.string)
 
 
@@ -362,7 +363,7 @@ def _is_symbol(value: Any) -> bool:
 
 
 def _error(tensor: Any, value: Any) -> float | None:
-    if _is_opaque(tensor) or _is_symbol(value):
+    if is_opaque(tensor) or _is_symbol(value):
         return None
     try:
         return relative_error(tensor.numpy(), np.asarray(values.as_array(value)))
@@ -375,14 +376,14 @@ def _finite(error: float) -> float:
 
 
 def _forced(pair: Pair) -> Any:
-    if _is_opaque(pair.tf) or (pair.jax is not None and _is_symbol(pair.jax)):
+    if is_opaque(pair.tf) or (pair.jax is not None and _is_symbol(pair.jax)):
         return pair.jax
     array = pair.tf.numpy()
     return np.asarray(array) if values.is_static(pair.jax) else jnp.asarray(array)
 
 
 def _as_jax(tensor: Any) -> Any:
-    return None if _is_opaque(tensor) else jnp.asarray(tensor.numpy())
+    return None if is_opaque(tensor) else jnp.asarray(tensor.numpy())
 
 
 def _as_tf(value: Any) -> Any:
@@ -398,4 +399,4 @@ def _as_numpy(tensor: Any, before: dict[str, np.ndarray], variables: dict[str, A
         if handle.name in before:
             return before[handle.name]
         return variables[handle.name].numpy() if handle.name in variables else None
-    return None if _is_opaque(tensor) else tensor.numpy()
+    return None if is_opaque(tensor) else tensor.numpy()

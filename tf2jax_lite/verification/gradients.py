@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from .compare import OutputComparison, compare_arrays, is_float
-from .inputs import named_arguments
+from .judging import judged
 from .subjects import SessionSubject, Subject
+from .wide import Wide, gradients_in_tensorflow
 
 __all__ = ["compare_gradients"]
 
@@ -23,7 +24,7 @@ def compare_gradients(
     """Compares gradients by trainable variables and by floating inputs.
 
     Errors are relative to the largest gradient of any variable or input: a gradient that ought to vanish next to
-    others of size 1 is rounding on both sides.
+    others of size 1 is rounding on both sides. Gradients that differ are compared in float64, see `judged`.
     """
     # The inputs of a split model's core are results of its prefix: TensorFlow has no gradient by them.
     split = subject.host is not None
@@ -38,14 +39,36 @@ def compare_gradients(
     if not upstream:
         return []
     actual = _jax(subject, inputs, floating, trainable, upstream)
-    paths = {spec.index: path for path, spec in named_arguments(subject.converted.interface).items()}
+    paths = {spec.index: path for path, spec in subject.converted.interface.tensors().items()}
     names = [*trainable, *(f"input {paths.get(i, i)}" for i in floating)]
     sizes = [np.max(np.abs(e[np.isfinite(e)].astype(np.float64)), initial=0) for e in expected]
     scale = float(max(sizes, default=0.0)) or 1.0
-    return [
+    compared = [
         compare_arrays(name, e, a, rtol, kind="gradient", scale=scale)
         for name, e, a in zip(names, expected, actual, strict=True)
     ]
+    if all(c.ok or c.problem for c in compared):
+        return compared
+    wide = _wide(subject, inputs, floating, trainable, upstream)
+    if wide is None:
+        return compared
+    return [
+        c if c.ok or c.problem or t is None else judged(c, e, a, t, wide.error, scale)
+        for c, e, a, t in zip(compared, expected, actual, wide.results, strict=True)
+    ]
+
+
+def _wide(
+    subject: Subject,
+    inputs: Sequence[np.ndarray],
+    floating: list[int],
+    trainable: list[str],
+    upstream: Mapping[int, np.ndarray],
+) -> Wide | None:
+    try:
+        return gradients_in_tensorflow(subject, inputs, floating, trainable, upstream, _jax)
+    except Exception:  # a graph that cannot be widened or walked is no reason to lose the verdict
+        return None
 
 
 def _upstream(results: Sequence[Any], seed: int) -> dict[int, np.ndarray]:

@@ -9,11 +9,11 @@ import numpy as np
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.limits import check_bytes
-from tf2jax_lite.signature import Interface, TensorArgument
+from tf2jax_lite.signature import TensorArgument, accepted_names, match_arrays
 
 from .ranges import Range
 
-__all__ = ["draw", "given_values", "named_arguments"]
+__all__ = ["draw", "given_values"]
 
 # What stands for an unknown dimension that is not the batch: small, but large enough for an image's convolutions.
 _UNKNOWN = 4
@@ -22,55 +22,30 @@ _UNKNOWN_IMAGE = 32
 _SMALL = 4
 
 
-def named_arguments(interface: Interface) -> dict[str, TensorArgument]:
-    """Returns a function's tensor arguments by name; those in a structure are named by their path, ``inputs/ids``."""
-    found: dict[str, TensorArgument] = {}
-
-    def visit(path: str, spec: Any) -> None:
-        if isinstance(spec, TensorArgument):
-            found[path] = spec
-        elif isinstance(spec, Mapping):
-            for key, item in spec.items():
-                visit(f"{path}/{key}", item)
-        elif isinstance(spec, (list, tuple)):
-            for i, item in enumerate(spec):
-                visit(f"{path}/{i}", item)
-
-    for i, spec in enumerate(interface.args):
-        visit(interface.argument_name(i), spec)
-    for name, spec in interface.kwargs.items():
-        visit(name, spec)
-    return found
-
-
 def given_values(name: str, arguments: Mapping[str, TensorArgument], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns given arrays by argument; they may be named as the argument, its tensor, or the end of its path.
+    """Returns given arrays by argument; `match_arrays` says how they may be named.
 
     Raises:
       InputError: an array belongs to no argument, or does not fit.
     """
-    left = dict(given)
+    chosen, left = match_arrays(arguments, given)
     found: dict[str, np.ndarray] = {}
-    for path, spec in arguments.items():
-        for candidate in (path, spec.name, path.rsplit("/", 1)[-1]):
-            if candidate not in left:
-                continue
-            value = np.asarray(left.pop(candidate))
-            shape = spec.shape
-            if shape is not None and (
-                len(shape) != value.ndim
-                or any(d is not None and d != v for d, v in zip(shape, value.shape, strict=True))
-            ):
-                raise InputError(f"signature {name!r}: input {path!r} has shape {value.shape}, expected {list(shape)}.")
-            if spec.dtype is None:
-                found[path] = _strings(value)
-            elif value.dtype.kind in "SUO":
-                raise InputError(f"signature {name!r}: input {path!r} has dtype {value.dtype}, expected {spec.dtype}.")
-            else:
-                found[path] = value.astype(spec.dtype)
-            break
+    for path, key in chosen.items():
+        spec, value = arguments[path], np.asarray(given[key])
+        shape = spec.shape
+        if shape is not None and (
+            len(shape) != value.ndim or any(d is not None and d != v for d, v in zip(shape, value.shape, strict=True))
+        ):
+            raise InputError(f"signature {name!r}: input {path!r} has shape {value.shape}, expected {list(shape)}.")
+        if spec.dtype is None:
+            found[path] = _strings(value)
+        elif value.dtype.kind in "SUO":
+            raise InputError(f"signature {name!r}: input {path!r} has dtype {value.dtype}, expected {spec.dtype}.")
+        else:
+            found[path] = value.astype(spec.dtype)
     if left:
-        raise InputError(f"signature {name!r} has no input(s) {sorted(left)}; its inputs are {sorted(arguments)}.")
+        names = "; ".join(" or ".join(map(repr, accepted_names(path, spec))) for path, spec in arguments.items())
+        raise InputError(f"signature {name!r} has no input(s) {', '.join(left)}. The names are {names}.")
     return found
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .bisection import Bisection
 from .compare import OutputComparison
 from .round_off import round_off
 from .runs import named
 from .subjects import Subject
 from .wide import in_tensorflow
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "judged"]
 
 # Which part of a difference may be there in float64, too: what is left is rounding.
 _SHARE = 1e-3
@@ -27,22 +26,18 @@ _FAR = 8.0
 class Judge:
     """Judges the results of one call; nothing is computed before one of them differs.
 
-    A difference is round-off if no node differs by itself, if TensorFlow's ops and JAX's give the same in float64, and
-    if JAX's results are not farther from that than TensorFlow's by more than orders of summation are. A wrong op fails
-    the second even where it passes the first, as its error is there in float64, too.
+    A difference is round-off if TensorFlow's ops and JAX's give the same in float64, and if JAX's results are not
+    farther from that than TensorFlow's by more than orders of summation are. A wrong op fails the first, as its error
+    is there in float64, too.
 
     Args:
       subject: the function.
       inputs: its flat inputs.
-      seed: what it draws with.
-      walked: returns which nodes differ, or None if that is not known.
     """
 
-    def __init__(self, subject: Subject, inputs: Sequence[Any], seed: int, walked: Callable[[], Bisection | None]):
+    def __init__(self, subject: Subject, inputs: Sequence[Any]):
         self._subject = subject
         self._inputs = inputs
-        self._seed = seed
-        self._walked = walked
         self._looked = False
         self._error = 0.0
         self._truths: dict[tuple[str, str], np.ndarray] = {}
@@ -55,30 +50,17 @@ class Judge:
           expected: TensorFlow's array.
           actual: JAX's.
         """
-        if found.ok or found.problem or found.kind == "gradient":
+        if found.ok or found.problem:
             return found
         if not self._looked:
             self._looked = True
             self._look()
         truth = self._truths.get((found.kind, found.name))
-        if truth is None:
-            return found
-        errors = round_off(expected, actual, truth)
-        same = self._error <= _SHARE * found.max_rel_error
-        near = errors.tensorflow_error <= _FAR * found.max_rel_error
-        return dataclasses.replace(
-            found,
-            ok=same and near and errors.wrong != "jax",
-            tensorflow_error=errors.tensorflow_error,
-            jax_error=errors.jax_error,
-        )
+        return found if truth is None else judged(found, expected, actual, truth, self._error)
 
     def _look(self) -> None:
-        bisection = self._walked()
-        if bisection is None or bisection.suspects:
-            return
         try:
-            wide = in_tensorflow(self._subject, self._inputs, self._seed)
+            wide = in_tensorflow(self._subject, self._inputs)
         except Exception:  # a graph that cannot be widened or walked is no reason to lose the verdict
             return
         if wide is None:
@@ -86,3 +68,32 @@ class Judge:
         self._error = wide.error
         self._truths = {("result", n): v for n, v in named(self._subject, wide.results).items() if v is not None}
         self._truths |= {("variable", n): v for n, v in wide.variables.items()}
+
+
+def judged(
+    found: OutputComparison,
+    expected: np.ndarray,
+    actual: np.ndarray,
+    truth: np.ndarray,
+    error: float,
+    scale: float | None = None,
+) -> OutputComparison:
+    """Returns a comparison with both sides' errors, and as agreeing if they are round-off.
+
+    Args:
+      found: the comparison, which differs.
+      expected: TensorFlow's array.
+      actual: JAX's.
+      truth: TensorFlow's in float64.
+      error: relative difference of the two sides in float64.
+      scale: magnitude that errors are relative to, if it is not that of ``truth``.
+    """
+    errors = round_off(expected, actual, truth, scale)
+    same = error <= _SHARE * found.max_rel_error
+    near = errors.tensorflow_error <= _FAR * found.max_rel_error
+    return dataclasses.replace(
+        found,
+        ok=same and near and errors.wrong != "jax",
+        tensorflow_error=errors.tensorflow_error,
+        jax_error=errors.jax_error,
+    )

@@ -66,13 +66,14 @@ def in_float64(
         return [np.asarray(r) for r in results]
 
 
-def round_off(expected: np.ndarray, actual: np.ndarray, truth: np.ndarray) -> RoundOff:
+def round_off(expected: np.ndarray, actual: np.ndarray, truth: np.ndarray, scale: float | None = None) -> RoundOff:
     """Tells round-off from a wrong result.
 
     Args:
       expected: TensorFlow's result.
       actual: JAX's.
       truth: what `in_float64` returns for it.
+      scale: magnitude that errors are relative to, if it is not the largest element of ``truth``.
 
     Returns:
       The errors. Either side may be off by a factor more than the other and some units of rounding, no further; NaN
@@ -80,7 +81,7 @@ def round_off(expected: np.ndarray, actual: np.ndarray, truth: np.ndarray) -> Ro
     """
     inexact = truth.dtype.kind in "fc"
     unit = float(ml_dtypes.finfo(expected.dtype).eps) if inexact else 0.0
-    theirs, ours = _error(expected, truth), _error(actual, truth)
+    theirs, ours = _error(expected, truth, scale), _error(actual, truth, scale)
     floor = _FLOOR * unit
     if inexact and max(theirs, ours) <= floor:
         wrong = ""
@@ -97,7 +98,7 @@ def round_off(expected: np.ndarray, actual: np.ndarray, truth: np.ndarray) -> Ro
     return RoundOff(theirs, ours, unit, wrong)
 
 
-def _error(value: np.ndarray, truth: np.ndarray) -> float:
+def _error(value: np.ndarray, truth: np.ndarray, scale: float | None) -> float:
     if value.shape != truth.shape:
         return float("inf")
     if truth.dtype.kind not in "fc":
@@ -107,6 +108,6 @@ def _error(value: np.ndarray, truth: np.ndarray) -> float:
     same = (wide == truth) | (np.isnan(wide) & np.isnan(truth))
     if not (same | (finite & np.isfinite(wide))).all():
         return float("inf")
-    scale = np.max(np.abs(truth), initial=0, where=finite)
+    scale = scale or np.max(np.abs(truth), initial=0, where=finite)
     far = np.max(np.abs(np.where(finite, wide, 0) - np.where(finite, truth, 0)), initial=0)
     return float(far / scale) if scale else float(far)

@@ -268,8 +268,9 @@ def _shown(model: Any) -> str:
 
 
 def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> Iterator[Source]:
-    is_keras = path.is_file() and path.suffix in (".keras", ".h5", ".hdf5")
-    is_graph = path.is_file() and path.suffix == ".pb" and path.name != "saved_model.pb"
+    is_keras = path.is_file() and path.suffix in model_files.KERAS_SUFFIXES
+    path = model_files.model_path(path)
+    is_graph = path.is_file() and path.suffix == ".pb"
     is_meta = path.is_file() and frozen.is_meta_graph(path)
     if any(ends) and not (is_graph or is_meta):
         raise InputError("--input and --output go with .pb and .meta files; other models say what theirs are")
@@ -280,8 +281,7 @@ def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> 
     elif is_graph:
         yield _of_graph(path, *ends)
     elif is_meta:
-        first, last = ends if all(ends) else frozen.default_ends(path)
-        graph = (path, list(ends[0] or first), list(ends[1] or last))
+        graph = (path, *frozen.default_ends(path, *ends))
         yield Source("serving_default", lambda: None, path, graph)
     else:
         meta_graph = saved_model.meta_graph(path, tags)
@@ -308,9 +308,7 @@ def _of_tf1(path: Path, meta_graph: Any) -> Iterator[Source]:
 
 
 def _of_keras(model: Any, train: bool, path: Path | None) -> Iterator[Source]:
-    specs = tf.nest.map_structure(
-        lambda t: tf.TensorSpec(t.shape, t.dtype, name=getattr(t, "name", "input").split(":")[0]), _inputs(model)
-    )
+    specs = model_files.keras_specs(model, str(path or model.name))
     for name, training in (("serving_default", False), *((("train", True),) if train else ())):
 
         def call(inputs: Any, training: bool = training) -> Any:
@@ -327,22 +325,9 @@ def _of_keras(model: Any, train: bool, path: Path | None) -> Iterator[Source]:
         yield Source(name, make, path)
 
 
-def _inputs(model: Any) -> Any:
-    """Returns a Keras model's symbolic inputs, in the structure that it is called with."""
-    try:
-        return model.input
-    except (AttributeError, ValueError):  # a Sequential model of Keras 3
-        found = getattr(model, "inputs", None)
-    if not found:
-        raise InputError(f"{model.name}: the model has no inputs yet; build it, or verify a tf.function that calls it.")
-    return found[0] if len(found) == 1 else list(found)
-
-
 def _of_graph(path: Path, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Source:
     proto = frozen.read_graph_def(path)
-    if not inputs or not outputs:
-        first, last = frozen.default_ends(proto)
-        inputs, outputs = inputs or first, outputs or last
+    inputs, outputs = frozen.default_ends(proto, inputs, outputs)
     feeds, asked = [_tensor_name(n) for n in inputs], fetches(proto, outputs)
 
     def make() -> Any:

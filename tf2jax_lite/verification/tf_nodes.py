@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context as tf_context
 from tensorflow.python.eager import execute as tf_execute
+from tensorflow.python.eager import record as tf_record
 from tensorflow.python.framework import op_def_registry
 
 from tf2jax_lite import ir
@@ -37,7 +38,7 @@ def _attribute_names(op: str) -> tuple[str, ...]:
 
 
 def run_node(node: ir.Node, inputs: Sequence[Any]) -> list[Any]:
-    """Returns the results of one node.
+    """Returns the results of one node; an active ``tf.GradientTape`` sees it.
 
     Raises:
       CannotRun: there is no such op, or an attribute names a function.
@@ -57,7 +58,10 @@ def run_node(node: ir.Node, inputs: Sequence[Any]) -> list[Any]:
     context.ensure_initialized()
     with tf.device("CPU:0"):
         results = tf_execute.quick_execute(node.op, len(node.output_dtypes), list(inputs), tuple(attrs), context)
-    return list(results or [])
+    results = list(results or [])
+    if tf_record.could_possibly_record():
+        tf_execute.record_gradient(node.op, list(inputs), tuple(attrs), results)
+    return results
 
 
 def _attribute(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from tensorflow.python.util import _pywrap_util_port
 
 from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.lowering import Program
@@ -20,7 +21,7 @@ from .artefacts import Artefact
 from .bisection import bisect as bisect_subject
 from .compare import OutputComparison, compare_arrays, failed
 from .gradients import compare_gradients
-from .inputs import draw, given_values, named_arguments
+from .inputs import draw, given_values
 from .judging import Judge
 from .randomness import random_results
 from .ranges import index_ranges
@@ -84,8 +85,8 @@ def verify(
       grad: compare gradients of a random projection of the results, by trainable variables and floating inputs.
       train: compare variables after one call; of a Keras model, add the function ``train``, in training mode.
       rtol: tolerance on the relative error; by default 1e-4 (1e-2 for float16, 5e-2 for bfloat16; integers are equal).
-      bisect: look for the first differing nodes; by default if results differ or JAX fails. If there are none, results
-        that differ by rounding alone agree (see `OutputComparison.verdict`); False leaves that out, too.
+      bisect: look for the first differing nodes; by default if results differ by more than round-off or JAX fails. The
+        verdict does not depend on it.
       repro: a directory for a script that shows the first differing node by itself.
       report: an HTML file to write.
       backends: of the artefact, which to compare; ``"source"`` runs its Python code: for artefacts that you trust.
@@ -176,13 +177,12 @@ class _Comparison:
         self._subject = made
         self._options = options
         self._artefact = artefact
-        self._arguments = named_arguments(made.converted.interface if made.host is None else made.host.interface)
+        self._arguments = (made.converted if made.host is None else made.host).interface.tensors()
         self._given = given_values(made.name, self._arguments, options.inputs)
         self._ranges = index_ranges(program.graph) if made.host is None else {}
         self._runner = JaxRunner(made)
         self._random, self._random_variables = random_results(program)
         self._notes: list[str] = []
-        self._bisections: dict[tuple[int, int | None], Any] = {}
 
     def run(self) -> SignatureComparison:
         options, name = self._options, self._subject.name
@@ -200,22 +200,26 @@ class _Comparison:
                 error = f"TensorFlow itself fails on these inputs (give others with inputs=): {_text(problem)}"
                 break
             try:
-                outputs = self._compare(flat, arrays, reference, seed, batch)
+                outputs = self._compare(flat, arrays, reference, seed)
             except ExportError:  # a damaged artefact is no verdict on the model
                 raise
             except Exception as problem:  # the verdict on a signature that does not run is its error
                 error, failing = _text(problem), failing or (flat, seed, batch)
                 break
             cases.append(CaseComparison(seed, batch, outputs))
-            apart = [o for o in outputs if o.verdict != "agrees" and o.kind != "gradient"]
-            if failing is None and any(o.against == "jax" for o in apart):
+            if failing is None and any(not o.ok and o.kind != "gradient" and o.against == "jax" for o in outputs):
                 failing = (flat, seed, batch)
         if options.bisect is not False and (failing is not None or options.bisect) and flat is not None:
             options.progress(f"{name}: node by node")
             chosen, seed, batch = failing or (flat, *self._cases()[-1])
-            bisection = self._bisect(chosen, seed, batch)
+            bisection = self._bisected(chosen, seed, batch)
             if bisection is not None:
                 bisection = dataclasses.replace(bisection, differs=failing is not None)
+        if _pywrap_util_port.IsMklEnabled() and not all(case.ok for case in cases):
+            self._notes.append(
+                "TensorFlow ran oneDNN's kernels, some of which compute wrongly; set TF_ENABLE_ONEDNN_OPTS=0 before it "
+                "is imported, and compare again"
+            )
         if self._runner.mode == "op by op" and not error:
             self._notes.append("runs outside jax.jit only: shapes depend on values")
         seconds = {}
@@ -252,11 +256,10 @@ class _Comparison:
         arrays: Mapping[str, np.ndarray],
         reference: tuple[list[np.ndarray], dict[str, np.ndarray]],
         seed: int,
-        batch: int | None,
     ) -> list[OutputComparison]:
         made, options = self._subject, self._options
         expected, variables = reference
-        judge = Judge(made, flat, seed, lambda: self._walked(flat, seed, batch))
+        judge = Judge(made, flat)
         with jax.enable_x64(True):
             results, state = self._runner(flat, seed)
         random = {n for n, is_random in named(made, self._random).items() if is_random}
@@ -291,18 +294,6 @@ class _Comparison:
                 return compare_gradients(self._subject, flat, seed, self._options.rtol)
         except Exception as error:  # results are compared nonetheless
             return [failed("all gradients", _text(error), kind="gradient")]
-
-    def _walked(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
-        """Returns what the bisection of a case finds; None if it is not wanted, or if random numbers would differ."""
-        if self._options.bisect is False or self._subject.converted.program.random_nodes:
-            return None
-        self._options.progress(f"{self._subject.name}: node by node")
-        return self._bisect(flat, seed, batch)
-
-    def _bisect(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
-        if (seed, batch) not in self._bisections:
-            self._bisections[seed, batch] = self._bisected(flat, seed, batch)
-        return self._bisections[seed, batch]
 
     def _bisected(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
         try:

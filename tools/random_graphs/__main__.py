@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# As in tests/conftest.py: oneDNN's kernels give unused results of batch normalization other values.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ __all__ = ["dimension_sources", "loaded", "undefined"]
 
 
 def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
-    """Returns symbolic dimensions and the source that gives them, from sizes that are one, or else a multiple."""
+    """Returns symbolic dimensions and the source that gives them, from sizes that are one, or else from multiples."""
     found: dict[str, str] = {}
     multiples: dict[str, str] = {}
     for name, value in values:
@@ -26,7 +26,8 @@ def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
             if str(dim).isidentifier():
                 found.setdefault(str(dim), f"{name}.shape[{axis}]")
             elif match := MULTIPLE.fullmatch(str(dim)):
-                multiples.setdefault(match["name"], f"{name}.shape[{axis}] // {match['times']}")
+                less = f"({name}.shape[{axis}] - {match['more']})" if match["more"] else f"{name}.shape[{axis}]"
+                multiples.setdefault(match["name"], f"{less} // {match['times']}" if match["times"] else less)
     return multiples | found
 
 

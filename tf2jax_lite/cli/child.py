@@ -1,0 +1,120 @@
+"""A command in a child process: TensorFlow's kernels may end the process that runs them."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+from tf2jax_lite.errors import CrashedError
+
+from . import quiet
+
+__all__ = ["in_child", "report_step"]
+
+# Begins the lines that are steps; the others are the child's stderr.
+_STEP = "\x1estep "
+# How many lines of stderr are kept, and how many an error quotes.
+_MOST_KEPT = 200
+_MOST_QUOTED = 3
+# How long a child that has got the terminal's Ctrl-C may take to end.
+_GRACE_SECONDS = 2.0
+
+
+def report_step(text: str) -> None:
+    """Tells the parent process, if there is one, which step begins; inside of `quiet.quiet_stderr`."""
+    if quiet.sink is not None:
+        print(f"{_STEP}{text}", file=sys.stderr, flush=True)
+
+
+def in_child() -> int | None:
+    """Forks: returns None in the child, which goes on, and in the parent, once the child has ended, its exit code.
+
+    The process must not have imported TensorFlow or JAX, which do not survive a fork once they have been used. Where
+    there is no fork (Windows), it goes on as if it were the child. The child ends with its parent, and gets the
+    parent's signals.
+
+    Raises:
+      CrashedError: a signal ended the child.
+    """
+    if not hasattr(os, "fork"):
+        return None
+    sys.stdout.flush()
+    sys.stderr.flush()
+    said, says = os.pipe()
+    watched, held = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(said)
+        os.close(held)
+        quiet.sink = says
+        threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
+        return None
+    os.close(says)
+    os.close(watched)
+    lines: collections.deque[str] = collections.deque(maxlen=_MOST_KEPT)
+    reader = threading.Thread(target=_read, args=(said, lines), daemon=True)
+    reader.start()
+    with _forwarding(child):
+        _, status = os.waitpid(child, 0)
+    reader.join(timeout=1)  # a process that the child has left behind may hold the pipe
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return code
+    if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        return 128 - code
+    raise CrashedError(_crash(signal.Signals(-code).name, list(lines)))
+
+
+def _crash(name: str, lines: Sequence[str]) -> str:
+    steps = [line.removeprefix(_STEP).strip() for line in lines if line.startswith(_STEP)]
+    start = max((i for i, line in enumerate(lines) if line.startswith(_STEP)), default=-1)
+    said = [line.strip() for line in lines[start + 1 :] if line.strip()][-_MOST_QUOTED:]
+    where = f" in step {steps[-1]!r}" if steps else ""
+    quoted = f": {' | '.join(said)[:400]}" if said else ""
+    advice = "This is no verdict on the conversion; other inputs (--inputs, --batch-size) may avoid it."
+    if name == "SIGKILL":
+        advice = "Another process did that, or the system for lack of memory."
+    elif os.environ.get("TF_ENABLE_ONEDNN_OPTS", "0") not in ("0", "false"):
+        advice = "This is no verdict on the conversion; oneDNN's kernels may be at fault: unset TF_ENABLE_ONEDNN_OPTS."
+    return f"the process that runs TensorFlow and JAX was ended by {name}{where}{quoted}. {advice}"
+
+
+def _read(descriptor: int, lines: collections.deque[str]) -> None:
+    with os.fdopen(descriptor, errors="replace") as stream:
+        lines.extend(line for line in stream)
+
+
+def _end_with_parent(descriptor: int) -> None:
+    os.read(descriptor, 1)  # returns when the parent has ended
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def _forwarding(child: int) -> Iterator[None]:
+    """Passes signals on to the child; a Ctrl-C in a terminal reaches it by itself."""
+    late = threading.Timer(_GRACE_SECONDS, os.kill, (child, signal.SIGINT))
+
+    def interrupt(number: int, frame: object) -> None:
+        with contextlib.suppress(RuntimeError):  # it has been started
+            late.start()
+
+    def terminate(number: int, frame: object) -> None:
+        os.kill(child, number)
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
+    before = {number: signal.getsignal(number) for number in handlers}
+    try:
+        for number, handler in handlers.items():
+            if before[number] is not signal.SIG_IGN:
+                signal.signal(number, handler)
+        yield
+    finally:
+        late.cancel()
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
