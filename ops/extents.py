@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -364,30 +364,41 @@ class Extents:
         variables |= {name: export.symbolic_shape(name, scope=self._scope)[0] for name in others}
         return value(tree, variables)
 
-    def agrees(self, shapes: Sequence[Sequence[Any]], problem: str) -> bool:
+    def agrees(
+        self, shapes: Sequence[Sequence[Any]], problem: str, fitting: Callable[[], Sequence[Mapping[str, int]]]
+    ) -> bool:
         """Takes two sizes to be equal that a node could not put up with; False where there are none such.
 
         Args:
           shapes: of what the node takes.
           problem: what the node's error says: where it names sizes, only those are looked at.
+          fitting: values of variables with which the node was found to work. Sizes that differ in one of those need
+            not be equal: of a concatenation, the sizes along its axis.
         """
         named = _listed(problem)
         named = named if any(_PREFIX in text for text in named) else set()
+        found = fitting()
+
+        def may_differ(one: Any, other: Any) -> bool:
+            trees = parsed(str(one)), parsed(str(other))
+            return any(value(trees[0], sizes) != value(trees[1], sizes) for sizes in found)
+
         for a, b in itertools.combinations(shapes, 2):
             # Shapes are aligned as operands are broadcast, or by what they start with: as more of their sizes fit.
             ways = [_facing(a, b), list(zip(a, b, strict=False))]
             ways.sort(key=_misfits)
-            if any(self._agree_where_enough(*sorted(pair, key=_length)) for pair in itertools.chain(*ways)):
+            pairs = [pair for pair in itertools.chain(*ways) if not may_differ(*pair)]
+            if any(self._agree_where_enough(*sorted(pair, key=_length)) for pair in pairs):
                 return True
-            aligned = (*itertools.chain(*ways), *zip(a[-1:], b[-2:-1], strict=False))
             # A number that stands elsewhere may be any: only of sizes that are found it is likely to be the same one.
-            others = (pair for pair in itertools.product(a, b) if all(map(is_found, pair)))
-            for one, other in (*aligned, *others):
+            others = [*zip(a[-1:], b[-2:-1], strict=False)]
+            others += [pair for pair in itertools.product(a, b) if all(map(is_found, pair))]
+            for one, other in (*pairs, *(pair for pair in others if not may_differ(*pair))):
                 if named and not named.issuperset((str(one), str(other))):
                     continue
                 if self._agree(one, other) or self._agree(other, one):
                     return True
-            for one, other in itertools.chain(*ways):
+            for one, other in pairs:
                 if (
                     is_found(one)
                     and is_found(other)
@@ -395,12 +406,16 @@ class Extents:
                 ):
                     return True
         # Last, sizes that are given: nothing else fits them but 1.
-        return any(self._agree_on_given(*pair) for a, b in itertools.combinations(shapes, 2) for pair in _facing(a, b))
+        for a, b in itertools.combinations(shapes, 2):
+            pairs = itertools.product(a, b) if found else _facing(a, b)
+            if any(not may_differ(*pair) and self._agree_on_given(*pair, is_needed=bool(found)) for pair in pairs):
+                return True
+        return False
 
-    def _agree_on_given(self, one: Any, other: Any) -> bool:
-        """Takes a size to be a given one that it meets, whichever of two is that."""
+    def _agree_on_given(self, one: Any, other: Any, *, is_needed: bool) -> bool:
+        """Takes a size to be a given one that it meets, whichever of two is that; 1 only where it is not broadcast."""
         given, dim = sorted((one, other), key=is_found)
-        return not is_found(given) and given not in (0, 1) and self._agree(dim, given, must=True)
+        return not is_found(given) and (is_needed or given not in (0, 1)) and self._agree(dim, given, must=True)
 
     def _agree_on_sum(self, dim: Any, other: Any) -> bool:
         """Takes a size that is no variable's alone to be another one, which was found before."""

@@ -268,3 +268,46 @@ def test_a_size_that_data_gives_meets_one_of_an_argument():
         args = x, np.int32([first, 3]), neighbours
         np.testing.assert_allclose(own(*args), function(*args))
     assert np.isnan(own(x, np.int32([0, 4]), neighbours)).all()
+
+
+def part(x, size):
+    return tf.slice(x, [0, 0], size)
+
+
+# Nodes that need some of their operands' sizes to be equal, and not others that face each other.
+MEETING = {
+    "concat": lambda x, y, s: tf.concat([part(x, s), y[:2]], 1),
+    "concat of two": lambda x, y, s: tf.concat([part(x, s), part(y, s * [1, 2])], 1),
+    "concat with one": lambda x, y, s: tf.concat([part(x, s // 2), y[:1]], 1),
+    "product": lambda x, y, s: part(x, s) @ y[:3, :2],
+    "product of transposed": lambda x, y, s: tf.matmul(part(x, s), y[:2], transpose_a=True),
+    "einsum": lambda x, y, s: tf.einsum("ij,ik->jk", part(x, s), y[:2, :2]),
+    "gather": lambda x, y, s: tf.gather(y[:2], tf.cast(part(x, s), tf.int32) % 3, batch_dims=1),
+    "bias": lambda x, y, s: tf.nn.bias_add(part(x, s), y[0, :3]),
+    "scatter": lambda x, y, s: tf.tensor_scatter_nd_update(x[:, 0], tf.range(4)[: s[0], None], y[:2, 0]),
+    "cross product": lambda x, y, s: tf.linalg.cross(part(x, s), y[:2, :3]),
+}
+FIXED_SIZE = {"scatter", "cross product"}
+TABLES = np.arange(16, dtype=np.float32).reshape(4, 4), np.arange(30, dtype=np.float32).reshape(5, 6) / 7
+SPECS = tf.TensorSpec([4, 4]), tf.TensorSpec([5, 6]), tf.TensorSpec([2], tf.int32)
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_agreement_of_sizes_a_node_needs_gives_tf_values(name):
+    def total(*args):
+        return tf.reduce_sum(tf.sin(MEETING[name](*args)))
+
+    args = *TABLES, np.int32([2, 3])
+    own = jax.jit(tf2jax.convert_functional(tf.function(total, autograph=False), *SPECS))
+    np.testing.assert_allclose(own(*args), total(*map(tf.constant, args)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_returned_shape_is_never_one_that_tf_does_not_give(name):
+    own = jax.jit(tf2jax.convert_functional(tf.function(MEETING[name], autograph=False), *SPECS))
+    args = *TABLES, np.int32([2, 3])
+    if name in FIXED_SIZE:
+        np.testing.assert_allclose(own(*args), MEETING[name](*map(tf.constant, args)), rtol=1e-6)
+        return
+    with pytest.raises(Tf2JaxError, match="dynamic_shape_bound"):
+        own(*args)

@@ -38,6 +38,7 @@ from .choices import Choice, alternatives
 from .growth import check_forms, check_growth, check_results
 from .joins import UNDEFINED, UndefinedValueError, is_variant, merge_branches
 from .plan import Plan, Step
+from .probing import fitting_sizes
 from .program import Program
 from .undecided import decides
 
@@ -264,12 +265,12 @@ class Trace:
         except (LoweringError, MissingKeyError, MissingParamError):
             raise
         except Tf2JaxError as error:
-            self._compare(step, inputs, error)
+            self._compare(step, inputs, frame, error)
             raise located(error, step, frame) from error
         except Exception as error:
             if getattr(error, "_tf2jax_lite_control", False):
                 raise
-            self._compare(step, inputs, error)
+            self._compare(step, inputs, frame, error)
             if any(v is UNDEFINED for v in inputs) and not op.needs_context:
                 error = UndefinedValueError("it reads a value that only branches which cannot run would give")
             misfit = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
@@ -310,9 +311,9 @@ class Trace:
         self.undecided.append(step.node.name)
         return True
 
-    def _compare(self, step: Step, inputs: list[Any], error: Exception) -> None:
+    def _compare(self, step: Step, inputs: list[Any], frame: Frame, error: Exception) -> None:
         """Takes sizes of what a node fails with to be equal, if nothing but data says what they are."""
-        if self.extents is None:
+        if (extents := self.extents) is None:
             return
         shapes = []
         for group, static in zip(_grouped(step, inputs), step.static, strict=False):
@@ -321,7 +322,17 @@ class Trace:
                     shapes.append(value.shape)
                 elif isinstance(value, np.ndarray) and value.ndim == 1 and any(map(is_found, value)):
                     shapes.append(tuple(value))  # the shape of a result
-        self.extents.agrees(shapes, str(error))
+
+        def fitting() -> list[Mapping[str, int]]:
+            if step.op.needs_context or step.op.effectful:
+                return []
+            self.extents = Extents()
+            try:
+                return fitting_sizes(lambda given: self._evaluate(step, given, frame), inputs, shapes)
+            finally:
+                self.extents = extents
+
+        extents.agrees(shapes, str(error), fitting)
 
     def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
         """Returns what a node gives for values that are all known, computed now; None if it is to be traced."""
