@@ -23,7 +23,18 @@ from jax.extend import core as jex
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import FOUND, largest, names, parsed, value
-from .found_sizes import MOST, as_size, at_least, equal_where_enough, is_found, is_size, lesser, limits, most
+from .found_sizes import (
+    MOST,
+    as_size,
+    at_least,
+    constant_size,
+    equal_where_enough,
+    is_found,
+    is_size,
+    lesser,
+    limits,
+    most,
+)
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
 
@@ -54,6 +65,7 @@ prefix_p = jex.Primitive("prefix")
 
 Parameters: ``dim``, the dimension that the result has first; ``name``, the variable of which it is one less (a variable
 is at least 1, a size at least 0), or "" where the number is taken to be ``dim``; ``is_sure``, whether there is room.
+A constant number is ``dim`` for sure.
 """
 
 
@@ -437,15 +449,24 @@ class Extents:
         return True
 
     def unified(self, value: Any) -> Any:
-        """Returns an array with the sizes that its own were taken to be as they met others, or as parts were joined."""
-        sums = {**self._sums, **self._agreed.sums}
-        if not sums or not isinstance(value, jax.Array):
+        """Returns an array with the sizes that its own were taken to be as they met others, or as parts were joined.
+
+        A size that is one number whatever the data is that number.
+        """
+        if not isinstance(value, jax.Array):
             return value
+        sums = {**self._sums, **self._agreed.sums}
         for axis, size in enumerate(value.shape):
-            if is_found(size) and (same := sums.get(str(size))) is not None:
-                rows, count = jnp.moveaxis(value, axis, 0), jnp.asarray(size).astype(np.int32)
-                rows = prefix_p.bind(rows, count, dim=self._dim(same), name="", is_sure=True)
-                value = jnp.moveaxis(rows, 0, axis)
+            if not is_found(size):
+                continue
+            if isinstance(same := constant_size(size), int):
+                count: Any = np.int32(same)
+            elif (text := sums.get(str(size))) is not None:
+                same, count = self._dim(text), jnp.asarray(size).astype(np.int32)
+            else:
+                continue
+            rows = prefix_p.bind(jnp.moveaxis(value, axis, 0), count, dim=same, name="", is_sure=True)
+            value = jnp.moveaxis(rows, 0, axis)
         return value
 
     def _agree_on_count(self, shape: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -230,6 +230,12 @@ def filled(found, size):
     return tf.pad(found, [[0, tf.maximum(size - tf.shape(found)[0], 0)], [0, 0]])
 
 
+def joined(found, size, *, cut=None, first=False):
+    """As detectors are exported: filled up to a fixed number by concatenation."""
+    zeros = tf.zeros([tf.maximum(size - tf.shape(found)[0], 0) if cut else size - tf.shape(found)[0]], found.dtype)
+    return tf.concat([zeros, found] if first else [found[:cut], zeros], 0)
+
+
 def triangle(x):
     """As DLRM's interactions: the mask depends on the shape alone, but is too large to be computed while tracing."""
     ones = tf.ones_like(x)
@@ -240,6 +246,10 @@ FIXED = {
     "boxes": lambda x: filled(tf.gather(x, tf.image.non_max_suppression(x, x[:, 0], 6, 0.7)), 6),
     "mask": lambda x: tf.ensure_shape(filled(tf.boolean_mask(x, x[:, 0] > 0.5), 20), [20, 4]),
     "stacked": lambda x: tf.stack([filled(tf.boolean_mask(x, m), 20) for m in (x[:, 0] > 0.5, x[:, 0] < 0.2)]),
+    "boxes and zeros": lambda x: joined(tf.image.non_max_suppression(x, x[:, 0], 6, 0.7), 6),
+    "zeros and places": lambda x: joined(tf.where(x[:, 0] > 0.5)[:4, 0], 4, first=True),
+    "cut and filled": lambda x: joined(tf.unique(tf.cast(x[:, 0] * 9, tf.int32))[0], 5, cut=5),
+    "truth values": lambda x: joined(tf.boolean_mask(x[:, 0], x[:, 0] > 0.5) > 0.7, 20),
     "triangles": lambda x: tf.reshape(triangle(tf.tile(x[:, :, None], [1, 8, 32])), [tf.shape(x)[0], 496]),
     "known mask": lambda x: triangle(tf.tile(x[:3, :, None], [1, 1, 4])),
 }
