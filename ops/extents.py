@@ -99,7 +99,7 @@ class UnboundedError(OpError):
     """The size of a result depends on traced values: tracing with `Extents` may do."""
 
     def __init__(self, problem: str):
-        super().__init__(f"{problem}; set the config option dynamic_shape_bound")
+        super().__init__(f"{problem}; convert with override_config('dynamic_shape_bound', n), its upper bound")
 
 
 class Agreed:

@@ -158,7 +158,8 @@ class ConvertedFunction:
             def once(given: Mapping[str, Any], inputs: Sequence[Any], key: Any, **sized: Any) -> Any:
                 return self._run_once(given, inputs, key, loose, wanted, undecided=met, **sized)
 
-            return extents.traced(once, (dict(params), list(inputs), key), self.config.dynamic_shape_bound or None)
+            limit = self.config.dynamic_shape_bound or None
+            return extents.traced(once, (dict(params), list(inputs), key), limit, self.interface.result_names)
 
         return undecided.decided(run)
 

@@ -623,6 +623,10 @@ def _may_be_sizes(value: Any) -> bool:
     return np.dtype(value.dtype).kind in "iu" and (value.shape == () or (len(value.shape) == 1 and value.shape[0] < 16))
 
 
+# Inputs that are numbers, but sizes of nothing.
+_AXES = frozenset({"axis", "concat_dim", "dimension", "perm", "reduction_indices", "split_dim"})
+
+
 def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Extents | None) -> Any:
     def convert(value: Any) -> Any:
         found = values.known(value)
@@ -633,10 +637,14 @@ def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Exten
         if extents is not None and _may_be_sizes(value):
             return extents.sizes(value)
         name = step.op.inputs[index]
+        advice = "pass what it depends on as a static argument (jax.jit(..., static_argnums=...))"
+        if "Sparse" in step.op.name and "shape" in name:
+            advice += ", a sparse tensor as jax.experimental.sparse.BCOO, whose shape is static"
+        if _may_be_sizes(value) and name not in _AXES:
+            advice += ", or convert with override_config('dynamic_shape_bound', n), the upper bound of what it sizes"
         message = (
             f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it "
-            f"is computed from traced values ({value}). Outside jax.jit it may be any array; inside, pass what it "
-            "depends on as a static argument (jax.jit(..., static_argnums=...)), or convert with fixed shapes."
+            f"is computed from traced values ({value}). Under jax.jit, {advice}."
         )
         raise StaticInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
 

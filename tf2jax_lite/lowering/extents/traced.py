@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax import core, export
 
 from tf2jax_lite.errors import LoweringError, StaticInputError, Tf2JaxError
-from tf2jax_lite.ops.extents import Agreed, Extents, UnboundedError
+from tf2jax_lite.ops.extents import Agreed, Extents, UnboundedError, is_found
 
 from .doubts import read_only, sizes_in
 from .evaluator import Evaluator
@@ -27,10 +27,20 @@ _MOST_AGREED = 32  # pairs of sizes: for each the program is traced once more
 
 
 class _OpenResultError(Exception):
-    """A result has a size that data decides, or nothing tells how large one can be."""
+    """A result has a size that data decides, or nothing tells how large one can be.
+
+    Attributes:
+      results: what the program returned, as it was traced: flat results, and variables by name.
+    """
+
+    def __init__(self, results: Any):
+        super().__init__()
+        self.results = results
 
 
-def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) -> Any:
+def traced(
+    run: Callable[..., Any], args: tuple[Any, ...], limit: int | None, names: Callable[[], Sequence[str]] = list
+) -> Any:
     """Returns what a program gives.
 
     It is run as it is first. Where an op of it finds a size that data decides, it is traced anew with a symbol for
@@ -40,6 +50,7 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
       run: called as ``run(*args, extents=..., pads=...)``; see `Trace`.
       args: its arguments: pytrees of arrays.
       limit: what to pad results of such sizes to; None refuses them.
+      names: returns the names of the results, for messages.
 
     Raises:
       LoweringError: a node's result has a size that data decides, and what follows cannot be computed so.
@@ -58,14 +69,12 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
         refusal = error
     try:
         return _with_extents(run, leaves, tree, moving, limit)
-    except _OpenResultError:
-        raise refusal from refusal.__cause__
+    except _OpenResultError as error:
+        raise _extended(refusal, _shown(error, names())) from refusal.__cause__
     except Tf2JaxError as error:
-        if limit is None and isinstance(refusal, StaticInputError):
-            raise refusal from None
         if limit is None:
-            message = f"{refusal}; without a bound, as {error}"
-            raise LoweringError(message, node=refusal.node, op=refusal.op, path=refusal.path) from error
+            place = f"Without that it fails at {error}" if getattr(error, "node", "") != refusal.node else ""
+            raise _extended(refusal, place) from error
         reason = error
     try:
         results = run(*args, pads=True)
@@ -80,14 +89,34 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
     return results
 
 
+def _extended(refusal: LoweringError, text: str) -> LoweringError:
+    """Return an error that says more; of the same type, so that it can be caught as that."""
+    message = f"{str(refusal).rstrip('.')}. {text}" if text else str(refusal)
+    return type(refusal)(message, node=refusal.node, op=refusal.op, path=refusal.path)
+
+
+def _shown(error: _OpenResultError, names: Sequence[str]) -> str:
+    """Return a sentence about the first result of data-dependent size."""
+    flat, variables = error.results
+    found = [(f"Result {name}", value) for name, value in zip(names, flat, strict=False)]
+    found += [(f"Variable {name!r}", value) for name, value in variables.items()]
+    for name, value in found:
+        if isinstance(value, jax.Array) and is_symbolic(shape := value.shape):
+            sizes = ", ".join("?" if is_found(size) else str(size) for size in shape)
+            return f"{name} of shape [{sizes}] cannot leave jax.jit otherwise"
+    return ""
+
+
 def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving: list[int], limit: int | None) -> Any:
     form: list[Any] = []
+    returned: list[Any] = [([], {})]
 
     def function(extents: Extents, chosen: list[Any]) -> list[Any]:
         given = list(leaves)
         for i, value in zip(moving, chosen, strict=True):
             given[i] = value
         results = run(*jax.tree.unflatten(tree, given), extents=extents, pads=False)
+        returned[:] = [results]
         found, structure = jax.tree.flatten(results, is_leaf=lambda v: v is None)
         arrays = [i for i, v in enumerate(found) if isinstance(v, jax.Array)]
         form[:] = [[None if i in arrays else v for i, v in enumerate(found)], arrays, structure]
@@ -95,8 +124,8 @@ def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving:
 
     scope, others = _given([leaves[i] for i in moving])
     closed = _agreeing(lambda extents: functools.partial(function, extents), [leaves[i] for i in moving], limit, scope)
-    if limit is None and any(is_symbolic(aval.shape) for aval in closed.out_avals):
-        raise _OpenResultError
+    if closed is None or (limit is None and any(is_symbolic(aval.shape) for aval in closed.out_avals)):
+        raise _OpenResultError(returned[0])
     found, arrays, structure = form
     values = Evaluator(Sizes(others)).checked(closed, [leaves[i] for i in moving])
     for i, value in zip(arrays, values, strict=True):
@@ -105,7 +134,10 @@ def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving:
 
 
 def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | None, scope: Any) -> Any:
-    """Traces a program, and anew wherever it fails as two sizes meet that nothing says are equal: then they are."""
+    """Traces a program, and anew wherever it fails as two sizes meet that nothing says are equal: then they are.
+
+    Returns None if nothing tells how large a size can be.
+    """
     agreed = Agreed()
     while True:
         before, extents = len(agreed), Extents(limit, export.SymbolicScope() if scope is None else scope, agreed)
@@ -121,7 +153,7 @@ def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | 
         if extents.open.isdisjoint(sizes_in(read.jaxpr)):
             return read
         if len(agreed) == before and not extents.settle():
-            raise _OpenResultError
+            return None
 
 
 def _given(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[str, Any]]:
