@@ -39,6 +39,7 @@ from .provenance import Entry, column_sources, entries, equation_of, name_of, va
 from .ranges import range_of
 
 __all__ = [
+    "SINGLE",
     "Agreed",
     "Extents",
     "UnboundedError",
@@ -57,6 +58,8 @@ __all__ = [
 ]
 
 _PREFIX = FOUND
+SINGLE = f"{FOUND}0"
+"""The variable of sizes that are 1 in a call and open in the signature, where 1 is not to be broadcast."""
 # More than this many rows are not made room for because of what a number could be at most.
 _MOST_ROOM = 1 << 26
 
@@ -432,7 +435,7 @@ class Extents:
     def _agree_on_sum(self, dim: Any, other: Any) -> bool:
         """Takes a size that is no variable's alone to be another one, which was found before."""
         last, first = (max(int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(d))) for d in (dim, other))
-        if last <= first or str(dim) in self._agreed.sums:
+        if last <= first or str(dim) in self._agreed.sums or SINGLE in f"{dim} {other}":
             return False
         self._agreed.sums[str(dim)] = str(other)
         return True
@@ -442,7 +445,7 @@ class Extents:
 
         Of n parts, a zero and what all but the last of them are is ``max(n - 1, 0) + 1`` together.
         """
-        shorter = _length(other) < _length(dim) and is_found(dim)
+        shorter = _length(other) < _length(dim) and is_found(dim) and SINGLE not in str(dim)
         if not shorter or str(dim) in self._agreed.sums or not equal_where_enough(dim, other):
             return False
         self._agreed.sums[str(dim)] = str(other)
@@ -499,7 +502,7 @@ class Extents:
             return False
         numbers = [int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(other))]
         number, name, size = int(found[2]), found[1], most(other)
-        if number in numbers:
+        if number in numbers or (str(other) == SINGLE and name not in self.likely):
             return False
         if max(numbers, default=0) > number:
             if name not in self.open or size is None:

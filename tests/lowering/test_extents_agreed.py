@@ -321,3 +321,27 @@ def test_returned_shape_is_never_one_that_tf_does_not_give(name):
         return
     with pytest.raises(Tf2JaxError, match="dynamic_shape_bound"):
         own(*args)
+
+
+def looked_up(segments, empty):
+    """As `tf.nn.safe_embedding_lookup_sparse` masks the rows of examples without ids."""
+    rows = tf.sparse.segment_mean(tf.constant(TABLES[1]), tf.range(tf.size(segments)) % 5, segments)
+    mask = tf.tile(empty[:, None], [1, 6])
+    return tf.where(mask, tf.zeros_like(rows), rows)
+
+
+def test_batch_of_one_gives_segments_their_number():
+    specs = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.bool)
+    own = jax.jit(tf2jax.convert_functional(tf.function(looked_up, autograph=False), *specs))
+    for segments, size in (([0, 0, 1], 2), ([0, 0, 0], 1)):
+        args = np.int32(segments), np.zeros(size, bool)
+        np.testing.assert_allclose(own(*args), looked_up(*args), rtol=1e-6)
+    assert np.isnan(own(np.int32([0, 0, 1]), np.zeros(1, bool))).all()
+
+
+def test_batch_of_one_is_no_size_of_a_mask():
+    """TensorFlow broadcasts it: the result is as long as the mask has true values."""
+    specs = tf.TensorSpec([None]), tf.TensorSpec([6])
+    own = tf2jax.convert_functional(tf.function(lambda x, y: x + kept(y), autograph=False), *specs)
+    with pytest.raises(Tf2JaxError, match="dynamic_shape_bound"):
+        jax.jit(own)(X[:1], X)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import core, export
 
 from tf2jax_lite.errors import LoweringError, StaticInputError, Tf2JaxError
-from tf2jax_lite.ops.extents import Agreed, Extents, UnboundedError, is_found
+from tf2jax_lite.ops.dimension_values import FOUND
+from tf2jax_lite.ops.extents import SINGLE, Agreed, Extents, UnboundedError, is_found
 
 from .doubts import read_only, sizes_in
 from .evaluator import Evaluator
@@ -39,7 +42,11 @@ class _OpenResultError(Exception):
 
 
 def traced(
-    run: Callable[..., Any], args: tuple[Any, ...], limit: int | None, names: Callable[[], Sequence[str]] = list
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    limit: int | None,
+    names: Callable[[], Sequence[str]] = list,
+    single: Mapping[int, Sequence[int]] | None = None,
 ) -> Any:
     """Returns what a program gives.
 
@@ -51,6 +58,7 @@ def traced(
       args: its arguments: pytrees of arrays.
       limit: what to pad results of such sizes to; None refuses them.
       names: returns the names of the results, for messages.
+      single: for inputs, by position in the second of ``args``, the axes of size 1 that the signature leaves open.
 
     Raises:
       LoweringError: a node's result has a size that data decides, and what follows cannot be computed so.
@@ -70,6 +78,10 @@ def traced(
     try:
         return _with_extents(run, leaves, tree, moving, limit)
     except _OpenResultError as error:
+        before = len(jax.tree.leaves(args[0]))
+        if single and limit is None:
+            with contextlib.suppress(_OpenResultError, Tf2JaxError):
+                return _with_extents(run, leaves, tree, moving, limit, {before + i: axes for i, axes in single.items()})
         raise _extended(refusal, _shown(error, names())) from refusal.__cause__
     except Tf2JaxError as error:
         if limit is None:
@@ -107,7 +119,24 @@ def _shown(error: _OpenResultError, names: Sequence[str]) -> str:
     return ""
 
 
-def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving: list[int], limit: int | None) -> Any:
+def _with_extents(
+    run: Callable[..., Any],
+    leaves: list[Any],
+    tree: Any,
+    moving: list[int],
+    limit: int | None,
+    single: Mapping[int, Sequence[int]] | None = None,
+) -> Any:
+    """Traces with symbols, and evaluates.
+
+    Args:
+      run: see `traced`.
+      leaves: the arguments' arrays.
+      tree: their structure.
+      moving: which of them are traced.
+      limit: see `traced`.
+      single: for leaves, the axes of size 1 that are a symbol, too: a batch of one, which is not to be broadcast.
+    """
     form: list[Any] = []
     returned: list[Any] = [([], {})]
 
@@ -123,14 +152,31 @@ def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving:
         return [found[i] for i in arrays]
 
     scope, others = _given([leaves[i] for i in moving])
-    closed = _agreeing(lambda extents: functools.partial(function, extents), [leaves[i] for i in moving], limit, scope)
-    if closed is None or (limit is None and any(is_symbolic(aval.shape) for aval in closed.out_avals)):
+    operands, sizes = [leaves[i] for i in moving], Sizes(others)
+    if single:
+        scope = export.SymbolicScope() if scope is None else scope
+        (one,) = export.symbolic_shape(SINGLE, scope=scope)
+        operands = [_with_symbol(leaves[i], single.get(i, ()), one) for i in moving]
+        sizes.define(SINGLE, 1, np.int32(1))
+    closed = _agreeing(lambda extents: functools.partial(function, extents), operands, limit, scope)
+    if closed is None or (limit is None and not sizes_of_results(closed) <= {SINGLE}):
         raise _OpenResultError(returned[0])
     found, arrays, structure = form
-    values = Evaluator(Sizes(others)).checked(closed, [leaves[i] for i in moving])
+    values = Evaluator(sizes).checked(closed, [leaves[i] for i in moving])
     for i, value in zip(arrays, values, strict=True):
         found[i] = value
     return jax.tree.unflatten(structure, found)
+
+
+def _with_symbol(leaf: Any, axes: Sequence[int], dim: Any) -> Any:
+    shape = tuple(dim if axis in axes else size for axis, size in enumerate(leaf.shape))
+    return jax.ShapeDtypeStruct(shape, leaf.dtype) if axes else leaf
+
+
+def sizes_of_results(closed: Any) -> set[str]:
+    """Return the names of the data-dependent variables in the shapes of a jaxpr's results."""
+    dims = [dim for aval in closed.out_avals for dim in getattr(aval, "shape", ()) if is_found(dim)]
+    return {name for dim in dims for name in re.findall(rf"\b{FOUND}\d+", str(dim))}
 
 
 def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | None, scope: Any) -> Any:
