@@ -525,8 +525,8 @@ class Extents:
             self._sums[str(sum(sizes))] = str(whole)
 
     def joined(self, sizes: list[Any]) -> Any:
-        """Returns how many rows parts of these sizes have together."""
-        return self._wholes.get(frozenset(sizes), sum(sizes))
+        """Returns how many rows were parted into parts of these sizes; None if none were."""
+        return self._wholes.get(frozenset(sizes))
 
     def cut(self, arrays: tuple[Any, ...], count: Any, *, of: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns arrays with the same first dimension cut to their first ``count`` rows.

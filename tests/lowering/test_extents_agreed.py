@@ -323,6 +323,18 @@ def test_returned_shape_is_never_one_that_tf_does_not_give(name):
         own(*args)
 
 
+def test_stitched_rows_are_as_many_as_the_largest_index_says():
+    def stitched(x, indices):
+        return tf.dynamic_stitch([indices], [x])
+
+    specs = tf.TensorSpec([6]), tf.TensorSpec([6], tf.int32)
+    own = tf2jax.convert_functional(tf.function(lambda x, i: tf.reduce_mean(stitched(x, i)), autograph=False), *specs)
+    indices = np.int32([0, 1, 1, 2, 3, 0])
+    np.testing.assert_allclose(jax.jit(own)(X, indices), np.mean(stitched(X, indices)), rtol=1e-6)
+    with pytest.raises(Tf2JaxError, match="dynamic_shape_bound"):
+        jax.jit(tf2jax.convert_functional(tf.function(stitched, autograph=False), *specs))(X, indices)
+
+
 def looked_up(segments, empty):
     """As `tf.nn.safe_embedding_lookup_sparse` masks the rows of examples without ids."""
     rows = tf.sparse.segment_mean(tf.constant(TABLES[1]), tf.range(tf.size(segments)) % 5, segments)

@@ -313,7 +313,7 @@ class Trace:
 
     def _compare(self, step: Step, inputs: list[Any], frame: Frame, error: Exception) -> None:
         """Takes sizes of what a node fails with to be equal, if nothing but data says what they are."""
-        if (extents := self.extents) is None:
+        if (extents := self.extents) is None or step.op.needs_context:  # arguments of calls and loops meet nothing
             return
         shapes = []
         for group, static in zip(_grouped(step, inputs), step.static, strict=False):
@@ -324,7 +324,7 @@ class Trace:
                     shapes.append(tuple(value))  # the shape of a result
 
         def fitting() -> list[Mapping[str, int]]:
-            if step.op.needs_context or step.op.effectful:
+            if step.op.effectful:
                 return []
             self.extents = Extents()
             try:
