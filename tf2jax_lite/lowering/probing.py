@@ -21,7 +21,7 @@ _MAX_TRIED = 512
 
 def fitting_sizes(
     run: Callable[[list[Any]], Any], inputs: Sequence[Any], shapes: Sequence[Sequence[Any]]
-) -> list[Mapping[str, int]]:
+) -> Sequence[Mapping[str, int]]:
     """Return the values of symbolic variables for which a node's operands fit, of some that are tried.
 
     Each size is tried as either of two numbers, and as each fixed size that an operand has: so an equality that the

@@ -323,7 +323,7 @@ class Trace:
                 elif isinstance(value, np.ndarray) and value.ndim == 1 and any(map(is_found, value)):
                     shapes.append(tuple(value))  # the shape of a result
 
-        def fitting() -> list[Mapping[str, int]]:
+        def fitting() -> Sequence[Mapping[str, int]]:
             if step.op.effectful:
                 return []
             self.extents = Extents()
