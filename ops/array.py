@@ -22,6 +22,7 @@ from . import matrix_diag as _matrix_diag  # noqa: F401
 from . import pad as _pad  # noqa: F401
 from . import slicing as _slicing  # noqa: F401
 from .extents import Extents, UnboundedError, as_size, cut, is_found, is_size, room
+from .gather import take
 from .open_splits import known_split, open_split
 from .places import places
 from .provenance import entries
@@ -309,6 +310,27 @@ def split(axis: Static, value: Any, *, num_split: int) -> list[Any]:
     value = jnp.asarray(value)
     axis = _axis(axis, value.ndim)
     return _split(value, _equal_sizes(value.shape, axis, num_split), axis)
+
+
+@op("_GatherPieces", words="each", moves=True)
+def gather_pieces(value: Any, *, pieces: np.ndarray, count: int, axis: int) -> Any:
+    """Splits into ``count`` equal parts and concatenates some of them: ``pieces``, by number, in any order."""
+    value = jnp.asarray(value)
+    axis = normalize_axis(axis, value.ndim)
+    before, size, after = value.shape[:axis], value.shape[axis], value.shape[axis + 1 :]
+    if not _is_int(size):
+        parts = _split(value, _equal_sizes(value.shape, axis, count), axis)
+        return lax.concatenate([parts[piece] for piece in pieces], axis)
+    width, times = _equal_sizes(value.shape, axis, count)[0], len(pieces) // count
+    if np.array_equal(pieces, np.arange(count)):
+        return value
+    parted = jnp.reshape(value, (*before, count, width, *after))
+    if np.array_equal(pieces, np.repeat(np.arange(count), times)):
+        kept = [i for i in range(value.ndim + 2) if i != axis + 1]
+        parted = lax.broadcast_in_dim(parted, (*before, count, times, width, *after), kept)
+    else:
+        parted = take(parted, pieces, axis)
+    return jnp.reshape(parted, (*before, len(pieces) * width, *after))
 
 
 def _split_sizes(size_splits: Any, shape: tuple[Any, ...], axis: int, num_split: int) -> list[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,11 +23,23 @@ from jax.extend import core as jex
 from tf2jax_lite.errors import OpError
 
 from .dimension_values import FOUND, largest, names, parsed, value
-from .found_sizes import MOST, as_size, at_least, equal_where_enough, is_found, is_size, lesser, limits, most
+from .found_sizes import (
+    MOST,
+    as_size,
+    at_least,
+    constant_size,
+    equal_where_enough,
+    is_found,
+    is_size,
+    lesser,
+    limits,
+    most,
+)
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .ranges import range_of
 
 __all__ = [
+    "SINGLE",
     "Agreed",
     "Extents",
     "UnboundedError",
@@ -46,6 +58,8 @@ __all__ = [
 ]
 
 _PREFIX = FOUND
+SINGLE = f"{FOUND}0"
+"""The variable of sizes that are 1 in a call and open in the signature, where 1 is not to be broadcast."""
 # More than this many rows are not made room for because of what a number could be at most.
 _MOST_ROOM = 1 << 26
 
@@ -54,6 +68,7 @@ prefix_p = jex.Primitive("prefix")
 
 Parameters: ``dim``, the dimension that the result has first; ``name``, the variable of which it is one less (a variable
 is at least 1, a size at least 0), or "" where the number is taken to be ``dim``; ``is_sure``, whether there is room.
+A constant number is ``dim`` for sure.
 """
 
 
@@ -87,7 +102,7 @@ class UnboundedError(OpError):
     """The size of a result depends on traced values: tracing with `Extents` may do."""
 
     def __init__(self, problem: str):
-        super().__init__(f"{problem}; set the config option dynamic_shape_bound")
+        super().__init__(f"{problem}; convert with override_config('dynamic_shape_bound', n), its upper bound")
 
 
 class Agreed:
@@ -364,30 +379,41 @@ class Extents:
         variables |= {name: export.symbolic_shape(name, scope=self._scope)[0] for name in others}
         return value(tree, variables)
 
-    def agrees(self, shapes: Sequence[Sequence[Any]], problem: str) -> bool:
+    def agrees(
+        self, shapes: Sequence[Sequence[Any]], problem: str, fitting: Callable[[], Sequence[Mapping[str, int]]]
+    ) -> bool:
         """Takes two sizes to be equal that a node could not put up with; False where there are none such.
 
         Args:
           shapes: of what the node takes.
           problem: what the node's error says: where it names sizes, only those are looked at.
+          fitting: values of variables with which the node was found to work. Sizes that differ in one of those need
+            not be equal: of a concatenation, the sizes along its axis.
         """
         named = _listed(problem)
         named = named if any(_PREFIX in text for text in named) else set()
+        found = fitting()
+
+        def may_differ(one: Any, other: Any) -> bool:
+            trees = parsed(str(one)), parsed(str(other))
+            return any(value(trees[0], sizes) != value(trees[1], sizes) for sizes in found)
+
         for a, b in itertools.combinations(shapes, 2):
             # Shapes are aligned as operands are broadcast, or by what they start with: as more of their sizes fit.
             ways = [_facing(a, b), list(zip(a, b, strict=False))]
             ways.sort(key=_misfits)
-            if any(self._agree_where_enough(*sorted(pair, key=_length)) for pair in itertools.chain(*ways)):
+            pairs = [pair for pair in itertools.chain(*ways) if not may_differ(*pair)]
+            if any(self._agree_where_enough(*sorted(pair, key=_length)) for pair in pairs):
                 return True
-            aligned = (*itertools.chain(*ways), *zip(a[-1:], b[-2:-1], strict=False))
             # A number that stands elsewhere may be any: only of sizes that are found it is likely to be the same one.
-            others = (pair for pair in itertools.product(a, b) if all(map(is_found, pair)))
-            for one, other in (*aligned, *others):
+            others = [*zip(a[-1:], b[-2:-1], strict=False)]
+            others += [pair for pair in itertools.product(a, b) if all(map(is_found, pair))]
+            for one, other in (*pairs, *(pair for pair in others if not may_differ(*pair))):
                 if named and not named.issuperset((str(one), str(other))):
                     continue
                 if self._agree(one, other) or self._agree(other, one):
                     return True
-            for one, other in itertools.chain(*ways):
+            for one, other in pairs:
                 if (
                     is_found(one)
                     and is_found(other)
@@ -395,17 +421,21 @@ class Extents:
                 ):
                     return True
         # Last, sizes that are given: nothing else fits them but 1.
-        return any(self._agree_on_given(*pair) for a, b in itertools.combinations(shapes, 2) for pair in _facing(a, b))
+        for a, b in itertools.combinations(shapes, 2):
+            pairs = itertools.product(a, b) if found else _facing(a, b)
+            if any(not may_differ(*pair) and self._agree_on_given(*pair, is_needed=bool(found)) for pair in pairs):
+                return True
+        return False
 
-    def _agree_on_given(self, one: Any, other: Any) -> bool:
-        """Takes a size to be a given one that it meets, whichever of two is that."""
+    def _agree_on_given(self, one: Any, other: Any, *, is_needed: bool) -> bool:
+        """Takes a size to be a given one that it meets, whichever of two is that; 1 only where it is not broadcast."""
         given, dim = sorted((one, other), key=is_found)
-        return not is_found(given) and given not in (0, 1) and self._agree(dim, given, must=True)
+        return not is_found(given) and (is_needed or given not in (0, 1)) and self._agree(dim, given, must=True)
 
     def _agree_on_sum(self, dim: Any, other: Any) -> bool:
         """Takes a size that is no variable's alone to be another one, which was found before."""
         last, first = (max(int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(d))) for d in (dim, other))
-        if last <= first or str(dim) in self._agreed.sums:
+        if last <= first or str(dim) in self._agreed.sums or SINGLE in f"{dim} {other}":
             return False
         self._agreed.sums[str(dim)] = str(other)
         return True
@@ -415,22 +445,31 @@ class Extents:
 
         Of n parts, a zero and what all but the last of them are is ``max(n - 1, 0) + 1`` together.
         """
-        shorter = _length(other) < _length(dim) and is_found(dim)
+        shorter = _length(other) < _length(dim) and is_found(dim) and SINGLE not in str(dim)
         if not shorter or str(dim) in self._agreed.sums or not equal_where_enough(dim, other):
             return False
         self._agreed.sums[str(dim)] = str(other)
         return True
 
     def unified(self, value: Any) -> Any:
-        """Returns an array with the sizes that its own were taken to be as they met others, or as parts were joined."""
-        sums = {**self._sums, **self._agreed.sums}
-        if not sums or not isinstance(value, jax.Array):
+        """Returns an array with the sizes that its own were taken to be as they met others, or as parts were joined.
+
+        A size that is one number whatever the data is that number.
+        """
+        if not isinstance(value, jax.Array):
             return value
+        sums = {**self._sums, **self._agreed.sums}
         for axis, size in enumerate(value.shape):
-            if is_found(size) and (same := sums.get(str(size))) is not None:
-                rows, count = jnp.moveaxis(value, axis, 0), jnp.asarray(size).astype(np.int32)
-                rows = prefix_p.bind(rows, count, dim=self._dim(same), name="", is_sure=True)
-                value = jnp.moveaxis(rows, 0, axis)
+            if not is_found(size):
+                continue
+            if isinstance(same := constant_size(size), int):
+                count: Any = np.int32(same)
+            elif (text := sums.get(str(size))) is not None:
+                same, count = self._dim(text), jnp.asarray(size).astype(np.int32)
+            else:
+                continue
+            rows = prefix_p.bind(jnp.moveaxis(value, axis, 0), count, dim=same, name="", is_sure=True)
+            value = jnp.moveaxis(rows, 0, axis)
         return value
 
     def _agree_on_count(self, shape: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -463,7 +502,7 @@ class Extents:
             return False
         numbers = [int(n) for n in re.findall(rf"\b{_PREFIX}(\d+)", str(other))]
         number, name, size = int(found[2]), found[1], most(other)
-        if number in numbers:
+        if number in numbers or (str(other) == SINGLE and name not in self.likely):
             return False
         if max(numbers, default=0) > number:
             if name not in self.open or size is None:
@@ -486,8 +525,8 @@ class Extents:
             self._sums[str(sum(sizes))] = str(whole)
 
     def joined(self, sizes: list[Any]) -> Any:
-        """Returns how many rows parts of these sizes have together."""
-        return self._wholes.get(frozenset(sizes), sum(sizes))
+        """Returns how many rows were parted into parts of these sizes; None if none were."""
+        return self._wholes.get(frozenset(sizes))
 
     def cut(self, arrays: tuple[Any, ...], count: Any, *, of: tuple[Any, ...]) -> tuple[Any, ...]:
         """Returns arrays with the same first dimension cut to their first ``count`` rows.

@@ -15,7 +15,21 @@ from jax.interpreters import ad, batching
 from .dimension_values import FOUND, MOST_TRIED, SIZES, largest, names, parsed, value
 from .inconclusive import InconclusiveDimensionOperation
 
-__all__ = ["MOST", "as_size", "at_least", "equal_where_enough", "is_found", "is_size", "lesser", "limits", "most"]
+__all__ = [
+    "MOST",
+    "as_size",
+    "at_least",
+    "constant_size",
+    "equal_where_enough",
+    "greater",
+    "is_found",
+    "is_size",
+    "lesser",
+    "limits",
+    "most",
+]
+
+_MOST_VALUES = 1 << 20  # of a variable that are tried
 
 MOST: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]] = weakref.WeakKeyDictionary()
 """The most that each variable of a scope can be, where that is a number."""
@@ -48,6 +62,44 @@ def lesser(a: Any, b: Any) -> Any:
     if _is_at_most(a, b):
         return a
     return b if _is_at_most(b, a) else core.min_dim(a, b)
+
+
+def constant_size(dim: Any) -> Any:
+    """Return the number that a dimension is whatever its variables are, or the dimension if nothing tells one.
+
+    Of n values filled up to ten, ``n + max(10 - n, 0)`` is 10 if n is at most that.
+    """
+    if not is_found(dim) or "max(" not in (text := str(dim)):
+        return dim
+    tree, known = parsed(text), MOST.get(dim.scope, {})
+    found = sorted(names(tree))
+    if len(found) == 1:
+        number = _only_value(text, found[0], known.get(found[0]))
+        return dim if number is None else number
+    variables = {name: export.symbolic_shape(name, scope=dim.scope)[0] for name in found}
+    simpler = value(tree, variables, {"max": greater, "min": lesser})
+    return simpler if isinstance(simpler, int) else dim
+
+
+@functools.lru_cache(maxsize=4096)
+def _only_value(text: str, name: str, greatest: int | None) -> int | None:
+    """Return the one value that an expression has for all of its variable's, at most ``greatest``, if it has one."""
+    if greatest is None:
+        if re.search(r"[*^]|mod|floordiv", text):
+            return None
+        # A sum of minima and maxima does not change its slope any more beyond the numbers in it.
+        greatest = sum(map(int, re.findall(r"\b\d+\b", text))) + 3
+    if greatest > _MOST_VALUES:
+        return None
+    found = np.unique(value(parsed(text), {name: np.arange(1, greatest + 1)}))
+    return int(found[0]) if found.size == 1 else None
+
+
+def greater(a: Any, b: Any) -> Any:
+    """Return the greater of two numbers or dimensions: one of them where their limits tell."""
+    if _is_at_most(b, a):
+        return a
+    return b if _is_at_most(a, b) else core.max_dim(a, b)
 
 
 def _is_at_most(a: Any, b: Any) -> bool:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core, lax
 
+from tf2jax_lite.errors import OpError
+
 from . import spelling_angles
 from .csr import SparseMatrix
 from .extents import limits
@@ -584,4 +586,6 @@ def approximate_equal(x: Any, y: Any, *, tolerance: float = 1e-5) -> Any:
 @op("Cross", moves=True)
 def cross(a: Any, b: Any) -> Any:
     """Returns the cross product. See tf.raw_ops.Cross."""
+    if a.shape != b.shape or a.shape[-1] != 3:
+        raise OpError(f"operands must have one shape and 3 elements per vector, got {list(a.shape)}, {list(b.shape)}")
     return jnp.cross(a, b)

@@ -18,6 +18,7 @@ from . import growth
 from .extents import Extents, cut, room
 from .gather import _check_policy, nd_in_range, take
 from .places import places
+from .provenance import name_of
 from .registry import Static, op
 from .values import as_array, dims, is_static, known
 
@@ -316,13 +317,13 @@ def _host_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.nda
 def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | Extents | None) -> Any:
     """Interleaves rows; a later one replaces an earlier one. See tf.raw_ops.DynamicStitch.
 
-    Rows that no index names are zeros. With traced indices the result has ``bound`` rows (with `Extents`, as many as
-    are given), and indices beyond it, or negative ones (`dynamic_partition` pads with them), are dropped.
+    Rows that no index names are zeros. With traced indices the result has ``bound`` rows (with `Extents`, up to the
+    largest index), and indices beyond it, or negative ones (`dynamic_partition` pads with them), are dropped.
     """
     data = [jnp.asarray(as_array(d)) for d in data]
     element, rows = _flat_data(indices, data)
     values = lax.concatenate(rows, 0) if len(rows) > 1 else rows[0]
-    found = [known(i) for i in indices]
+    found, is_open = [known(i) for i in indices], False
     if all(i is not None for i in found):
         where = np.concatenate([np.asarray(i).reshape(-1) for i in found])
         if where.size and where.min() < 0:
@@ -335,10 +336,14 @@ def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | Extents 
     else:
         where = lax.concatenate([jnp.ravel(i) for i in indices], 0)
         rows_given = [math.prod(i.shape) for i in indices]
-        most = bound.joined(rows_given) if isinstance(bound, Extents) else sum(rows_given)
-        size = room(bound, most, "the number of rows depends on traced indices")
+        size = bound.joined(rows_given) if isinstance(bound, Extents) else None
+        if is_open := size is None:
+            size = room(bound, sum(rows_given), "the number of rows depends on traced indices")
     zeros = jnp.zeros((size, *element), values.dtype)
     out = _update(zeros, jnp.asarray(where)[:, None], values, _DROP)
+    if isinstance(bound, Extents) and is_open:
+        rows = jnp.max(where, initial=-1) + 1
+        return bound.first(out, rows, ("stitch", *map(name_of, indices)), indices, is_sure=False)
     if isinstance(bound, Extents) and jnp.issubdtype(out.dtype, jnp.inexact):
         # More rows than are given: what TensorFlow leaves undefined shows.
         out = jnp.where(jnp.max(where, initial=-1) < size, out, jnp.asarray(jnp.nan, out.dtype))

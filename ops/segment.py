@@ -407,7 +407,7 @@ def _sparse_grad_v2(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: 
         unique, place = np.unique(found, return_inverse=True)
         place = place.reshape(-1).astype(np.int32)
     elif bound is None:
-        raise OpError("the number of distinct indices depends on traced values; set dynamic_shape_bound")
+        raise UnboundedError("the number of distinct indices depends on traced values")
     else:
         # Padding repeats nothing: it names a row past the end, which a scatter drops.
         past = np.iinfo(indices.dtype).max if limit is None else int(limit)

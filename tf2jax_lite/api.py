@@ -27,6 +27,7 @@ from .passes import (
     list_gradients,
     loop_limits,
     other_callers,
+    pieces,
     repeats,
     stacked_arrays,
     stacks,
@@ -221,6 +222,7 @@ def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
     graph = stacked_arrays.stack_arrays(stacks.stacks_as_lists(graph))
     graph = list_gradients.add_to_elements(graph)
     graph = repeats.join_repeats(clamps.settle_clamps(loop_limits.split_limits(graph)))
+    graph = pieces.gather_pieces(graph)
     graph, changed = constants.narrow_constants(jax2tf.infer_relu(graph, config), config)
     graph = unread.drop_unread(twins.join_twins(graph))
     compiler = fallback.BridgeCompiler() if config.xla_fallback else None

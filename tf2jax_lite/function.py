@@ -181,7 +181,9 @@ class ConvertedFunction:
             def once(given: Mapping[str, Any], inputs: Sequence[Any], key: Any, **sized: Any) -> Any:
                 return self._run_once(given, inputs, key, loose, wanted, undecided=met, **sized)
 
-            return extents.traced(once, (dict(params), list(inputs), key), self.config.dynamic_shape_bound or None)
+            limit = self.config.dynamic_shape_bound or None
+            single = _single(inputs, self.program.graph.main.args)
+            return extents.traced(once, (dict(params), list(inputs), key), limit, self.interface.result_names, single)
 
         return undecided.decided(run)
 
@@ -275,6 +277,16 @@ def _with_limits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]]) -> li
             if isinstance(out[place], jax.Array):
                 out[place] = jnp.clip(out[place], 0, jnp.asarray(whole, out[place].dtype))
     return out
+
+
+def _single(inputs: Sequence[Any], args: Sequence[ir.Argument]) -> dict[int, list[int]]:
+    """Return for inputs the axes that have size 1 where the signature leaves the size open: those of a batch of one."""
+    found = {}
+    for i, (value, arg) in enumerate(zip(inputs, args, strict=False)):
+        if isinstance(value, jax.Array) and arg.shape is not None and len(arg.shape) == value.ndim:
+            axes = [a for a, size in enumerate(arg.shape) if size is None and value.shape[a] == 1]
+            found.update({i: axes} if axes else {})
+    return found
 
 
 def _captured(value: Any) -> Any:

@@ -314,6 +314,12 @@ class Interface:
             visit(name, spec)
         return found
 
+    def result_names(self) -> list[str]:
+        """Return the paths of flat results in the result structure, for messages."""
+        found = jax.tree_util.tree_leaves_with_path(self.outputs, is_leaf=lambda leaf: isinstance(leaf, OutputRef))
+        paths = {leaf.index: jax.tree_util.keystr(path) for path, leaf in found if isinstance(leaf, OutputRef)}
+        return [paths.get(index) or f"[{index}]" for index in range(max(paths, default=-1) + 1)]
+
     def results(self, flat: Sequence[Any]) -> Any:
         """Returns flat results in the function's result structure."""
         return map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)

@@ -234,6 +234,12 @@ def filled(found, size):
     return tf.pad(found, [[0, tf.maximum(size - tf.shape(found)[0], 0)], [0, 0]])
 
 
+def joined(found, size, *, cut=None, first=False):
+    """As detectors are exported: filled up to a fixed number by concatenation."""
+    zeros = tf.zeros([tf.maximum(size - tf.shape(found)[0], 0) if cut else size - tf.shape(found)[0]], found.dtype)
+    return tf.concat([zeros, found] if first else [found[:cut], zeros], 0)
+
+
 def triangle(x):
     """As DLRM's interactions: the mask depends on the shape alone, but is too large to be computed while tracing."""
     ones = tf.ones_like(x)
@@ -244,6 +250,10 @@ FIXED = {
     "boxes": lambda x: filled(tf.gather(x, tf.image.non_max_suppression(x, x[:, 0], 6, 0.7)), 6),
     "mask": lambda x: tf.ensure_shape(filled(tf.boolean_mask(x, x[:, 0] > 0.5), 20), [20, 4]),
     "stacked": lambda x: tf.stack([filled(tf.boolean_mask(x, m), 20) for m in (x[:, 0] > 0.5, x[:, 0] < 0.2)]),
+    "boxes and zeros": lambda x: joined(tf.image.non_max_suppression(x, x[:, 0], 6, 0.7), 6),
+    "zeros and places": lambda x: joined(tf.where(x[:, 0] > 0.5)[:4, 0], 4, first=True),
+    "cut and filled": lambda x: joined(tf.unique(tf.cast(x[:, 0] * 9, tf.int32))[0], 5, cut=5),
+    "truth values": lambda x: joined(tf.boolean_mask(x[:, 0], x[:, 0] > 0.5) > 0.7, 20),
     "triangles": lambda x: tf.reshape(triangle(tf.tile(x[:, :, None], [1, 8, 32])), [tf.shape(x)[0], 496]),
     "known mask": lambda x: triangle(tf.tile(x[:3, :, None], [1, 1, 4])),
 }
@@ -274,3 +284,82 @@ def test_a_size_that_data_gives_meets_one_of_an_argument():
         args = x, np.int32([first, 3]), neighbours
         np.testing.assert_allclose(own(*args), function(*args))
     assert np.isnan(own(x, np.int32([0, 4]), neighbours)).all()
+
+
+def part(x, size):
+    return tf.slice(x, [0, 0], size)
+
+
+# Nodes that need some of their operands' sizes to be equal, and not others that face each other.
+MEETING = {
+    "concat": lambda x, y, s: tf.concat([part(x, s), y[:2]], 1),
+    "concat of two": lambda x, y, s: tf.concat([part(x, s), part(y, s * [1, 2])], 1),
+    "concat with one": lambda x, y, s: tf.concat([part(x, s // 2), y[:1]], 1),
+    "product": lambda x, y, s: part(x, s) @ y[:3, :2],
+    "product of transposed": lambda x, y, s: tf.matmul(part(x, s), y[:2], transpose_a=True),
+    "einsum": lambda x, y, s: tf.einsum("ij,ik->jk", part(x, s), y[:2, :2]),
+    "gather": lambda x, y, s: tf.gather(y[:2], tf.cast(part(x, s), tf.int32) % 3, batch_dims=1),
+    "bias": lambda x, y, s: tf.nn.bias_add(part(x, s), y[0, :3]),
+    "scatter": lambda x, y, s: tf.tensor_scatter_nd_update(x[:, 0], tf.range(4)[: s[0], None], y[:2, 0]),
+    "cross product": lambda x, y, s: tf.linalg.cross(part(x, s), y[:2, :3]),
+}
+FIXED_SIZE = {"scatter", "cross product"}
+TABLES = np.arange(16, dtype=np.float32).reshape(4, 4), np.arange(30, dtype=np.float32).reshape(5, 6) / 7
+SPECS = tf.TensorSpec([4, 4]), tf.TensorSpec([5, 6]), tf.TensorSpec([2], tf.int32)
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_agreement_of_sizes_a_node_needs_gives_tf_values(name):
+    def total(*args):
+        return tf.reduce_sum(tf.sin(MEETING[name](*args)))
+
+    args = *TABLES, np.int32([2, 3])
+    own = jax.jit(tf2jax.convert_functional(tf.function(total, autograph=False), *SPECS))
+    np.testing.assert_allclose(own(*args), total(*map(tf.constant, args)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_returned_shape_is_never_one_that_tf_does_not_give(name):
+    own = jax.jit(tf2jax.convert_functional(tf.function(MEETING[name], autograph=False), *SPECS))
+    args = *TABLES, np.int32([2, 3])
+    if name in FIXED_SIZE:
+        np.testing.assert_allclose(own(*args), MEETING[name](*map(tf.constant, args)), rtol=1e-6)
+        return
+    with pytest.raises(Tf2JaxError, match="dynamic_shape_bound"):
+        own(*args)
+
+
+def test_stitched_rows_are_as_many_as_the_largest_index_says():
+    def stitched(x, indices):
+        return tf.dynamic_stitch([indices], [x])
+
+    specs = tf.TensorSpec([6]), tf.TensorSpec([6], tf.int32)
+    own = tf2jax.convert_functional(tf.function(lambda x, i: tf.reduce_mean(stitched(x, i)), autograph=False), *specs)
+    indices = np.int32([0, 1, 1, 2, 3, 0])
+    np.testing.assert_allclose(jax.jit(own)(X, indices), np.mean(stitched(X, indices)), rtol=1e-6)
+    with pytest.raises(Tf2JaxError, match="dynamic_shape_bound"):
+        jax.jit(tf2jax.convert_functional(tf.function(stitched, autograph=False), *specs))(X, indices)
+
+
+def looked_up(segments, empty):
+    """As `tf.nn.safe_embedding_lookup_sparse` masks the rows of examples without ids."""
+    rows = tf.sparse.segment_mean(tf.constant(TABLES[1]), tf.range(tf.size(segments)) % 5, segments)
+    mask = tf.tile(empty[:, None], [1, 6])
+    return tf.where(mask, tf.zeros_like(rows), rows)
+
+
+def test_batch_of_one_gives_segments_their_number():
+    specs = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.bool)
+    own = jax.jit(tf2jax.convert_functional(tf.function(looked_up, autograph=False), *specs))
+    for segments, size in (([0, 0, 1], 2), ([0, 0, 0], 1)):
+        args = np.int32(segments), np.zeros(size, bool)
+        np.testing.assert_allclose(own(*args), looked_up(*args), rtol=1e-6)
+    assert np.isnan(own(np.int32([0, 0, 1]), np.zeros(1, bool))).all()
+
+
+def test_batch_of_one_is_no_size_of_a_mask():
+    """TensorFlow broadcasts it: the result is as long as the mask has true values."""
+    specs = tf.TensorSpec([None]), tf.TensorSpec([6])
+    own = tf2jax.convert_functional(tf.function(lambda x, y: x + kept(y), autograph=False), *specs)
+    with pytest.raises(Tf2JaxError, match="dynamic_shape_bound"):
+        jax.jit(own)(X[:1], X)

@@ -276,6 +276,17 @@ def test_what_changes_besides_its_size():
         jax.jit(tf2jax.convert_functional(function, tf.TensorSpec(X.shape)))(X)
 
 
+def test_growing_loop_that_data_ends_names_the_bound_option():
+    def doubled(x):
+        return tf.while_loop(
+            lambda x: tf.reduce_sum(x) < 50.0, lambda x: (tf.concat([x, x], 0),), (x,), (tf.TensorShape([None]),)
+        )[0]
+
+    own = tf2jax.convert_functional(tf.function(doubled), tf.TensorSpec(X.shape))
+    with pytest.raises(tf2jax.errors.LoweringError, match=r"between iterations.*dynamic_shape_bound"):
+        jax.jit(own)(X)
+
+
 SIZES = {"e": (7, 8), "p": (20, 8), "q": (8, 8), "k": (8, 8), "v": (8, 8), "f": (8, 16), "g": (16, 8)}
 WEIGHTS = {name: RNG.normal(size=size).astype(np.float32) * 0.5 for name, size in SIZES.items()}
 

@@ -68,6 +68,7 @@ def main() -> None:
     from tf2jax_lite.errors import Tf2JaxError
     from tf2jax_lite.units import printable
 
+    from .advice import for_shell
     from .app import app
 
     keep = "\n\t"
@@ -85,7 +86,7 @@ def main() -> None:
             if seen:
                 sys.exit(130)
             if isinstance(error, Tf2JaxError):
-                refuse(error)
+                refuse(for_shell(str(error)))
             if isinstance(error, (RecursionError, MemoryError)):
                 what = "nested too deeply" if isinstance(error, RecursionError) else "takes more memory than there is"
                 refuse(f"what was given is {what} ({str(error)[:200]})")

@@ -404,11 +404,14 @@ def _is_resized(before: Any, after: Any) -> bool:
 
 
 def _changes(name: str, before: Any, after: Any, error: type[OpError] = OpError) -> OpError:
-    return error(
+    text = (
         f"loop variable {name!r} changes its shape or dtype between iterations, from {forms.shown(before)} to "
         f"{forms.shown(after)}; JAX loops carry fixed ones. Loops of few iterations whose condition is known while "
         "tracing (outside jax.jit it always is) are unrolled instead"
     )
+    if issubclass(error, GrownError):
+        text += "; for others convert with override_config('dynamic_shape_bound', n), the upper bound of its sizes"
+    return error(text)
 
 
 def _as_spare_as(old: Any, new: Any) -> Any:

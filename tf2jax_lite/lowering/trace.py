@@ -40,6 +40,7 @@ from .growth import check_forms, check_growth, check_results
 from .int64_narrowing import warn_if_narrowed
 from .joins import UNDEFINED, UndefinedValueError, is_variant, merge_branches
 from .plan import Plan, Step
+from .probing import fitting_sizes
 from .program import Program
 from .undecided import decides
 
@@ -266,12 +267,12 @@ class Trace:
         except (LoweringError, MissingKeyError, MissingParamError):
             raise
         except Tf2JaxError as error:
-            self._compare(step, inputs, error)
+            self._compare(step, inputs, frame, error)
             raise located(error, step, frame) from error
         except Exception as error:
             if getattr(error, "_tf2jax_lite_control", False):
                 raise
-            self._compare(step, inputs, error)
+            self._compare(step, inputs, frame, error)
             if any(v is UNDEFINED for v in inputs) and not op.needs_context:
                 error = UndefinedValueError("it reads a value that only branches which cannot run would give")
             misfit = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
@@ -312,9 +313,9 @@ class Trace:
         self.undecided.append(step.node.name)
         return True
 
-    def _compare(self, step: Step, inputs: list[Any], error: Exception) -> None:
+    def _compare(self, step: Step, inputs: list[Any], frame: Frame, error: Exception) -> None:
         """Takes sizes of what a node fails with to be equal, if nothing but data says what they are."""
-        if self.extents is None:
+        if (extents := self.extents) is None or step.op.needs_context:  # arguments of calls and loops meet nothing
             return
         shapes = []
         for group, static in zip(_grouped(step, inputs), step.static, strict=False):
@@ -323,7 +324,17 @@ class Trace:
                     shapes.append(value.shape)
                 elif isinstance(value, np.ndarray) and value.ndim == 1 and any(map(is_found, value)):
                     shapes.append(tuple(value))  # the shape of a result
-        self.extents.agrees(shapes, str(error))
+
+        def fitting() -> Sequence[Mapping[str, int]]:
+            if step.op.effectful:
+                return []
+            self.extents = Extents()
+            try:
+                return fitting_sizes(lambda given: self._evaluate(step, given, frame), inputs, shapes)
+            finally:
+                self.extents = extents
+
+        extents.agrees(shapes, str(error), fitting)
 
     def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
         """Returns what a node gives for values that are all known, computed now; None if it is to be traced."""
@@ -623,6 +634,10 @@ class TracedInputError(StaticInputError, jax.errors.ConcretizationTypeError):
     """A traced value where a known one is needed, as JAX itself names it: callers may catch either type."""
 
 
+# Inputs that are numbers, but sizes of nothing.
+_AXES = frozenset({"axis", "concat_dim", "dimension", "perm", "reduction_indices", "split_dim"})
+
+
 def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Extents | None) -> Any:
     def convert(value: Any) -> Any:
         found = values.known(value)
@@ -633,10 +648,14 @@ def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Exten
         if extents is not None and _may_be_sizes(value):
             return extents.sizes(value)
         name = step.op.inputs[index]
+        advice = "pass what it depends on as a static argument (jax.jit(..., static_argnums=...))"
+        if "Sparse" in step.op.name and "shape" in name:
+            advice += ", a sparse tensor as jax.experimental.sparse.BCOO, whose shape is static"
+        if _may_be_sizes(value) and name not in _AXES:
+            advice += ", or convert with override_config('dynamic_shape_bound', n), the upper bound of what it sizes"
         message = (
             f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it "
-            f"is computed from traced values ({value}). Outside jax.jit it may be any array; inside, pass what it "
-            "depends on as a static argument (jax.jit(..., static_argnums=...)), or convert with fixed shapes."
+            f"is computed from traced values ({value}). Under jax.jit, {advice}."
         )
         raise TracedInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
 

@@ -12,7 +12,7 @@ from tf2jax_lite.ops.extents import prefix_p
 
 from ..jaxprs import equations, without_unread
 
-__all__ = ["doubtful", "read_only", "sizes_in"]
+__all__ = ["doubtful", "is_constant", "read_only", "sizes_in"]
 
 
 def doubtful(jaxpr: Any) -> set[Any]:
@@ -31,8 +31,15 @@ def doubtful(jaxpr: Any) -> set[Any]:
 def assumptions(eqn: Any) -> Iterator[Any]:
     """Returns what of an equation, or inside of it, takes a size to be another, or to have room."""
     for other in equations(eqn):
-        if other.primitive is prefix_p and not (other.params["name"] and other.params["is_sure"]):
+        if other.primitive is prefix_p and not (
+            is_constant(other) or (other.params["name"] and other.params["is_sure"])
+        ):
             yield other
+
+
+def is_constant(eqn: Any) -> bool:
+    """Return whether the number of rows that an equation of `prefix_p` keeps is known."""
+    return isinstance(eqn.invars[1], jex.Literal)
 
 
 def read_only(closed: Any, open_sizes: set[str]) -> Any:

@@ -14,6 +14,7 @@ from tf2jax_lite.ops.equations import bind
 from tf2jax_lite.ops.extents import is_found
 from tf2jax_lite.ops.inconclusive import InconclusiveDimensionOperation
 
+from .doubts import is_constant
 from .evaluator import Evaluator, rule, unsupported
 from .sizes import Sizes, is_symbolic
 
@@ -31,7 +32,8 @@ def _prefix(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     if name:
         ev.sizes.define(name, data.shape[0] + 1, count + 1)
         return [data]
-    ev.sizes.checks.append(count == ev.sizes.actual(dim))
+    if not is_constant(eqn):
+        ev.sizes.checks.append(count == ev.sizes.actual(dim))
     return [_with_room(data, ev.sizes.most(dim))]
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import core, export
 
 from tf2jax_lite.errors import LoweringError, StaticInputError, Tf2JaxError
-from tf2jax_lite.ops.extents import Agreed, Extents, UnboundedError
+from tf2jax_lite.ops.dimension_values import FOUND
+from tf2jax_lite.ops.extents import SINGLE, Agreed, Extents, UnboundedError, is_found
 
 from .doubts import read_only, sizes_in
 from .evaluator import Evaluator
@@ -27,10 +30,24 @@ _MOST_AGREED = 32  # pairs of sizes: for each the program is traced once more
 
 
 class _OpenResultError(Exception):
-    """A result has a size that data decides, or nothing tells how large one can be."""
+    """A result has a size that data decides, or nothing tells how large one can be.
+
+    Attributes:
+      results: what the program returned, as it was traced: flat results, and variables by name.
+    """
+
+    def __init__(self, results: Any):
+        super().__init__()
+        self.results = results
 
 
-def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) -> Any:
+def traced(
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    limit: int | None,
+    names: Callable[[], Sequence[str]] = list,
+    single: Mapping[int, Sequence[int]] | None = None,
+) -> Any:
     """Returns what a program gives.
 
     It is run as it is first. Where an op of it finds a size that data decides, it is traced anew with a symbol for
@@ -40,6 +57,8 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
       run: called as ``run(*args, extents=..., pads=...)``; see `Trace`.
       args: its arguments: pytrees of arrays.
       limit: what to pad results of such sizes to; None refuses them.
+      names: returns the names of the results, for messages.
+      single: for inputs, by position in the second of ``args``, the axes of size 1 that the signature leaves open.
 
     Raises:
       LoweringError: a node's result has a size that data decides, and what follows cannot be computed so.
@@ -58,14 +77,16 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
         refusal = error
     try:
         return _with_extents(run, leaves, tree, moving, limit)
-    except _OpenResultError:
-        raise refusal from refusal.__cause__
+    except _OpenResultError as error:
+        before = len(jax.tree.leaves(args[0]))
+        if single and limit is None:
+            with contextlib.suppress(_OpenResultError, Tf2JaxError):
+                return _with_extents(run, leaves, tree, moving, limit, {before + i: axes for i, axes in single.items()})
+        raise _extended(refusal, _shown(error, names())) from refusal.__cause__
     except Tf2JaxError as error:
-        if limit is None and isinstance(refusal, StaticInputError):
-            raise refusal from None
         if limit is None:
-            message = f"{refusal}; without a bound, as {error}"
-            raise LoweringError(message, node=refusal.node, op=refusal.op, path=refusal.path) from error
+            place = f"Without that it fails at {error}" if getattr(error, "node", "") != refusal.node else ""
+            raise _extended(refusal, place) from error
         reason = error
     try:
         results = run(*args, pads=True)
@@ -80,32 +101,89 @@ def traced(run: Callable[..., Any], args: tuple[Any, ...], limit: int | None) ->
     return results
 
 
-def _with_extents(run: Callable[..., Any], leaves: list[Any], tree: Any, moving: list[int], limit: int | None) -> Any:
+def _extended(refusal: LoweringError, text: str) -> LoweringError:
+    """Return an error that says more; of the same type, so that it can be caught as that."""
+    message = f"{str(refusal).rstrip('.')}. {text}" if text else str(refusal)
+    return type(refusal)(message, node=refusal.node, op=refusal.op, path=refusal.path)
+
+
+def _shown(error: _OpenResultError, names: Sequence[str]) -> str:
+    """Return a sentence about the first result of data-dependent size."""
+    flat, variables = error.results
+    found = [(f"Result {name}", value) for name, value in zip(names, flat, strict=False)]
+    found += [(f"Variable {name!r}", value) for name, value in variables.items()]
+    for name, value in found:
+        if isinstance(value, jax.Array) and is_symbolic(shape := value.shape):
+            sizes = ", ".join("?" if is_found(size) else str(size) for size in shape)
+            return f"{name} of shape [{sizes}] cannot leave jax.jit otherwise"
+    return ""
+
+
+def _with_extents(
+    run: Callable[..., Any],
+    leaves: list[Any],
+    tree: Any,
+    moving: list[int],
+    limit: int | None,
+    single: Mapping[int, Sequence[int]] | None = None,
+) -> Any:
+    """Traces with symbols, and evaluates.
+
+    Args:
+      run: see `traced`.
+      leaves: the arguments' arrays.
+      tree: their structure.
+      moving: which of them are traced.
+      limit: see `traced`.
+      single: for leaves, the axes of size 1 that are a symbol, too: a batch of one, which is not to be broadcast.
+    """
     form: list[Any] = []
+    returned: list[Any] = [([], {})]
 
     def function(extents: Extents, chosen: list[Any]) -> list[Any]:
         given = list(leaves)
         for i, value in zip(moving, chosen, strict=True):
             given[i] = value
         results = run(*jax.tree.unflatten(tree, given), extents=extents, pads=False)
+        returned[:] = [results]
         found, structure = jax.tree.flatten(results, is_leaf=lambda v: v is None)
         arrays = [i for i, v in enumerate(found) if isinstance(v, jax.Array)]
         form[:] = [[None if i in arrays else v for i, v in enumerate(found)], arrays, structure]
         return [found[i] for i in arrays]
 
     scope, others = _given([leaves[i] for i in moving])
-    closed = _agreeing(lambda extents: functools.partial(function, extents), [leaves[i] for i in moving], limit, scope)
-    if limit is None and any(is_symbolic(aval.shape) for aval in closed.out_avals):
-        raise _OpenResultError
+    operands, sizes = [leaves[i] for i in moving], Sizes(others)
+    if single:
+        scope = export.SymbolicScope() if scope is None else scope
+        (one,) = export.symbolic_shape(SINGLE, scope=scope)
+        operands = [_with_symbol(leaves[i], single.get(i, ()), one) for i in moving]
+        sizes.define(SINGLE, 1, np.int32(1))
+    closed = _agreeing(lambda extents: functools.partial(function, extents), operands, limit, scope)
+    if closed is None or (limit is None and not sizes_of_results(closed) <= {SINGLE}):
+        raise _OpenResultError(returned[0])
     found, arrays, structure = form
-    values = Evaluator(Sizes(others)).checked(closed, [leaves[i] for i in moving])
+    values = Evaluator(sizes).checked(closed, [leaves[i] for i in moving])
     for i, value in zip(arrays, values, strict=True):
         found[i] = value
     return jax.tree.unflatten(structure, found)
 
 
+def _with_symbol(leaf: Any, axes: Sequence[int], dim: Any) -> Any:
+    shape = tuple(dim if axis in axes else size for axis, size in enumerate(leaf.shape))
+    return jax.ShapeDtypeStruct(shape, leaf.dtype) if axes else leaf
+
+
+def sizes_of_results(closed: Any) -> set[str]:
+    """Return the names of the data-dependent variables in the shapes of a jaxpr's results."""
+    dims = [dim for aval in closed.out_avals for dim in getattr(aval, "shape", ()) if is_found(dim)]
+    return {name for dim in dims for name in re.findall(rf"\b{FOUND}\d+", str(dim))}
+
+
 def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | None, scope: Any) -> Any:
-    """Traces a program, and anew wherever it fails as two sizes meet that nothing says are equal: then they are."""
+    """Traces a program, and anew wherever it fails as two sizes meet that nothing says are equal: then they are.
+
+    Returns None if nothing tells how large a size can be.
+    """
     agreed = Agreed()
     while True:
         before, extents = len(agreed), Extents(limit, export.SymbolicScope() if scope is None else scope, agreed)
@@ -121,7 +199,7 @@ def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | 
         if extents.open.isdisjoint(sizes_in(read.jaxpr)):
             return read
         if len(agreed) == before and not extents.settle():
-            raise _OpenResultError
+            return None
 
 
 def _given(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[str, Any]]:

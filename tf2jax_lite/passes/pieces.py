@@ -1,0 +1,106 @@
+"""Pieces of one split that are joined again, as one node: a repeat or a gather.
+
+Keras repeats elements so (``UpSampling1D``, ``repeat_elements``): a split into single steps, of which each is
+concatenated several times. XLA takes time with the square of the number of slices that are concatenated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+
+from tf2jax_lite import ir
+
+__all__ = ["gather_pieces"]
+
+_ENOUGH = 16  # pieces one after the other; XLA handles a few well, such as the gates of a recurrent layer
+_SPLITS = frozenset({"Split", "Unpack"})
+
+
+def gather_pieces(graph: ir.Graph) -> ir.Graph:
+    """Return the graph with a ``_GatherPieces`` node for pieces of one split that follow each other in a join."""
+    return graph.mapped(_function)
+
+
+def _function(function: ir.Function) -> ir.Function:
+    if function.ops.isdisjoint(_SPLITS):
+        return function
+    nodes = {node.name: node for node in function.nodes}
+    taken = {*nodes, *(arg.name for arg in function.args)}
+    out = [made for node in function.nodes for made in _joined(node, nodes, taken)]
+    return function if out == list(function.nodes) else dataclasses.replace(function, nodes=tuple(out))
+
+
+def _joined(node: ir.Node, nodes: Mapping[str, ir.Node], taken: set[str]) -> list[ir.Node]:
+    """Return the nodes in the place of one: of a concatenation or a stack, with its runs of pieces gathered."""
+    if node.op not in ("ConcatV2", "Concat", "Pack") or not isinstance(node.output_dtypes[0], np.dtype):
+        return [node]
+    parts = {"ConcatV2": node.inputs[:-1], "Concat": node.inputs[1:], "Pack": node.inputs}[node.op]
+    if len(parts) < _ENOUGH:
+        return [node]
+    axis = _axis(node, nodes)
+    pieces = [_piece(ref, node.op, axis, nodes) for ref in parts]
+    if axis is None or not any(pieces):
+        return [node]
+    made: list[ir.Node] = []
+    rest: list[ir.TensorRef] = []
+    for source, run in itertools.groupby(zip(parts, pieces, strict=True), lambda part: part[1] and part[1][0]):
+        refs, found = zip(*run, strict=True)
+        if source is None or len(refs) < _ENOUGH:
+            rest += refs
+            continue
+        is_whole = len(refs) == len(parts)
+        name = node.name if is_whole else ir.free_name(f"{node.name}/pieces", taken)
+        split = nodes[source]
+        made.append(
+            ir.Node(
+                name,
+                "_GatherPieces",
+                (split.inputs[0] if split.op == "Unpack" else split.inputs[1],),
+                (None,),
+                node.control if is_whole else (),
+                {"pieces": np.array([piece[1] for piece in found]), "count": len(split.output_dtypes), "axis": axis},
+                output_dtypes=node.output_dtypes,
+                location=node.location,
+            )
+        )
+        rest.append(ir.TensorRef(name))
+    if not made or (node.op == "Pack" and len(rest) > 1):
+        return [node]
+    return made if made[-1].name == node.name else [*made, _with_parts(node, rest)]
+
+
+def _with_parts(node: ir.Node, parts: list[ir.TensorRef]) -> ir.Node:
+    inputs, groups = (*parts, node.inputs[-1]), (len(parts), None)
+    if node.op == "Concat":
+        inputs, groups = (node.inputs[0], *parts), (None, len(parts))
+    form = dataclasses.replace(node.form, groups=groups, attrs={**node.attrs, "N": len(parts)})
+    return ir.node_like(form, node.name, inputs, node.control)
+
+
+def _axis(node: ir.Node, nodes: Mapping[str, ir.Node]) -> int | None:
+    """Return the axis along which a node splits or joins; None if it is not known."""
+    if node.op in ("Pack", "Unpack"):
+        return node.attrs.get("axis", 0)
+    source = _behind(node.inputs[-1 if node.op == "ConcatV2" else 0], nodes)
+    constant = nodes.get(source.node)
+    value = None if constant is None or constant.op != "Const" else constant.attrs.get("value")
+    return int(value.reshape(())) if isinstance(value, np.ndarray) and value.size == 1 else None
+
+
+def _behind(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.TensorRef:
+    while (node := nodes.get(ref.node)) is not None and node.op == "Identity":
+        ref = node.inputs[0]
+    return ref
+
+
+def _piece(ref: ir.TensorRef, op: str, axis: int | None, nodes: Mapping[str, ir.Node]) -> tuple[str, int] | None:
+    """Return the split by the same axis that a tensor is a piece of, and which piece it is."""
+    ref = _behind(ref, nodes)
+    split = nodes.get(ref.node)
+    if split is None or split.op != ("Unpack" if op == "Pack" else "Split") or _axis(split, nodes) != axis:
+        return None
+    return ref.node, ref.index
