@@ -23,6 +23,7 @@ from . import dtypes, graph_def
 from .captured_tables import captured_table, table_dtypes
 from .composites import as_record, component_specs, known_components, stacked, with_constants
 from .custom_gradients import rewrite_custom_gradients
+from .trainable import Trains, trained_variables
 from .variable_values import is_numeric, read_value, read_values
 
 __all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
@@ -59,6 +60,7 @@ def load_concrete(
     name: str = "",
     read_values: bool = True,
     opaque: bool = False,
+    model: Any = None,
 ) -> Loaded:
     """Loads a ConcreteFunction.
 
@@ -68,6 +70,7 @@ def load_concrete(
       name: the function's name, for messages.
       read_values: whether to read the variables' values; otherwise variables hold None.
       opaque: take captures that have no counterpart in JAX as `Opaque` values, for the caller to deal with.
+      model: the model or layer whose function it is, which says which variables train; see `trained_variables`.
 
     Raises:
       UnsupportedError: it captures or takes something that has no counterpart in JAX.
@@ -96,7 +99,8 @@ def load_concrete(
         variables += read
     # In front of a model split from its host part, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
-    captures = _captures(variables, captured, count, read_values, opaque, pairs)
+    trains = trained_variables(variables, getattr(concrete, "_tf2jax_lite_model", model))
+    captures = _captures(variables, captured, count, read_values, opaque, pairs, trains)
     structured_args, structured_kwargs = _structured_inputs(concrete, count)
     arguments = _Arguments(args[:count])
     interface = Interface(
@@ -293,6 +297,7 @@ def _captures(
     read: bool,
     opaque: bool = False,
     tables: list[tuple[Any, Any]] | None = None,
+    trains: Trains = lambda variable: False,
 ) -> tuple[ir.Capture, ...]:
     by_handle = {}
     for variable in variables:
@@ -306,7 +311,7 @@ def _captures(
         values = _values(captured, by_handle) if read else {}
         for offset, tensor in enumerate(captured):
             try:
-                value: Any = _capture(tensor, by_handle, known, taken, values if read else None, tables or [])
+                value: Any = _capture(tensor, by_handle, known, taken, values if read else None, tables or [], trains)
             except UnsupportedError as error:
                 if not opaque:
                     raise
@@ -337,6 +342,7 @@ def _capture(
     taken: dict[str, int],
     values: Mapping[int, np.ndarray] | None,
     tables: list[tuple[Any, Any]],
+    trains: Trains,
 ) -> Any:
     if id(tensor) in known:
         return known[id(tensor)]
@@ -346,7 +352,7 @@ def _capture(
         if _is_lock(tensor):
             return np.zeros((), np.bool_)  # what locks and unlocks it is left out: a pure function needs no lock
         table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
-        found = known[id(tensor)] = _variable(variable, tensor, taken, values) if table is None else table
+        found = known[id(tensor)] = _variable(variable, tensor, taken, values, trains) if table is None else table
         return found
     if kind is ir.VARIANT:
         raise UnsupportedError(
@@ -393,7 +399,7 @@ _NO_VARIABLE = (
 
 
 def _variable(
-    variable: Any, handle: Any, taken: dict[str, int], values: Mapping[int, np.ndarray] | None
+    variable: Any, handle: Any, taken: dict[str, int], values: Mapping[int, np.ndarray] | None, trains: Trains
 ) -> ir.Variable:
     """Returns a variable with its value: of ``values``, by the handle's ``id``, or read now; None without any."""
     if variable is None:
@@ -413,7 +419,7 @@ def _variable(
     if not isinstance(dtype, np.dtype):
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
     name = _unique(variable.name.split(":")[0], taken)
-    trainable = bool(variable.trainable)
+    trainable = trains(variable)
     value, shape = None, _sizes(variable.shape)
     if values is not None:
         found = values.get(id(handle))

@@ -57,7 +57,8 @@ def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         raise
     except Exception as error:
         raise InputError(f"TensorFlow could not trace {name!r} with these arguments: {error}") from error
-    return load_concrete(concrete, signature=signature, name=name, read_values=_read_values())
+    model = getattr(tf_func, "_tf2jax_lite_model", getattr(tf_func, "__self__", tf_func))
+    return load_concrete(concrete, signature=signature, name=name, read_values=_read_values(), model=model)
 
 
 def trace_restored(tf_func: Any) -> Loaded:
@@ -66,7 +67,7 @@ def trace_restored(tf_func: Any) -> Loaded:
     Raises:
       InputError: it has several signatures, or none.
     """
-    name = function_name(tf_func)
+    name, model = function_name(tf_func), tf_func
     if isinstance(tf_func, tf.types.experimental.ConcreteFunction):
         return load_concrete(tf_func, name=name, read_values=_read_values())
     if not hasattr(tf_func, "concrete_functions"):  # an object that was saved with a __call__
@@ -94,7 +95,8 @@ def trace_restored(tf_func: Any) -> Loaded:
         )
     else:
         raise InputError(f"{name!r} did not come out of a SavedModel; use convert() with example arguments.")
-    return load_concrete(concrete, signature=_signature(tf_func, tf_func), name=name, read_values=_read_values())
+    signature = _signature(tf_func, tf_func)
+    return load_concrete(concrete, signature=signature, name=name, read_values=_read_values(), model=model)
 
 
 def function_name(tf_func: Any) -> str:
