@@ -38,7 +38,7 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
     for holder in itertools.chain(holders, _live_holders() if wanted else ()):
         held = _held(holder) & wanted
         if held:
-            trains = _handles(holder.trainable_variables)
+            trains = _handles(_listed(holder, "trainable_variables") or ())
             trained |= held & trains
             frozen |= held - trains
 
@@ -52,7 +52,7 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
 def _is_complete(model: Any) -> bool:
     """Whether a model's ``trainable_variables`` are all that trains, whatever else it captures."""
     if _is_restored(type(model)):  # TensorFlow's interface of reusable SavedModels
-        return isinstance(getattr(model, "trainable_variables", None), (list, tuple))
+        return _listed(model, "trainable_variables") is not None
     return isinstance(model, tuple(_keras_layers()))
 
 
@@ -82,28 +82,29 @@ def _live_holders() -> Iterable[Any]:
     if not kinds:
         return []
     objects = gc.get_objects()
-    found = itertools.compress(objects, map(kinds.__contains__, map(type, objects)))
-    return [holder for holder in found if _has_lists(holder)]
+    return itertools.compress(objects, map(kinds.__contains__, map(type, objects)))
 
 
-def _has_lists(holder: Any) -> bool:
+def _listed(holder: Any, name: str) -> Sequence[Any] | None:
+    """Returns the list of that name that an object has; None without one."""
     try:
-        return all(isinstance(getattr(holder, n, None), (list, tuple)) for n in ("variables", "trainable_variables"))
+        found = getattr(holder, name, None)
     except Exception:  # Keras raises anything in properties of layers that are not set up yet
-        return False
+        return None
+    return found if isinstance(found, (list, tuple)) else None
 
 
 def _held(holder: Any) -> set[int]:
-    """Returns the handles of the variables that an object holds, the states of a stateful tf_keras layer too."""
-    held = _handles(holder.variables)
-    if isinstance(holder, tf.Module):
-        held |= _handles(tf.Module.variables.fget(holder))  # type: ignore[attr-defined]
-    return held | _handles(getattr(getattr(holder, "keras_api", None), "states", None) or ())
+    """Returns the handles of the variables that an object holds; tf_keras does not list the states of stateful RNNs."""
+    if not hasattr(type(holder), "trainable_variables") and _listed(holder, "trainable_variables") is None:
+        return set()
+    states = _listed(holder, "states") or _listed(getattr(holder, "keras_api", None), "states")
+    return _handles(_listed(holder, "variables") or ()) | _handles(tf.nest.flatten(states or ()))
 
 
 def _handles(variables: Iterable[Any]) -> set[int]:
     """Returns by what variables are known here: Keras wraps them, but not their handles."""
-    found = (getattr(variable, "handle", None) for variable in tf.nest.flatten(list(variables)))
+    found = (getattr(variable, "handle", None) for variable in variables)
     return {id(handle) for handle in found if handle is not None}
 
 
