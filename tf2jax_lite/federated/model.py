@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.errors import InputError, Tf2JaxError
-from tf2jax_lite.federated.losses import TrainLoss
+from tf2jax_lite.federated.losses import NamedLoss, TrainLoss, traced_kinds
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
 from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.options import check_key
@@ -79,6 +79,12 @@ class Model:
     train_loss: TrainLoss
     eval_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
     changes: Any = True
+
+    def __post_init__(self) -> None:
+        """Has the model tell a loss by name whether predictions are logits."""
+        if isinstance(self.train_loss, NamedLoss):
+            loss = self.train_loss.of_model(traced_kinds(self.apply_for_eval, lambda: self.shapes))
+            object.__setattr__(self, "train_loss", loss)
 
     @functools.cached_property
     def shapes(self) -> ModelWeights:

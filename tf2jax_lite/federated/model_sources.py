@@ -14,7 +14,7 @@ import numpy as np
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
-from tf2jax_lite.federated.losses import TrainLoss, as_train_loss
+from tf2jax_lite.federated.losses import NamedLoss, TrainLoss, as_train_loss
 from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.model import Model, TrainOutput, as_model_weights
 from tf2jax_lite.federated.process import ModelWeights
@@ -143,11 +143,14 @@ def create_model_from_converted(
         key = {"rng": jax.random.key(0)} if takes_key[eval_fn] else {}
         return eval_fn(params, *arguments(batch), **key)[0]
 
+    loss, kinds = as_train_loss(train_loss), getattr(eval_fn, "kinds", None)
+    if isinstance(loss, NamedLoss) and kinds is not None:  # of an artifact, whose operations are not seen here
+        loss = loss.of_model(lambda batch: kinds)
     return Model(
         lambda key: weights,
         apply_for_train,
         apply_for_eval,
-        as_train_loss(train_loss),
+        loss,
         check_metrics("create_model_from_converted", "eval_metrics", eval_metrics),
         {name: name in changing for name in weights.non_trainable},
     )
