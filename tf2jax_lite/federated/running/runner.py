@@ -83,6 +83,12 @@ class CohortRunner:
             raise InputError(f"client_execution is one of {', '.join(get_args(Execution))}; not {self.execution!r}")
         if self.clients_per_chunk is not None:
             check_number("CohortRunner", "clients_per_chunk", self.clients_per_chunk, least=1, whole=True)
+        if self.work.counts_examples and self.aggregator.refuses_weights:
+            raise InputError(
+                f"the aggregator takes no weights ({self.aggregator.refuses_weights}), but clients are weighted by "
+                "their examples. Use build_unweighted_fed_avg (--algorithm unweighted_fed_avg), or "
+                "client_weighting='uniform'."
+            )
         if self.mesh is not None and self.execution in ("unrolled", "loop"):
             raise InputError(
                 f"a mesh shares chunks of clients: client_execution is 'auto', 'vmap' or 'scan', not {self.execution!r}"
