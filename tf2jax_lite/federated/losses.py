@@ -23,7 +23,7 @@ __all__ = ["LOSSES", "NamedLoss", "TrainLoss", "as_train_loss", "named_loss", "t
 TrainLoss = Callable[[Mapping[str, Any], Any], jax.Array]
 
 LOSSES = ("binary_crossentropy", "categorical_crossentropy", "mae", "mse", "sparse_categorical_crossentropy")
-_LONG = {"mean_squared_error": "mse", "mean_absolute_error": "mae"}
+LONG_NAMES = {"mean_squared_error": "mse", "mean_absolute_error": "mae"}
 
 
 def named_loss(
@@ -46,7 +46,7 @@ def named_loss(
     Raises:
       InputError: no such loss; when called: no such key, or shapes that do not fit.
     """
-    kind = _LONG.get(name, name)
+    kind = LONG_NAMES.get(name, name)
     if kind not in LOSSES:
         raise InputError(f"no loss {name!r}; there are {', '.join(LOSSES)}")
     return NamedLoss(kind, from_logits, target_key, pred_key)

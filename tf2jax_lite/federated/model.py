@@ -18,6 +18,7 @@ from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, eval
 from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.options import check_key
 from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.user_functions import described, first_line, of_model, raised_by
 
 __all__ = [
     "BatchLoss",
@@ -170,8 +171,7 @@ def fitting(batch: Mapping[str, Any], which: str) -> Iterator[None]:
         raise
     except Exception as error:  # libraries of models have exceptions of their own
         given = ", ".join(f"{name}: {_type_text(value)}" for name, value in batch.items())
-        first = next(iter(str(error).strip().splitlines()), "")
-        raise InputError(f"the model does not take {which} ({given}): {type(error).__name__}: {first:.300}") from error
+        raise InputError(f"the model does not take {which} ({given}): {first_line(error)}") from error
 
 
 def _type_text(value: Any) -> str:
@@ -235,13 +235,16 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
 def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
     """Returns per-example losses, float32 or wider, with padding at 0, the train output, and the mask or None."""
     examples, mask = split_mask(batch)
-    output = model.apply_for_train(weights, examples, rng)
+    with of_model():
+        output = model.apply_for_train(weights, examples, rng)
     # A sum of losses, or a number of examples, may be beyond what half precision holds.
-    losses = as_float(model.train_loss(examples, output.predictions))
+    with raised_by("train_loss", model.train_loss):
+        losses = as_float(model.train_loss(examples, output.predictions))
     count = jnp.shape(next(iter(examples.values())))[0]
     if losses.shape != (count,):
         raise InputError(
-            f"train_loss returned shape {losses.shape} for a batch of {count} examples; it returns one loss an example"
+            f"train_loss ({described(model.train_loss)}) returned shape {losses.shape} for a batch of {count} "
+            f"examples; expected one loss for each example, shape ({count},)"
         )
     return (losses if mask is None else jnp.where(mask, losses, 0)), output, mask
 
@@ -322,10 +325,12 @@ def _evaluate(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, St
 def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, Stat]:
     """Returns the statistic of each of the model's metrics, and of its mean ``loss``, over one batch."""
     examples, mask = split_mask(batch)
-    predictions = model.apply_for_eval(weights, examples)
+    with of_model():
+        predictions = model.apply_for_eval(weights, examples)
     stats = {name: evaluate_batch(m, examples, predictions, mask) for name, m in model.eval_metrics.items()}
     if "loss" not in stats:
-        losses = jnp.asarray(model.train_loss(examples, predictions))
+        with raised_by("train_loss", model.train_loss):
+            losses = jnp.asarray(model.train_loss(examples, predictions))
         kept = jnp.ones(losses.shape, jnp.int32) if mask is None else mask.astype(jnp.int32)
         stats["loss"] = MeanStat.new(losses, kept).reduce()
     return stats

@@ -198,8 +198,8 @@ def create_model_from_artifact(
 
 def create_model_from_tf(
     model: Any,
-    train_loss: str | TrainLoss,
-    eval_metrics: Metrics | None = None,
+    train_loss: Any = None,
+    eval_metrics: Mapping[str, Any] | None = None,
     *,
     specs: Any = None,
     inputs: InputSource = "x",
@@ -209,8 +209,10 @@ def create_model_from_tf(
     Args:
       model: a Keras model (Keras 3 or tf_keras), or functions: a pair ``(training mode, evaluation mode)`` of
         ``tf.function``s or callables of the model's inputs, or one for both.
-      train_loss: ``(batch, predictions) -> (n,)``, or a name (see `named_loss`).
-      eval_metrics: name to metric.
+      train_loss: ``(batch, predictions) -> (n,)`` of JAX or TensorFlow ops; a name (see `named_loss`), or another name
+        that Keras has; a Keras loss or function ``(y_true, y_pred)``, which takes the batch's ``"y"``; or None for the
+        loss that a Keras model is compiled with.
+      eval_metrics: name to metric, or to a Keras metric whose state is a sum over examples.
       specs: the model's input as a structure of ``tf.TensorSpec``; for functions a tuple of arguments. A Keras model
         that was called, or has an Input, knows its own.
       inputs: which parts of a batch the model gets.
@@ -220,12 +222,14 @@ def create_model_from_tf(
       non-trainable weights, and a Keras model's regularization losses are added to the mean loss.
 
     Raises:
-      InputError: ``specs`` is missing for functions.
+      InputError: ``specs`` is missing for functions, or the model is not compiled with one loss.
       UnsupportedError: the code cannot be converted.
     """
     from tf2jax_lite import api
+    from tf2jax_lite.federated.keras_functions import as_jax_loss, as_jax_metrics
     from tf2jax_lite.model_files import convert_keras_model
 
+    loss, metrics = as_jax_loss(train_loss, model), as_jax_metrics(eval_metrics)
     if hasattr(model, "trainable_variables") and hasattr(model, "losses") and callable(model):
         functions = convert_keras_model(model, specs=specs, regularization=True)
         train, evaluate, regularized = functions["train"], functions["serving_default"], True
@@ -239,8 +243,8 @@ def create_model_from_tf(
     return create_model_from_converted(
         train,
         evaluate,
-        train_loss,
-        eval_metrics,
+        loss,
+        metrics,
         inputs=inputs,
         written=_written(train[0]),
         has_regularization=regularized,
