@@ -201,7 +201,8 @@ BATCH = CLIENTS[0][0]
         (
             None,
             {**BATCH, "x": np.zeros((2, 5))},
-            r"does not take batch 0 \(x: float64\[2,5\], y: float32\[2,2\]\): TypeError",
+            r"the model \(<lambda>, test_refusals.py:\d+\) does not take batch 0 "
+            r"\(x: float64\[2,5\], y: float32\[2,2\]\): TypeError",
         ),
         (None, {"y": BATCH["y"]}, "KeyError: 'x'"),
         (None, {"x": BATCH["x"]}, "'y'"),
@@ -307,3 +308,14 @@ def test_error_of_a_users_function_names_it(part):
             finalizer=fed.build_add_finalizer(),
         )
         process.next(process.initialize(), [[batch]])
+
+
+def test_model_of_bare_params_raises():
+    bare = fed.Model(
+        lambda key: {"w": np.ones(2)}, lambda w, b, rng: b["x"], lambda w, b: b["x"], fed.named_loss("mse")
+    )
+    with pytest.raises(InputError, match=r"Model.init .*test_refusals.py:\d+\) returns a dict, not ModelWeights"):
+        fed.build_weighted_fed_avg(bare, SGD)
+    model = dataclasses.replace(bare, init=lambda key: fed.ModelWeights(np.ones(2), ()))
+    with pytest.raises(InputError, match=r"apply_for_train .* expected a TrainOutput"):
+        fed.model_grad(model)(model.init(None), {"x": np.ones((2, 2))}, None)

@@ -128,6 +128,7 @@ class _KerasLoss:
             return loss(y_true, y_pred)
 
         self.__name__ = getattr(loss, "__name__", type(loss).__name__)
+        self.given = loss  # what errors name
         self._converted = _Converted(loss if inspect.isfunction(loss) else call)
 
     def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
@@ -147,8 +148,7 @@ class _AnyLoss:
     """A loss of the batch and predictions, of JAX or TensorFlow ops: which they are is seen at the first batch."""
 
     def __init__(self, loss: TrainLoss):
-        self.__name__ = getattr(loss, "__name__", type(loss).__name__)
-        self._loss = loss
+        self.given = self._loss = loss
         self._converted: _Converted | None = None
         self._is_jax: bool | None = None
 

@@ -18,7 +18,7 @@ from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, eval
 from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.options import check_key
 from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.user_functions import described, first_line, of_model, raised_by
+from tf2jax_lite.federated.user_functions import described, first_line, model_function, of_model, raised_by
 
 __all__ = [
     "BatchLoss",
@@ -89,8 +89,18 @@ class Model:
 
     @functools.cached_property
     def shapes(self) -> ModelWeights:
-        """The weights' shapes and dtypes, as `jax.ShapeDtypeStruct`s."""
-        return as_model_weights(jax.eval_shape(self.init, jax.random.key(0)))
+        """The weights' shapes and dtypes, as `jax.ShapeDtypeStruct`s.
+
+        Raises:
+          InputError: ``init`` returns something else.
+        """
+        found = jax.eval_shape(self.init, jax.random.key(0))
+        if not isinstance(found, ModelWeights):
+            raise InputError(
+                f"Model.init ({described(self.init)}) returns a {type(found).__name__}, not ModelWeights, which the "
+                "functions of a Model take and return. create_model_from_fn takes functions of bare params."
+            )
+        return found
 
 
 class BatchLoss(NamedTuple):
@@ -171,7 +181,9 @@ def fitting(batch: Mapping[str, Any], which: str) -> Iterator[None]:
         raise
     except Exception as error:  # libraries of models have exceptions of their own
         given = ", ".join(f"{name}: {_type_text(value)}" for name, value in batch.items())
-        raise InputError(f"the model does not take {which} ({given}): {first_line(error)}") from error
+        function = model_function(error)
+        name = f" ({described(function)})" if function is not None else ""
+        raise InputError(f"the model{name} does not take {which} ({given}): {first_line(error)}") from error
 
 
 def _type_text(value: Any) -> str:
@@ -235,8 +247,13 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
 def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
     """Returns per-example losses, float32 or wider, with padding at 0, the train output, and the mask or None."""
     examples, mask = split_mask(batch)
-    with of_model():
+    with of_model(model.apply_for_train):
         output = model.apply_for_train(weights, examples, rng)
+    if not isinstance(output, TrainOutput):
+        raise InputError(
+            f"apply_for_train ({described(model.apply_for_train)}) returned a {type(output).__name__}; expected a "
+            "TrainOutput(predictions, non_trainable). create_model_from_fn takes functions that return predictions."
+        )
     # A sum of losses, or a number of examples, may be beyond what half precision holds.
     with raised_by("train_loss", model.train_loss):
         losses = as_float(model.train_loss(examples, output.predictions))
@@ -325,7 +342,7 @@ def _evaluate(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, St
 def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, Stat]:
     """Returns the statistic of each of the model's metrics, and of its mean ``loss``, over one batch."""
     examples, mask = split_mask(batch)
-    with of_model():
+    with of_model(model.apply_for_eval):
         predictions = model.apply_for_eval(weights, examples)
     stats = {name: evaluate_batch(m, examples, predictions, mask) for name, m in model.eval_metrics.items()}
     if "loss" not in stats:

@@ -75,6 +75,8 @@ def create_model_from_fn(
         found = evaluate(weights.trainable if bare else weights, batch)
         return found.predictions if isinstance(found, TrainOutput) else found
 
+    for function, given in ((apply_for_train, apply), (apply_for_eval, evaluate)):
+        function.given = given  # type: ignore[attr-defined]  # what errors name
     return Model(
         lambda key: as_model_weights(make(key)),
         apply_for_train,

@@ -9,20 +9,25 @@ from typing import Any
 
 from tf2jax_lite.errors import InputError, Tf2JaxError
 
-__all__ = ["described", "first_line", "named_function", "of_model", "raised_by"]
+__all__ = ["described", "first_line", "model_function", "named_function", "of_model", "raised_by"]
 
 _MODEL = "_tf2jax_lite_model"
 
 
 @contextlib.contextmanager
-def of_model() -> Iterator[None]:
-    """Marks errors as those of a model, which says that its data do not fit: callers see both."""
+def of_model(function: Any) -> Iterator[None]:
+    """Marks errors as those of a model's function, for callers that know which data it was given."""
     try:
         yield
     except Exception as error:
         with contextlib.suppress(AttributeError):  # errors with slots
-            setattr(error, _MODEL, True)
+            setattr(error, _MODEL, function)
         raise
+
+
+def model_function(error: Exception) -> Any:
+    """Returns the function of a model that raised an error; None if it was another one."""
+    return getattr(error, _MODEL, None)
 
 
 @contextlib.contextmanager
@@ -41,7 +46,7 @@ def raised_by(role: str, function: Any) -> Iterator[None]:
     except (Tf2JaxError, RuntimeError):
         raise
     except Exception as error:  # users' functions raise anything
-        if getattr(error, _MODEL, False):
+        if model_function(error) is not None:
             raise
         raise InputError(f"{role} ({described(function)}) raised {first_line(error)}") from error
 
@@ -58,7 +63,8 @@ def named_function(role: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def described(function: Any) -> str:
-    """Returns a function's name and where it is defined."""
+    """Returns a function's name and where it is defined; of one of ours around a user's, the user's (``given``)."""
+    function = getattr(function, "given", function)
     name = getattr(function, "__qualname__", None) or type(function).__name__
     code = getattr(function, "__code__", None)
     return f"{name}, {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code is not None else name
