@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jax import core, dtypes
+from jax import core
 from jax.extend import core as jex
 
 from .inconclusive import InconclusiveDimensionOperation
@@ -259,19 +260,13 @@ class _Walk:
             if name not in _RULES and name not in _CALLS and name not in _BY_SIZE:
                 if name not in _UNLIMITED:
                     known.update(
-                        (v, OPAQUE)
-                        for v in eqn.outvars
-                        if dtypes.issubdtype(getattr(v.aval, "dtype", bool), np.floating)
+                        (v, OPAQUE) for v in eqn.outvars if jnp.issubdtype(getattr(v.aval, "dtype", bool), np.floating)
                     )
                 continue
             self._left -= 1
             avals = [v.aval for v in eqn.outvars]
             found = self._apply(name, [read(v) for v in eqn.invars], [v.aval for v in eqn.invars], eqn.params, *avals)
-            if (
-                name == "div"
-                and dtypes.issubdtype(avals[0].dtype, np.floating)
-                and _are_positive(map(read, eqn.invars))
-            ):
+            if name == "div" and jnp.issubdtype(avals[0].dtype, np.floating) and _are_positive(map(read, eqn.invars)):
                 found = [Range(0, 1 if _is_share(eqn, made) else found[0].most)]
             elif name == "sub" and _is_log_share(eqn, made):
                 found = [Range(None, 0)]
@@ -312,7 +307,7 @@ def _is_log_share(eqn: Any, made: Mapping[Any, Any]) -> bool:
 def _of_dtype(dtype: Any) -> Range:
     if dtype == np.bool_:
         return Range(0, 1)
-    return Range(0) if dtypes.issubdtype(dtype, np.unsignedinteger) else _UNKNOWN
+    return Range(0) if jnp.issubdtype(dtype, np.unsignedinteger) else _UNKNOWN
 
 
 def _of_array(value: np.ndarray) -> Range:
@@ -326,7 +321,7 @@ def _of_array(value: np.ndarray) -> Range:
 
 def _fitting(found: Range, dtype: Any) -> Range:
     """What might not fit its dtype may be anything."""
-    if dtypes.issubdtype(dtype, np.integer):
+    if jnp.issubdtype(dtype, np.integer):
         info = np.iinfo(dtype)
         least, most = _whole(found.least, math.floor), _whole(found.most, math.ceil)
         wraps = (isinstance(most, int) and most > info.max) or (least is not None and least < info.min)

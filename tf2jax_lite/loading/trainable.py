@@ -38,9 +38,9 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
     for holder in itertools.chain(holders, _live_holders() if wanted else ()):
         held = _held(holder) & wanted
         if held:
-            trains = _handles(_listed(holder, "trainable_variables") or ())
-            trained |= held & trains
-            frozen |= held - trains
+            listed = _handles(_listed(holder, "trainable_variables") or ())
+            trained |= held & listed
+            frozen |= held - listed
 
     def trains(variable: Any) -> bool:
         handle = id(variable.handle)
@@ -63,7 +63,7 @@ def _is_restored(kind: type) -> bool:
 def _keras_layers() -> list[type]:
     """Returns the base classes of layers of the Keras versions that are imported."""
     layers = [getattr(sys.modules.get(name), "layers", None) for name in ("keras", "tf_keras")]
-    return [found.Layer for found in layers if hasattr(found, "Layer")]
+    return [getattr(found, "Layer") for found in layers if hasattr(found, "Layer")]  # noqa: B009
 
 
 def _live_holders() -> Iterable[Any]:
