@@ -18,9 +18,19 @@ from jax.extend import core as jex
 
 from .values import dims, known
 
-__all__ = ["Entry", "column_sources", "constant_behind", "constant_of", "entries", "equation_of", "name_of", "value_of"]
+__all__ = [
+    "FORWARDING",
+    "Entry",
+    "column_sources",
+    "constant_behind",
+    "constant_of",
+    "entries",
+    "equation_of",
+    "name_of",
+    "value_of",
+]
 
-_FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
+FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
 _PURE = ("add", "sub", "mul", "neg", "div", "rem", "min", "max", "convert_element_type", "dim_as_value")
 _OF_ARRAYS = ("reduce_max", "reduce_min", "reduce_sum")
 _OF_VECTORS = {"reduce_max": max, "reduce_min": min, "reduce_sum": sum, "reduce_prod": math.prod}
@@ -132,7 +142,7 @@ def column_sources(vector: Any) -> Iterator[Any]:
             whole = params["start_indices"] == (0, 0) and params["strides"] in (None, (1, 1))
             if not whole or current.shape != (operands[0].shape[0], 1):
                 return
-        elif name not in _FORWARDING or math.prod(current.shape[1:]) != 1 or current.shape[0] != operands[0].shape[0]:
+        elif name not in FORWARDING or math.prod(current.shape[1:]) != 1 or current.shape[0] != operands[0].shape[0]:
             return
         current = operands[0]
         if current.ndim not in (1, 2):
@@ -169,7 +179,7 @@ def _vector(tracer: Any, length: int, depth: int) -> list[Entry] | None:
     if length > 1 and name == "convert_element_type" and np.issubdtype(tracer.dtype, np.signedinteger):
         inner = _known_of(operands[0], depth + 1)
         return None if inner is None else _own(tracer, inner)
-    if length == 1 and name in _FORWARDING and operands and operands[0].size == 1:
+    if length == 1 and name in FORWARDING and operands and operands[0].size == 1:
         inner = operands[0]
         return [_scalar(inner, depth + 1)] if inner.ndim == 0 else _vector(inner, 1, depth + 1)
     return None
@@ -187,7 +197,7 @@ def constant_behind(tracer: Any) -> Any:
         if value is not None:
             return value
         name, operands, _ = equation_of(tracer)
-        if name not in _FORWARDING or operands[0].size != tracer.size:
+        if name not in FORWARDING or operands[0].size != tracer.size:
             return None
         tracer = operands[0]
     return None

@@ -7,17 +7,18 @@ many places. JAX's tracers know the equation that made them (see provenance.py);
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax import core
 from jax.extend import core as jex
 
 from .inconclusive import InconclusiveDimensionOperation
-from .provenance import constant_of, equation_of
+from .provenance import FORWARDING, constant_of, equation_of
 
-__all__ = ["Range", "range_of"]
+__all__ = ["OPAQUE", "Range", "jaxpr_ranges", "range_of"]
 
 _MAX_DEPTH, _MAX_EQUATIONS = 48, 400
 _SLACK = 1e-3
@@ -31,11 +32,20 @@ class Range(NamedTuple):
 
 
 _UNKNOWN = Range()
+OPAQUE = Range()
+"""The range of results of equations that nothing is known of; told from other unlimited ranges by identity."""
 
 
 def range_of(value: Any) -> Range:
     """Returns what all elements of a number or an array lie between. NaN lies between all."""
     return _Walk().of(value, _MAX_DEPTH)
+
+
+def jaxpr_ranges(closed: jex.ClosedJaxpr) -> list[Range]:
+    """Returns the ranges of a jaxpr's results, whatever its arguments and constants are."""
+    walk = _Walk()
+    walk.limit(math.inf)
+    return walk.called({"jaxpr": closed}, [_UNKNOWN] * len(closed.in_avals), closed.out_avals)
 
 
 def _plus(a: Any, b: Any) -> Any:
@@ -65,6 +75,8 @@ def _smaller(a: Any, b: Any) -> Any:
 
 
 def _joined(*parts: Range) -> Range:
+    if any(p is OPAQUE for p in parts):
+        return OPAQUE
     least = None if any(p.least is None for p in parts) else min(p.least for p in parts)
     most = parts[0].most
     for part in parts[1:]:
@@ -138,6 +150,10 @@ _RULES: dict[str, Callable[..., Range]] = {
     "rem": _rem,
     "sign": lambda a: Range(0 if a.least is not None and a.least >= 0 else -1, 1),
     "logistic": _unit,
+    "exp": lambda a: Range(0, 1 if isinstance(a.most, int | float) and a.most <= 0 else None),
+    "tanh": lambda a: Range(-1, 1),
+    "erf": lambda a: Range(-1, 1),
+    "square": lambda a: Range(0),
     "floor": lambda a: Range(None if a.least is None else math.floor(a.least), a.most),
     "ceil": lambda a: Range(a.least, math.ceil(a.most) if isinstance(a.most, float) else a.most),
     "round": lambda a: Range(
@@ -152,15 +168,22 @@ _RULES: dict[str, Callable[..., Range]] = {
         [
             *("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "copy", "copy_p", "prefix"),
             *("slice", "dynamic_slice", "stop_gradient", "reduce_max", "reduce_min", "cummax", "cummin", "sort"),
-            *("optimization_barrier", "reduce_precision", "gather", "real"),
+            *("optimization_barrier", "reduce_precision", "gather", "real", "once"),
             "convert_element_type",  # NaN becomes anything, but sizes are cut to their room
         ],
         _first,
     ),
 }
 _CALLS = frozenset(
-    {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
+    {
+        *("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2"),
+        *("checkpoint", "kept", "cond"),
+    }
 )
+_UNLIMITED = frozenset(
+    {"dot_general", "conv_general_dilated", "log", "log1p", "sin", "cos", "mul_no_nan", "integer_pow"}
+)
+"""Primitives without a rule whose results may be any numbers, rather than results that nothing is known of."""
 
 
 class _Walk:
@@ -168,7 +191,11 @@ class _Walk:
 
     def __init__(self) -> None:
         self._found: dict[int, Range] = {}
-        self._left = _MAX_EQUATIONS
+        self._left: float = _MAX_EQUATIONS
+
+    def limit(self, equations: float) -> None:
+        """Sets how many more equations are looked at."""
+        self._left = equations
 
     def of(self, value: Any, depth: int) -> Range:
         """Returns the range of a value of the trace."""
@@ -192,8 +219,11 @@ class _Walk:
     def _apply(
         self, name: str, ranges: list[Range], operands: Sequence[Any], params: Any, *results: Any
     ) -> list[Range]:
+        if name == "cond":
+            branches = [self.called({"jaxpr": branch}, ranges[1:], results) for branch in params["branches"]]
+            return [_joined(*found) for found in zip(*branches, strict=True)]
         if name in _CALLS:
-            return self._called(params, ranges, results)
+            return self.called(params, ranges, results)
         if name == "sort":  # of several, by the first of them
             return [_fitting(found, result.dtype) for found, result in zip(ranges, results, strict=False)]
         if len(results) != 1:
@@ -207,9 +237,9 @@ class _Walk:
             found = _UNKNOWN
         return [_fitting(found, results[0].dtype)]
 
-    def _called(self, params: Any, ranges: list[Range], results: Sequence[Any]) -> list[Range]:
+    def called(self, params: Any, ranges: list[Range], results: Sequence[Any]) -> list[Range]:
         """Goes through a function that is called."""
-        closed = params.get("jaxpr", params.get("call_jaxpr"))
+        closed = params.get("jaxpr", params.get("call_jaxpr", params.get("fun_jaxpr")))
         inner = getattr(closed, "jaxpr", closed)
         unknown = [_of_dtype(result.dtype) for result in results]
         if inner is None or len(inner.invars) != len(ranges) or len(inner.outvars) != len(results):
@@ -221,23 +251,63 @@ class _Walk:
                 return _of_array(np.asarray(atom.val))
             return known.get(atom, _of_dtype(atom.aval.dtype))
 
+        made: dict[Any, Any] = {}
         for eqn in inner.eqns:
             name = eqn.primitive.name
             if not self._left:
                 return unknown
+            made.update(dict.fromkeys(eqn.outvars, eqn))
             if name not in _RULES and name not in _CALLS and name not in _BY_SIZE:
+                if name not in _UNLIMITED:
+                    known.update(
+                        (v, OPAQUE) for v in eqn.outvars if jnp.issubdtype(getattr(v.aval, "dtype", bool), np.floating)
+                    )
                 continue
             self._left -= 1
             avals = [v.aval for v in eqn.outvars]
             found = self._apply(name, [read(v) for v in eqn.invars], [v.aval for v in eqn.invars], eqn.params, *avals)
+            if name == "div" and jnp.issubdtype(avals[0].dtype, np.floating) and _are_positive(map(read, eqn.invars)):
+                found = [Range(0, 1 if _is_share(eqn, made) else found[0].most)]
+            elif name == "sub" and _is_log_share(eqn, made):
+                found = [Range(None, 0)]
             known.update(zip(eqn.outvars, found, strict=True))
         return [_fitting(read(atom), result.dtype) for atom, result in zip(inner.outvars, results, strict=True)]
+
+
+def _behind(atom: Any, made: Mapping[Any, Any]) -> Any:
+    """Returns the variable whose values another one has, in another shape or dtype."""
+    while not isinstance(atom, jex.Literal) and atom in made and made[atom].primitive.name in FORWARDING:
+        atom = made[atom].invars[0]
+    return atom
+
+
+def _summed(atom: Any, made: Mapping[Any, Any], name: str = "reduce_sum") -> Any:
+    """Returns the variable of which another one is the sum (or another function); None if it is none."""
+    atom = _behind(atom, made)
+    is_made = not isinstance(atom, jex.Literal) and atom in made and made[atom].primitive.name == name
+    return _behind(made[atom].invars[0], made) if is_made else None
+
+
+def _are_positive(ranges: Iterable[Range]) -> bool:
+    return all(found.least is not None and found.least >= 0 for found in ranges)
+
+
+def _is_share(eqn: Any, made: Mapping[Any, Any]) -> bool:
+    """Whether a quotient is ``x / sum(x)``, as in softmax."""
+    return _summed(eqn.invars[1], made) is _behind(eqn.invars[0], made)
+
+
+def _is_log_share(eqn: Any, made: Mapping[Any, Any]) -> bool:
+    """Whether a difference is ``x - log(sum(exp(x)))``, as in the logarithm of softmax."""
+    total = _summed(eqn.invars[1], made, "log")
+    exponential = None if total is None else _summed(total, made)
+    return exponential is not None and _summed(exponential, made, "exp") is _behind(eqn.invars[0], made)
 
 
 def _of_dtype(dtype: Any) -> Range:
     if dtype == np.bool_:
         return Range(0, 1)
-    return Range(0) if np.issubdtype(dtype, np.unsignedinteger) else _UNKNOWN
+    return Range(0) if jnp.issubdtype(dtype, np.unsignedinteger) else _UNKNOWN
 
 
 def _of_array(value: np.ndarray) -> Range:
@@ -251,7 +321,7 @@ def _of_array(value: np.ndarray) -> Range:
 
 def _fitting(found: Range, dtype: Any) -> Range:
     """What might not fit its dtype may be anything."""
-    if np.issubdtype(dtype, np.integer):
+    if jnp.issubdtype(dtype, np.integer):
         info = np.iinfo(dtype)
         least, most = _whole(found.least, math.floor), _whole(found.most, math.ceil)
         wraps = (isinstance(most, int) and most > info.max) or (least is not None and least < info.min)

@@ -22,6 +22,7 @@ from .loading.former_arrays import with_resource_arrays
 from .loading.graph_size import check_graph_size
 from .loading.known_strings import StringEvaluator
 from .loading.tables import TABLE_OPS
+from .loading.trainable import trainable_nodes
 from .lowering.evaluated import evaluated_ops
 from .passes import control_flow_v1
 from .passes.call_tree import check_calls
@@ -281,22 +282,23 @@ def _tensor(name: str, dtype: Any, shape: Any) -> TensorDescription:
 
 def _variables(meta: Any) -> tuple[list[TensorDescription], int]:
     found: dict[str, TensorDescription] = {}
-    trainable = 0
     for index, node in enumerate(meta.object_graph_def.nodes):
         if node.WhichOneof("kind") == "variable":
             name = node.variable.name or f"variable_{index}"
             unique = name if name not in found else f"{name}_{index}"
             found[unique] = _tensor(unique, node.variable.dtype, node.variable.shape)
-            trainable += bool(node.variable.trainable)
+    trainable = len(trainable_nodes(meta.object_graph_def))
     if not found:  # a TF1 model keeps its variables in the graph
+        names = tf1.trainable_names(meta)
+        trained = set()
         for node in meta.graph_def.node:
             if node.op in _VARIABLE_OPS:
                 name = attributes.text_of(node.attr["shared_name"].s) or node.name
                 found[name] = _tensor(name, node.attr["dtype"].type, node.attr["shape"].shape)
-        trains = tf1.trainable_names(meta)
-        trainable = sum(
-            1 for v in found.values() if (v.dtype.startswith("float") if trains is None else v.name in trains)
-        )
+                dtype = dtypes.from_tf(node.attr["dtype"].type)
+                if isinstance(dtype, np.dtype) and tf1.variable_trains(name, node.name, dtype, names):
+                    trained.add(name)
+        trainable = len(trained)
     return [found[name] for name in sorted(found)], trainable
 
 

@@ -210,7 +210,9 @@ def keras_functions(
             return results, tf.add_n(losses) if losses else tf.constant(0.0)
 
         call.__name__ = name
-        found.append((name, tf.function(call), specs))
+        function = tf.function(call)
+        function._tf2jax_lite_model = model  # which says which variables train
+        found.append((name, function, specs))
     return found
 
 

@@ -85,7 +85,9 @@ def average(server=None, client=None, **options):
 ALGORITHMS = {
     "fed_avg": average(),
     "fed_avg, clipped": average(aggregator=agg.robust_aggregator()),
-    "fed_avg, privately": average(aggregator=agg.DifferentiallyPrivateFactory.gaussian_adaptive(0.1, 2)),
+    "fed_avg, privately": average(
+        client_weighting="uniform", aggregator=agg.DifferentiallyPrivateFactory.gaussian_adaptive(0.1, 2)
+    ),
     "fed_avg, momentum": average(optax.sgd(1.0, momentum=0.9)),
     "fed_avg, schedules": average(
         optax.sgd(optax.cosine_decay_schedule(1.0, 5)), lambda number: optax.sgd(0.1 / (1 + number))

@@ -1,5 +1,6 @@
 """What builders of trainings do not take: numbers that are none, states and types of something else."""
 
+import dataclasses
 import math
 
 import jax
@@ -200,7 +201,8 @@ BATCH = CLIENTS[0][0]
         (
             None,
             {**BATCH, "x": np.zeros((2, 5))},
-            r"does not take batch 0 \(x: float64\[2,5\], y: float32\[2,2\]\): TypeError",
+            r"the model \(<lambda>, test_refusals.py:\d+\) does not take batch 0 "
+            r"\(x: float64\[2,5\], y: float32\[2,2\]\): TypeError",
         ),
         (None, {"y": BATCH["y"]}, "KeyError: 'x'"),
         (None, {"x": BATCH["x"]}, "'y'"),
@@ -276,3 +278,47 @@ def test_types_of_jax_averaging(model_type):
     np.testing.assert_allclose(found["b"], np.mean([np.mean(c["y"]) for c in clients]), rtol=1e-5)
     expected = np.mean([c["y"] @ c["x"] / len(c["y"]) for c in clients], axis=0)
     np.testing.assert_allclose(found["w"], expected, rtol=1e-5)
+
+
+def broken(*args):
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize("part", ["train_loss", "metric", "client_step", "client_final"])
+def test_error_of_a_users_function_names_it(part):
+    @dataclasses.dataclass(frozen=True)
+    class Broken(fed.metrics.Accuracy):
+        def evaluate_example(self, example, prediction):
+            return broken()
+
+    loss = broken if part == "train_loss" else "mse"
+    model = fed.create_model_from_fn(
+        {"w": np.zeros(2, np.float32)},
+        lambda p, b: b["x"] @ p["w"],
+        loss,
+        {"a": Broken()} if part == "metric" else None,
+    )
+    batch = {"x": np.ones((2, 2), np.float32), "y": np.ones(2, np.float32)}
+    says = {"metric": "a metric .*Broken"}.get(part, rf"{part} \(broken, test_refusals.py:\d+")
+    with pytest.raises(InputError, match=rf"^{says}.*\) raised KeyError: 'mine'"):
+        if part in ("train_loss", "metric"):
+            fed.evaluate_model(model, model.init(None), [batch])
+        work = fed.build_model_delta_client_work(model, optax.sgd(0.1))
+        process = fed.compose_learning_process(
+            model,
+            client_work=dataclasses.replace(work, **{part: broken}) if part.startswith("client") else work,
+            aggregator=fed.aggregators.MeanFactory(),
+            finalizer=fed.build_add_finalizer(),
+        )
+        process.next(process.initialize(), [[batch]])
+
+
+def test_model_of_bare_params_raises():
+    bare = fed.Model(
+        lambda key: {"w": np.ones(2)}, lambda w, b, rng: b["x"], lambda w, b: b["x"], fed.named_loss("mse")
+    )
+    with pytest.raises(InputError, match=r"Model.init .*test_refusals.py:\d+\) returns a dict, not ModelWeights"):
+        fed.build_weighted_fed_avg(bare, SGD)
+    model = dataclasses.replace(bare, init=lambda key: fed.ModelWeights(np.ones(2), ()))
+    with pytest.raises(InputError, match=r"apply_for_train .* expected a TrainOutput"):
+        fed.model_grad(model)(model.init(None), {"x": np.ones((2, 2))}, None)

@@ -84,7 +84,8 @@ def test_every_aggregator_learns(name):
     aggregator = named_aggregator(name, clients_per_round=5, noise_multiplier=noise, clip_norm=10.0 if noise else None)
     model = linear()
     optimizer = named_optimizer("sgd", 0.05)
-    process = named_process("fed_avg", model, optimizer, batch_size=3, aggregator=aggregator)
+    algorithm = "unweighted_fed_avg" if name == "dp" else "fed_avg"
+    process = named_process(algorithm, model, optimizer, batch_size=3, aggregator=aggregator)
     _, history = federate(process, model, LINEAR, rounds=3, clients_per_round=5, eval_examples={"x": X, "y": Y})
     assert history.records[-1]["eval/loss"] < 0.9 * history.records[0]["eval/loss"]
 

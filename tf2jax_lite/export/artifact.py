@@ -22,6 +22,7 @@ from . import source, structures
 from .checkpoint import write_checkpoint
 from .files import METADATA, new_directory, sha256
 from .open_sizes import stage_symbolic
+from .predictions import prediction_kinds
 from .stablehlo import serialize
 from .staging import Staged, argument_names
 from .tensors import SHARD_BYTES, write_tensors
@@ -279,11 +280,16 @@ def _doc(name: str, staged: Staged, inputs: Sequence[str]) -> list[str]:
 
 def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
     interface = converted.interface
+    kinds = prediction_kinds(staged.jaxpr)
     return {
         "inputs": [{"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)} for s in staged.inputs],
         "outputs": [
-            {"dtype": np.dtype(r.dtype).name, "shape": [d if isinstance(d, int) else str(d) for d in r.shape]}
-            for r in staged.results
+            {
+                "dtype": np.dtype(r.dtype).name,
+                "shape": [d if isinstance(d, int) else str(d) for d in r.shape],
+                "kind": kind,
+            }
+            for r, kind in zip(staged.results, kinds, strict=False)  # updates stand after the results
         ],
         "interface": structures.encode_interface(interface),
         "variables": [str(v) for v in staged.variables],

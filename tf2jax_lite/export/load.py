@@ -39,6 +39,7 @@ from tf2jax_lite.signature import (
 
 from .dimensions import MULTIPLE
 from .metadata import check_hashes, inside, named_signature, read_metadata
+from .predictions import LOGITS, PROBABILITIES, UNKNOWN
 from .structures import decode, decode_interface
 from .tensors import as_complex, read_tensors
 
@@ -92,8 +93,20 @@ def _load(
     function.interface = interface  # type: ignore[attr-defined]
     function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
     function.__signature__ = interface.call_signature(rng=function.needs_key)  # type: ignore[attr-defined]
+    function.kinds = _kinds(entry, interface)  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
     return function, params
+
+
+def _kinds(entry: Mapping[str, Any], interface: Interface) -> Any:
+    """Returns the kinds of a function's results (see `prediction_kinds`) in their structure; None if not recorded."""
+    outputs = entry.get("outputs")
+    outputs = outputs if isinstance(outputs, list) else []
+    found = [info.get("kind") if isinstance(info, dict) else None for info in outputs]
+    leaves = [leaf.index for leaf in jax.tree.leaves(interface.outputs) if isinstance(leaf, OutputRef)]
+    if not all(0 <= i < len(found) and found[i] in (PROBABILITIES, LOGITS, UNKNOWN) for i in leaves):
+        return None
+    return interface.results(found)
 
 
 def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:

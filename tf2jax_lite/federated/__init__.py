@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         shuffle_repeat_batch_federated_data,
     )
     from .evaluation import build_fed_eval, build_personalization_eval
+    from .local_weights import local_model_weights, with_local_weights
     from .losses import named_loss
     from .model import (
         BatchLoss,
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         MeasuredProcessOutput,
         ModelWeights,
     )
+    from .states import ByClient
     from .training import read_history, run_rounds
 
 _ROOMS = ("aggregators", "algorithms", "core", "data", "flower", "metrics")
@@ -165,6 +167,8 @@ _LAZY = {
     "shuffle_repeat_batch_federated_data": ".data",
     "build_fed_eval": ".evaluation",
     "build_personalization_eval": ".evaluation",
+    "local_model_weights": ".local_weights",
+    "with_local_weights": ".local_weights",
     "named_loss": ".losses",
     "BatchLoss": ".model",
     "Model": ".model",
@@ -189,6 +193,7 @@ _LAZY = {
     "LearningProcessOutput": ".process",
     "MeasuredProcessOutput": ".process",
     "ModelWeights": ".process",
+    "ByClient": ".states",
     "read_history": ".training",
     "run_rounds": ".training",
 }
@@ -199,6 +204,7 @@ __all__ = [
     "BatchLoss",
     "BatchPreprocessor",
     "Batches",
+    "ByClient",
     "Checkpoint",
     "CheckpointFile",
     "CheckpointStore",
@@ -267,6 +273,7 @@ __all__ = [
     "evaluate_model",
     "freeze",
     "kmeans_init",
+    "local_model_weights",
     "merge_lora",
     "metrics",
     "model_grad",
@@ -284,6 +291,7 @@ __all__ = [
     "run_rounds",
     "server_optimizer",
     "shuffle_repeat_batch_federated_data",
+    "with_local_weights",
     "with_lora",
 ]
 

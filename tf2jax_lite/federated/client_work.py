@@ -333,5 +333,4 @@ def build_fed_sgd_client_work(
 
 
 def _pads(model: Model) -> bool:
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    return not examples_interact(model, shapes.non_trainable)
+    return not examples_interact(model, model.shapes.non_trainable)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators.base import as_aggregator
@@ -33,6 +34,7 @@ from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.federated.running import Cohort, CohortResult, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching, Check
 from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.states import ByClient
 
 __all__ = [
     "LearningState",
@@ -42,11 +44,13 @@ __all__ = [
     "as_clients",
     "check_state",
     "compose_learning_process",
+    "finite_outputs",
     "initial_weights",
     "replaced_weights",
     "results_of",
     "reusable",
     "round_keys",
+    "split_client_ids",
 ]
 
 PyTree = Any
@@ -60,6 +64,7 @@ class LearningState(NamedTuple):
       key: the training's JAX key; it stays, each round folds its number in.
       weights: the model's weights.
       distributor, client_work, aggregator, finalizer: the blocks' states.
+      clients: what each client keeps, a `ByClient` on the host; () where clients keep nothing.
     """
 
     round: Any
@@ -69,6 +74,7 @@ class LearningState(NamedTuple):
     client_work: PyTree
     aggregator: PyTree
     finalizer: PyTree
+    clients: Any = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -185,6 +191,7 @@ def compose_learning_process(
     finalizer: Finalizer,
     distributor: Distributor | None = None,
     survey: Survey | None = None,
+    client_states: ByClient | None = None,
     client_batching: Batching | None = None,
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
@@ -199,6 +206,9 @@ def compose_learning_process(
       finalizer: what the server does with the aggregate.
       distributor: what clients get; the weights as they are by default.
       survey: a first pass over the clients, for algorithms that need one.
+      client_states: what clients keep between rounds, such as ``ByClient(first)``. A client's entry is the
+        ``client_input`` of its work, and its `ClientResult.output` the next entry; ``client_data`` is then a list of
+        pairs ``(client id, data)``. See `with_local_weights`.
       client_batching: how ClientDatasets are cut into batches: a ``ShuffleRepeatBatchHParams`` or ``BatchHParams``.
         Its seed, with the round and the client's place, shuffles; without one the state's key does.
       client_execution: how clients are run; see `CohortRunner`.
@@ -220,6 +230,8 @@ def compose_learning_process(
             "client_batching is a ShuffleRepeatBatchHParams or a BatchHParams, as in "
             f"ShuffleRepeatBatchHParams(batch_size=20); not {type(client_batching).__name__}"
         )
+    if client_states is not None and (survey is not None or not isinstance(client_states, ByClient)):
+        raise InputError("client_states is a ByClient, and does not go with a survey")
     template = check_model(model).shapes.trainable
     aggregation = as_aggregator(aggregator, template)
     distribution = distributor or broadcast_distributor()
@@ -239,6 +251,7 @@ def compose_learning_process(
             client_work.initialize(),
             aggregation.initialize(),
             finalizer.initialize(weights),
+            () if client_states is None else client_states,
         )
 
     @jax.jit
@@ -292,15 +305,19 @@ def compose_learning_process(
 
     def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, LearningState)
-        state = resident(state)
+        kept, state = state.clients, resident(state._replace(clients=()))
         distributor_state, context, sent = begin(state)
-        cohort = Cohort(as_clients(client_data), client_batching, state.key, int(state.round))
+        clients, ids = as_clients(client_data), []
+        if client_states is not None:
+            ids, clients = split_client_ids("client_states", clients)
+        cohort = Cohort(clients, client_batching, state.key, int(state.round), [kept.of(i) for i in ids] or None)
         surveyed: PyTree = ()
         if surveyor is not None:
             cohort = dataclasses.replace(cohort, clients=reusable(cohort.clients))
             surveyed, context, cohort = run_survey(state, context, cohort)
         result = runner.run(context, cohort)
         new, metrics = end(state, distributor_state, context, result._replace(outputs={}), surveyed)
+        new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
         return LearningProcessOutput(new, {"distributor": sent, **metrics})
 
     return LearningProcess(
@@ -308,7 +325,46 @@ def compose_learning_process(
         next_fn,
         lambda state: state.weights,
         lambda state, weights: state._replace(weights=replaced_weights(model, state.key, weights)),
+        takes_client_ids=client_states is not None,
     )
+
+
+def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:
+    """Returns what clients keep by their ids, without what holds NaN or infinity."""
+    return {
+        ids[index]: output
+        for index, output in result.outputs.items()
+        if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(output))
+    }
+
+
+def split_client_ids(who: str, client_data: Sequence[Any]) -> tuple[list[Hashable], list[Any]]:
+    """Returns the ids and the data of clients that keep a state.
+
+    Raises:
+      InputError: an entry is no pair of an id and data, or a client is there twice.
+    """
+    pairs = list(client_data)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise InputError(f"{who}: client_data is a list of pairs (client id, data): each client keeps a state")
+    ids = [pair[0] for pair in pairs]
+    for client_id in ids:
+        if not _is_hashed(client_id):
+            raise InputError(
+                f"{who}: a client's state is kept under its id, which is text or a number; not "
+                f"{type(client_id).__name__}: {client_id!r:.80}"
+            )
+    if len(set(ids)) != len(ids):
+        raise InputError(f"{who}: a client is in the round twice")
+    return ids, [pair[1] for pair in pairs]
+
+
+def _is_hashed(client_id: Any) -> bool:
+    try:
+        hash(client_id)
+    except TypeError:  # a tuple of lists, say
+        return False
+    return True
 
 
 def reusable(clients: Sequence[Any]) -> Sequence[Any]:

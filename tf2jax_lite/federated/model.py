@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.errors import InputError, Tf2JaxError
-from tf2jax_lite.federated.losses import TrainLoss
+from tf2jax_lite.federated.losses import NamedLoss, TrainLoss, traced_kinds
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
 from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.options import check_key
 from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.user_functions import described, first_line, model_function, of_model, raised_by
 
 __all__ = [
     "BatchLoss",
@@ -80,10 +81,26 @@ class Model:
     eval_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
     changes: Any = True
 
+    def __post_init__(self) -> None:
+        """Has the model tell a loss by name whether predictions are logits."""
+        if isinstance(self.train_loss, NamedLoss):
+            loss = self.train_loss.of_model(traced_kinds(self.apply_for_eval, lambda: self.shapes))
+            object.__setattr__(self, "train_loss", loss)
+
     @functools.cached_property
     def shapes(self) -> ModelWeights:
-        """The weights' shapes and dtypes, as `jax.ShapeDtypeStruct`s."""
-        return as_model_weights(jax.eval_shape(self.init, jax.random.key(0)))
+        """The weights' shapes and dtypes, as `jax.ShapeDtypeStruct`s.
+
+        Raises:
+          InputError: ``init`` returns something else.
+        """
+        found = jax.eval_shape(self.init, jax.random.key(0))
+        if not isinstance(found, ModelWeights):
+            raise InputError(
+                f"Model.init ({described(self.init)}) returns a {type(found).__name__}, not ModelWeights, which the "
+                "functions of a Model take and return. create_model_from_fn takes functions of bare params."
+            )
+        return found
 
 
 class BatchLoss(NamedTuple):
@@ -164,8 +181,9 @@ def fitting(batch: Mapping[str, Any], which: str) -> Iterator[None]:
         raise
     except Exception as error:  # libraries of models have exceptions of their own
         given = ", ".join(f"{name}: {_type_text(value)}" for name, value in batch.items())
-        first = next(iter(str(error).strip().splitlines()), "")
-        raise InputError(f"the model does not take {which} ({given}): {type(error).__name__}: {first:.300}") from error
+        function = model_function(error)
+        name = f" ({described(function)})" if function is not None else ""
+        raise InputError(f"the model{name} does not take {which} ({given}): {first_line(error)}") from error
 
 
 def _type_text(value: Any) -> str:
@@ -229,13 +247,21 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
 def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
     """Returns per-example losses, float32 or wider, with padding at 0, the train output, and the mask or None."""
     examples, mask = split_mask(batch)
-    output = model.apply_for_train(weights, examples, rng)
+    with of_model(model.apply_for_train):
+        output = model.apply_for_train(weights, examples, rng)
+    if not isinstance(output, TrainOutput):
+        raise InputError(
+            f"apply_for_train ({described(model.apply_for_train)}) returned a {type(output).__name__}; expected a "
+            "TrainOutput(predictions, non_trainable). create_model_from_fn takes functions that return predictions."
+        )
     # A sum of losses, or a number of examples, may be beyond what half precision holds.
-    losses = as_float(model.train_loss(examples, output.predictions))
+    with raised_by("train_loss", model.train_loss):
+        losses = as_float(model.train_loss(examples, output.predictions))
     count = jnp.shape(next(iter(examples.values())))[0]
     if losses.shape != (count,):
         raise InputError(
-            f"train_loss returned shape {losses.shape} for a batch of {count} examples; it returns one loss an example"
+            f"train_loss ({described(model.train_loss)}) returned shape {losses.shape} for a batch of {count} "
+            f"examples; expected one loss for each example, shape ({count},)"
         )
     return (losses if mask is None else jnp.where(mask, losses, 0)), output, mask
 
@@ -316,10 +342,12 @@ def _evaluate(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, St
 def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, Stat]:
     """Returns the statistic of each of the model's metrics, and of its mean ``loss``, over one batch."""
     examples, mask = split_mask(batch)
-    predictions = model.apply_for_eval(weights, examples)
+    with of_model(model.apply_for_eval):
+        predictions = model.apply_for_eval(weights, examples)
     stats = {name: evaluate_batch(m, examples, predictions, mask) for name, m in model.eval_metrics.items()}
     if "loss" not in stats:
-        losses = jnp.asarray(model.train_loss(examples, predictions))
+        with raised_by("train_loss", model.train_loss):
+            losses = jnp.asarray(model.train_loss(examples, predictions))
         kept = jnp.ones(losses.shape, jnp.int32) if mask is None else mask.astype(jnp.int32)
         stats["loss"] = MeanStat.new(losses, kept).reduce()
     return stats

@@ -14,7 +14,7 @@ import numpy as np
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
-from tf2jax_lite.federated.losses import TrainLoss, as_train_loss
+from tf2jax_lite.federated.losses import NamedLoss, TrainLoss, as_train_loss
 from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.model import Model, TrainOutput, as_model_weights
 from tf2jax_lite.federated.process import ModelWeights
@@ -75,6 +75,8 @@ def create_model_from_fn(
         found = evaluate(weights.trainable if bare else weights, batch)
         return found.predictions if isinstance(found, TrainOutput) else found
 
+    for function, given in ((apply_for_train, apply), (apply_for_eval, evaluate)):
+        function.given = given  # type: ignore[attr-defined]  # what errors name
     return Model(
         lambda key: as_model_weights(make(key)),
         apply_for_train,
@@ -143,11 +145,14 @@ def create_model_from_converted(
         key = {"rng": jax.random.key(0)} if takes_key[eval_fn] else {}
         return eval_fn(params, *arguments(batch), **key)[0]
 
+    loss, kinds = as_train_loss(train_loss), getattr(eval_fn, "kinds", None)
+    if isinstance(loss, NamedLoss) and kinds is not None:  # of an artifact, whose operations are not seen here
+        loss = loss.of_model(lambda batch: kinds)
     return Model(
         lambda key: weights,
         apply_for_train,
         apply_for_eval,
-        as_train_loss(train_loss),
+        loss,
         check_metrics("create_model_from_converted", "eval_metrics", eval_metrics),
         {name: name in changing for name in weights.non_trainable},
     )
@@ -195,8 +200,8 @@ def create_model_from_artifact(
 
 def create_model_from_tf(
     model: Any,
-    train_loss: str | TrainLoss,
-    eval_metrics: Metrics | None = None,
+    train_loss: Any = None,
+    eval_metrics: Mapping[str, Any] | None = None,
     *,
     specs: Any = None,
     inputs: InputSource = "x",
@@ -206,8 +211,10 @@ def create_model_from_tf(
     Args:
       model: a Keras model (Keras 3 or tf_keras), or functions: a pair ``(training mode, evaluation mode)`` of
         ``tf.function``s or callables of the model's inputs, or one for both.
-      train_loss: ``(batch, predictions) -> (n,)``, or a name (see `named_loss`).
-      eval_metrics: name to metric.
+      train_loss: ``(batch, predictions) -> (n,)`` of JAX or TensorFlow ops; a name (see `named_loss`), or another name
+        that Keras has; a Keras loss or function ``(y_true, y_pred)``, which takes the batch's ``"y"``; or None for the
+        loss that a Keras model is compiled with.
+      eval_metrics: name to metric, or to a Keras metric whose state is a sum over examples.
       specs: the model's input as a structure of ``tf.TensorSpec``; for functions a tuple of arguments. A Keras model
         that was called, or has an Input, knows its own.
       inputs: which parts of a batch the model gets.
@@ -217,12 +224,14 @@ def create_model_from_tf(
       non-trainable weights, and a Keras model's regularization losses are added to the mean loss.
 
     Raises:
-      InputError: ``specs`` is missing for functions.
+      InputError: ``specs`` is missing for functions, or the model is not compiled with one loss.
       UnsupportedError: the code cannot be converted.
     """
     from tf2jax_lite import api
+    from tf2jax_lite.federated.keras_functions import as_jax_loss, as_jax_metrics
     from tf2jax_lite.model_files import convert_keras_model
 
+    loss, metrics = as_jax_loss(train_loss, model), as_jax_metrics(eval_metrics)
     if hasattr(model, "trainable_variables") and hasattr(model, "losses") and callable(model):
         functions = convert_keras_model(model, specs=specs, regularization=True)
         train, evaluate, regularized = functions["train"], functions["serving_default"], True
@@ -236,8 +245,8 @@ def create_model_from_tf(
     return create_model_from_converted(
         train,
         evaluate,
-        train_loss,
-        eval_metrics,
+        loss,
+        metrics,
         inputs=inputs,
         written=_written(train[0]),
         has_regularization=regularized,

@@ -93,6 +93,7 @@ class AggregationProcess:
         is random per client folds the client's ``index`` in.
       merge: ``(accumulator, accumulator) -> accumulator``.
       report: ``(state, accumulator, key) -> MeasuredProcessOutput`` with the aggregate in the form of one update.
+      refuses_weights: why all clients must weigh the same (differential privacy), or "" if their weights may differ.
     """
 
     initialize: Callable[[], PyTree]
@@ -100,6 +101,7 @@ class AggregationProcess:
     accumulate: Callable[[PyTree, PyTree, ClientUpdates, Any], PyTree]
     merge: Callable[[PyTree, PyTree], PyTree]
     report: Callable[[PyTree, PyTree, Any], MeasuredProcessOutput]
+    refuses_weights: str = ""
 
     def next(self, state: PyTree, updates: ClientUpdates, key: Any) -> MeasuredProcessOutput:
         """Aggregates one whole cohort. ``key`` is a JAX key for what is random in the aggregation."""

@@ -24,6 +24,7 @@ from .captured_tables import captured_table, table_dtypes
 from .composites import as_record, component_specs, known_components, stacked, with_constants
 from .custom_gradients import rewrite_custom_gradients
 from .graph_state import with_captured_state
+from .trainable import Trains, trained_variables
 from .variable_paths import variable_paths
 from .variable_values import is_numeric, read_value, read_values
 
@@ -71,7 +72,8 @@ def load_concrete(
       name: the function's name, for messages.
       read_values: whether to read the variables' values; otherwise variables hold None.
       opaque: take captures that have no counterpart in JAX as `Opaque` values, for the caller to deal with.
-      model: the function or object that was converted, whose attributes may name the variables.
+      model: the function, model or layer that was converted: its attributes may name the variables, and it says which
+        of them train (see `trained_variables`).
 
     Raises:
       UnsupportedError: it captures or takes something that has no counterpart in JAX.
@@ -101,7 +103,8 @@ def load_concrete(
     # In front of a model split from its host part, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
     model = getattr(concrete, "_tf2jax_lite_model", model)
-    captures = _captures(variables, captured, count, read_values, opaque, pairs, model)
+    trains = trained_variables(variables, model)
+    captures = _captures(variables, captured, count, read_values, opaque, pairs, trains, model)
     names = [capture.value.name for capture in captures if isinstance(capture.value, ir.Variable)]
     graph, more = with_captured_state(graph, func_graph, names, read=read_values, tables=not opaque)
     captures += tuple(more)
@@ -310,6 +313,7 @@ def _captures(
     read: bool,
     opaque: bool = False,
     tables: list[tuple[Any, Any]] | None = None,
+    trains: Trains = lambda variable: False,
     model: Any = None,
 ) -> tuple[ir.Capture, ...]:
     by_handle = {}
@@ -325,7 +329,9 @@ def _captures(
         values = _values(captured, by_handle) if read else {}
         for offset, tensor in enumerate(captured):
             try:
-                value: Any = _capture(tensor, by_handle, known, taken, values if read else None, tables or [], paths)
+                value: Any = _capture(
+                    tensor, by_handle, known, taken, values if read else None, tables or [], trains, paths
+                )
             except UnsupportedError as error:
                 if not opaque:
                     raise
@@ -356,6 +362,7 @@ def _capture(
     taken: dict[str, int],
     values: Mapping[int, np.ndarray] | None,
     tables: list[tuple[Any, Any]],
+    trains: Trains,
     paths: Mapping[int, str],
 ) -> Any:
     if id(tensor) in known:
@@ -366,7 +373,9 @@ def _capture(
         if _is_lock(tensor):
             return np.zeros((), np.bool_)  # what locks and unlocks it is left out: a pure function needs no lock
         table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
-        found = known[id(tensor)] = _variable(variable, tensor, taken, values, paths) if table is None else table
+        found = known[id(tensor)] = (
+            _variable(variable, tensor, taken, values, trains, paths) if table is None else table
+        )
         return found
     if kind is ir.VARIANT:
         raise UnsupportedError(
@@ -418,6 +427,7 @@ def _variable(
     handle: Any,
     taken: dict[str, int],
     values: Mapping[int, np.ndarray] | None,
+    trains: Trains,
     paths: Mapping[int, str],
 ) -> ir.Variable:
     """Returns a variable with its value: of ``values``, by the handle's ``id``, or read now; None without any."""
@@ -438,7 +448,7 @@ def _variable(
     if not isinstance(dtype, np.dtype):
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
     name = _unique(paths.get(id(handle)) or variable.name.split(":")[0], taken)
-    trainable = bool(variable.trainable)
+    trainable = trains(variable)
     value, shape = None, _sizes(variable.shape)
     if values is not None:
         found = values.get(id(handle))

@@ -45,6 +45,7 @@ __all__ = [
     "load_signature",
     "read_meta_graph",
     "trainable_names",
+    "variable_trains",
 ]
 
 Values = Callable[[str, str], Any]
@@ -168,7 +169,7 @@ def lift_state(
             dtype = node.attrs["dtype"]
             if name not in handles:
                 value = values(name, node.name)
-                trains = name in trainable if trainable is not None else bool(np.issubdtype(dtype, np.inexact))
+                trains = variable_trains(name, node.name, dtype, trainable)
                 shape = node.attrs.get("shape") if value is None else np.shape(value)
                 value = None if value is None else Variable(np.asarray(value, dtype), trains, name)
                 captured: Any = ir.Variable(name, dtype, shape, trains, value)
@@ -225,6 +226,13 @@ def trainable_names(meta_graph: Any) -> set[str] | None:
             raise InvalidModelError(f"the collection 'trainable_variables' is damaged ({error}).") from error
         found.add(proto.variable_name.split(":")[0])
     return found
+
+
+def variable_trains(name: str, node: str, dtype: np.dtype, trainable: set[str] | None) -> bool:
+    """Returns whether a variable trains; the collection has its node's name, which an imported graph has changed."""
+    if trainable is None:
+        return bool(np.issubdtype(dtype, np.inexact))
+    return name in trainable or node in trainable
 
 
 def _tensors(where: str, infos: Any) -> dict[str, Any]:

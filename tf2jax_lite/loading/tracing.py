@@ -57,7 +57,8 @@ def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         raise
     except Exception as error:
         raise InputError(f"TensorFlow could not trace {name!r} with these arguments: {error}") from error
-    return load_concrete(concrete, signature=signature, name=name, read_values=_read_values(), model=tf_func)
+    model = getattr(tf_func, "_tf2jax_lite_model", getattr(tf_func, "__self__", tf_func))
+    return load_concrete(concrete, signature=signature, name=name, read_values=_read_values(), model=model)
 
 
 def trace_restored(tf_func: Any) -> Loaded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export.load import call_with_arrays, flat_results, load
 from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.predictions import LOGITS, UNKNOWN
 from tf2jax_lite.federated import metrics as m
 from tf2jax_lite.federated.losses import named_loss
 from tf2jax_lite.federated.model import Model
@@ -147,9 +149,10 @@ def artifact_subject(
     Args:
       path: the artefact's directory.
       loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
-      sample: some examples, by which ``from_logits=None`` is decided.
+      sample: some examples, to see whether predictions are logits.
       beside: names of arrays of the sample that are no inputs.
-      from_logits: whether predictions are logits; None looks at predictions of the sample.
+      from_logits: whether predictions are logits. If None, the operations that compute them tell, else the predictions
+        of the sample; without one they are probabilities, as in Keras.
       label: the targets' name in the data.
       output: the name of the result that is meant; may be left out if there is one.
       train_signature: the function in training mode: ``train`` if there is one, else that in evaluation mode.
@@ -191,11 +194,13 @@ def artifact_subject(
             written=list(entry.get("updates", ())),
         )
 
-    model = build(from_logits is not False)
+    found = _by_name(evaluate[0], output).kinds
+    known = from_logits if from_logits is not None or found == UNKNOWN else found == LOGITS
+    model = build(bool(known))
     if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
         raise InputError(f"{folder}: no param trains.")
     shapes = {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]}
-    subject = Subject(model, inputs, label, from_logits is not False, (trained, evaluated), shapes)
+    subject = Subject(model, inputs, label, bool(known), (trained, evaluated), shapes)
     if sample is None or "crossentropy" not in loss:
         return subject
     examples = subject.examples({k: np.asarray(v)[:256] for k, v in sample.items()}, "the examples", beside)
@@ -205,8 +210,15 @@ def artifact_subject(
     predictions = np.asarray(model.apply_for_eval(weights, batch), np.float64)
     if loss.startswith("sparse"):
         subject = dataclasses.replace(subject, classes=predictions.shape[-1] if predictions.ndim else None)
-    if from_logits is None and _are_probabilities(predictions, loss):
-        subject = dataclasses.replace(subject, model=build(False), from_logits=False)
+    seen = not _are_probabilities(predictions, loss)
+    if known is None:
+        return dataclasses.replace(subject, model=build(seen), from_logits=seen)
+    if from_logits is not None and seen != known:
+        warnings.warn(
+            f"{loss}: predictions are taken for {'logits' if known else 'probabilities'}, as asked for, but those of "
+            f"the first examples look like {'logits' if seen else 'probabilities'}.",
+            stacklevel=2,
+        )
     return subject
 
 
@@ -236,7 +248,9 @@ def _by_name(fn: Any, output: str | None) -> Any:
             raise InputError(f"the model's results are {sorted(found)}; choose one with --output, not {output!r}.")
         return found[output], updated
 
+    kinds = {} if fn.kinds is None else flat_results(fn.kinds)
     call.needs_key = fn.needs_key  # type: ignore[attr-defined]
+    call.kinds = kinds.get(output or next(iter(kinds), ""), UNKNOWN)  # type: ignore[attr-defined]
     return call
 
 

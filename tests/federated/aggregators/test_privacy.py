@@ -5,8 +5,11 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from tf2jax_lite import federated as fed
+from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
 
 from .cohort import TEMPLATE, aggregate, flat, make, vector
@@ -106,3 +109,14 @@ def test_noise_whose_square_is_no_number(sampling):
     pytest.importorskip("dp_accounting")
     found = [agg.gaussian_epsilon(noise, 10, 10, 100, 1e-5, sampling) for noise in (5e-324, 1e-200, 1e9, 1e200)]
     assert found[:2] == [math.inf, math.inf] and 0 <= found[2] == found[3] < 0.1
+
+
+@pytest.mark.parametrize("build", [fed.build_weighted_fed_avg, fed.build_mime, fed.build_hyp_cluster])
+@pytest.mark.parametrize("around", [lambda inner: inner, lambda inner: agg.ClippingFactory(1.0, inner)])
+def test_weighted_algorithm_under_privacy_raises(build, around):
+    model = fed.create_model_from_fn({"w": np.zeros(2, np.float32)}, lambda p, b: b["x"] * p["w"], "mse")
+    private = around(agg.DifferentiallyPrivateFactory.gaussian_fixed(0.1, 2, 1.0))
+    args = (model, 2, optax.sgd(0.1)) if build is fed.build_hyp_cluster else (model, optax.sgd(0.1))
+    with pytest.raises(InputError, match=r"takes no weights .*Use build_unweighted_fed_avg"):
+        build(*args, aggregator=private)
+    build(*args, aggregator=private, client_weighting="uniform")

@@ -231,4 +231,5 @@ def before(stage: Stage, inner: AggregationProcess, name: str) -> AggregationPro
         accumulate=accumulate,
         merge=merge,
         report=report,
+        refuses_weights=inner.refuses_weights,
     )

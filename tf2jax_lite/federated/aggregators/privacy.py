@@ -58,7 +58,7 @@ def adaptive_clip_noise_params(
 
 @dataclasses.dataclass(frozen=True)
 class DifferentiallyPrivateFactory(Factory):
-    """The mean of clipped updates with Gaussian noise; weights count for nothing, as privacy requires.
+    """The mean of clipped updates with Gaussian noise, over clients that all weigh the same, as privacy requires.
 
     The aggregate is ``(sum of clipped updates + N(0, (noise_multiplier * clip)**2)) / clients_per_round``. The divisor
     is fixed: dividing by the number that took part would tell whether somebody did. Measures ``noise_stddev`` (of the
@@ -133,4 +133,5 @@ class DifferentiallyPrivateFactory(Factory):
             updates = updates._replace(update=cast_like(updates.update, wide))
             return inner.accumulate(state, accumulator, updates, jax.random.fold_in(key, 1))
 
-        return dataclasses.replace(inner, accumulate=accumulate, report=report)
+        why = "differential privacy bounds each client's share"
+        return dataclasses.replace(inner, accumulate=accumulate, report=report, refuses_weights=why)

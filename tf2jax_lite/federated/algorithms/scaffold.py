@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work, delta
@@ -18,10 +17,12 @@ from tf2jax_lite.federated.compose import (
     apply_non_trainable,
     as_clients,
     check_state,
+    finite_outputs,
     initial_weights,
     replaced_weights,
     results_of,
     round_keys,
+    split_client_ids,
 )
 from tf2jax_lite.federated.metrics import check_metrics
 from tf2jax_lite.federated.model import Model, check_model
@@ -173,7 +174,7 @@ def build_scaffold(
 
     def next_fn(state: ScaffoldState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, ScaffoldState)
-        ids, clients = _with_ids(as_clients(client_data))
+        ids, clients = split_client_ids("build_scaffold", as_clients(client_data))
         keys = round_keys(state.key, state.round)
         inputs = [state.client_controls.of(i) for i in ids]
         message = _Message(state.weights, state.control)
@@ -182,12 +183,7 @@ def build_scaffold(
         result = runner.run(context, cohort)
         bare = state._replace(client_controls=controls_of_none)
         weights, control, aggregator_state, measured, train = end(bare, result.total, keys.aggregator)
-        changed = {
-            ids[index]: output
-            for index, output in result.outputs.items()
-            if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(output))
-        }
-        controls = state.client_controls.updated(changed)
+        controls = state.client_controls.updated(finite_outputs(ids, result))
         new = ScaffoldState(state.round + 1, state.key, weights, control, controls, aggregator_state)
         metrics = {"client_work": {"train": train}, "aggregator": measured, "clients": dict(result.counts)}
         return LearningProcessOutput(new, metrics)
@@ -199,27 +195,3 @@ def build_scaffold(
         lambda state, weights: state._replace(weights=replaced_weights(model, state.key, weights)),
         takes_client_ids=True,
     )
-
-
-def _is_hashed(client_id: Any) -> bool:
-    try:
-        hash(client_id)
-    except TypeError:  # a tuple of lists, say
-        return False
-    return True
-
-
-def _with_ids(client_data: Sequence[Any]) -> tuple[list[Hashable], list[Any]]:
-    pairs = list(client_data)
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise InputError("build_scaffold: client_data is a list of pairs (client id, data): each client keeps a state")
-    ids = [pair[0] for pair in pairs]
-    for client_id in ids:
-        if not _is_hashed(client_id):
-            raise InputError(
-                f"build_scaffold: a client's state is kept under its id, which is text or a number; not "
-                f"{type(client_id).__name__}: {client_id!r:.80}"
-            )
-    if len(set(ids)) != len(ids):
-        raise InputError("build_scaffold: a client is in the round twice")
-    return ids, [pair[1] for pair in pairs]

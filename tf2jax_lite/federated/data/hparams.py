@@ -117,5 +117,8 @@ def resolve(kind: type[H], hparams: H | None, changes: dict[str, Any]) -> H:
             raise DataError(f"batch_size is missing: pass a {kind.__name__}, or batch_size=...")
         return kind(**changes)
     if not isinstance(hparams, kind):
-        raise DataError(f"expected a {kind.__name__}, not {type(hparams).__name__}")
+        raise DataError(
+            f"expected a {kind.__name__}, not {type(hparams).__name__}: give {kind.__name__}(batch_size=20), or "
+            "batch_size=20 by name"
+        )
     return hparams.replace(**changes) if changes else hparams

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import InputError
+from ..user_functions import raised_by
 from .stat import Stat
 
 __all__ = ["MASK_KEY", "Metric", "as_float", "check_metrics", "evaluate_batch", "pick"]
@@ -107,7 +108,8 @@ def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, m
             f"{type(metric).__name__}: the batch {shapes}, the predictions {jax.tree.map(jnp.shape, predictions)} and "
             f"the mask {mask.shape} differ in the number of examples (the first dimension)."
         )
-    return metric.evaluate_examples(batch, predictions, mask)
+    with raised_by("a metric", metric):
+        return metric.evaluate_examples(batch, predictions, mask)
 
 
 def pick(metric: Metric, values: Any, key: str | None, what: str) -> jax.Array:

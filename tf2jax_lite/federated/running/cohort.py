@@ -169,7 +169,10 @@ class Cohort:
         client_input = None if self.inputs is None else self.inputs[index]
         if isinstance(item, ClientDataset):
             if self.batching is None:
-                raise InputError("client_batching is missing: how a ClientDataset is cut into batches")
+                raise InputError(
+                    "client_batching is missing, which says how a ClientDataset is cut into batches. Give the builder "
+                    "client_batching=BatchHParams(batch_size=20)."
+                )
             if len(item) == 0:
                 return None
             # A batch preprocessor treats each example alone, so it may run once for all.

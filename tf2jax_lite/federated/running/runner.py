@@ -21,6 +21,7 @@ from tf2jax_lite.federated.model import fitting
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import AggregationProcess
 from tf2jax_lite.federated.residence import resident
+from tf2jax_lite.federated.user_functions import named_function
 
 from . import accumulate
 from .accumulate import Accumulator
@@ -81,8 +82,17 @@ class CohortRunner:
     def __post_init__(self) -> None:
         if self.execution not in get_args(Execution):
             raise InputError(f"client_execution is one of {', '.join(get_args(Execution))}; not {self.execution!r}")
+        functions = {name: getattr(self.work, name) for name in ("client_init", "client_step", "client_final")}
+        named = {name: named_function(name, function) for name, function in functions.items()}
+        object.__setattr__(self, "work", dataclasses.replace(self.work, **named))
         if self.clients_per_chunk is not None:
             check_number("CohortRunner", "clients_per_chunk", self.clients_per_chunk, least=1, whole=True)
+        if self.work.counts_examples and self.aggregator.refuses_weights:
+            raise InputError(
+                f"the aggregator takes no weights ({self.aggregator.refuses_weights}), but clients are weighted by "
+                "their examples. Use build_unweighted_fed_avg (--algorithm unweighted_fed_avg), or "
+                "client_weighting='uniform'."
+            )
         if self.mesh is not None and self.execution in ("unrolled", "loop"):
             raise InputError(
                 f"a mesh shares chunks of clients: client_execution is 'auto', 'vmap' or 'scan', not {self.execution!r}"

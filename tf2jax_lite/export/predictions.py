@@ -1,0 +1,31 @@
+"""Whether results are probabilities or logits, as far as the operations that compute them tell."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from tf2jax_lite.ops.ranges import OPAQUE, Range, jaxpr_ranges
+
+__all__ = ["LOGITS", "PROBABILITIES", "UNKNOWN", "Kind", "prediction_kinds"]
+
+Kind = Literal["probabilities", "logits", "unknown"]
+PROBABILITIES: Kind = "probabilities"
+LOGITS: Kind = "logits"
+UNKNOWN: Kind = "unknown"
+
+
+def prediction_kinds(closed_jaxpr: Any) -> list[Kind]:
+    """Returns the kind of each result of a jaxpr.
+
+    Probabilities lie between 0 and 1: results of a softmax or a sigmoid. Results that may be negative are logits. The
+    kind is unknown if the results are positive without a limit, or come out of a call or a loop.
+    """
+    return [_kind(found) for found in jaxpr_ranges(closed_jaxpr)]
+
+
+def _kind(found: Range) -> Kind:
+    if found is OPAQUE:
+        return UNKNOWN
+    if found.least is None or found.least < 0:
+        return LOGITS
+    return PROBABILITIES if isinstance(found.most, int | float) and found.most <= 1 else UNKNOWN

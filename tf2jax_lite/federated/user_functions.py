@@ -1,0 +1,76 @@
+"""Errors of the functions that users give: which function raised them, and whether the model's data are at fault."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tf2jax_lite.errors import InputError, Tf2JaxError
+
+__all__ = ["described", "first_line", "model_function", "named_function", "of_model", "raised_by"]
+
+_MODEL = "_tf2jax_lite_model"
+
+
+@contextlib.contextmanager
+def of_model(function: Any) -> Iterator[None]:
+    """Marks errors as those of a model's function, for callers that know which data it was given."""
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(AttributeError):  # errors with slots
+            setattr(error, _MODEL, function)
+        raise
+
+
+def model_function(error: Exception) -> Any:
+    """Returns the function of a model that raised an error; None if it was another one."""
+    return getattr(error, _MODEL, None)
+
+
+@contextlib.contextmanager
+def raised_by(role: str, function: Any) -> Iterator[None]:
+    """Says which function raised an error.
+
+    Args:
+      role: the function's role, such as ``train_loss``.
+      function: the function.
+
+    Raises:
+      InputError: for any error but ours, the runtime's (too little memory), and those of a model.
+    """
+    try:
+        yield
+    except (Tf2JaxError, RuntimeError):
+        raise
+    except Exception as error:  # users' functions raise anything
+        if model_function(error) is not None:
+            raise
+        raise InputError(f"{role} ({described(function)}) raised {first_line(error)}") from error
+
+
+def named_function(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function whose errors say which function raised them; see `raised_by`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with raised_by(role, function):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def described(function: Any) -> str:
+    """Returns a function's name and where it is defined; of one of ours around a user's, the user's (``given``)."""
+    function = getattr(function, "given", function)
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    code = getattr(function, "__code__", None)
+    return f"{name}, {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code is not None else name
+
+
+def first_line(error: Exception) -> str:
+    """Returns an error's type and the first line of its text."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {line:.300}"

@@ -1,0 +1,131 @@
+"""Which variables the source framework trains.
+
+A ``tf.Variable`` has a flag of its own, which Keras does not change when a layer is frozen: there the list
+``trainable_variables`` of the model decides. SavedModels that Keras writes record that list.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["trainable_nodes", "trained_variables"]
+
+Trains = Callable[[Any], bool]
+
+
+def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
+    """Returns a function that says whether the source framework trains a ``tf.Variable``.
+
+    A Keras model, and a restored model that records its ``trainable_variables``, trains those alone. In all other
+    functions and modules a variable that a Keras layer holds trains if the layer trains it; the others have a flag.
+
+    Args:
+      variables: the variables in question.
+      model: the model or layer that is converted, if it is known.
+    """
+    if _is_complete(model):
+        trained = _handles(model.trainable_variables)
+        return lambda variable: id(variable.handle) in trained
+    wanted = _handles(variables)
+    trained, frozen = set[int](), set[int]()
+    holders = [model] if isinstance(model, tf.Module) else []
+    for holder in itertools.chain(holders, _live_holders() if wanted else ()):
+        held = _held(holder) & wanted
+        if held:
+            listed = _handles(_listed(holder, "trainable_variables") or ())
+            trained |= held & listed
+            frozen |= held - listed
+
+    def trains(variable: Any) -> bool:
+        handle = id(variable.handle)
+        return handle not in frozen and (handle in trained or bool(variable.trainable))
+
+    return trains
+
+
+def _is_complete(model: Any) -> bool:
+    """Whether a model's ``trainable_variables`` are all that trains, whatever else it captures."""
+    if _is_restored(type(model)):  # TensorFlow's interface of reusable SavedModels
+        return _listed(model, "trainable_variables") is not None
+    return isinstance(model, tuple(_keras_layers()))
+
+
+def _is_restored(kind: type) -> bool:
+    return kind.__module__ == "tensorflow.python.saved_model.load" and kind.__name__ == "_UserObject"
+
+
+def _keras_layers() -> list[type]:
+    """Returns the base classes of layers of the Keras versions that are imported."""
+    layers = [getattr(sys.modules.get(name), "layers", None) for name in ("keras", "tf_keras")]
+    return [getattr(found, "Layer") for found in layers if hasattr(found, "Layer")]  # noqa: B009
+
+
+def _live_holders() -> Iterable[Any]:
+    """Returns the Keras layers and restored objects that exist.
+
+    A ConcreteFunction does not know the Python objects whose variables it captures, nor does a variable.
+    """
+    kinds: set[type] = set()
+    pending = _keras_layers()
+    while pending:
+        kind = pending.pop()
+        if kind not in kinds:
+            kinds.add(kind)
+            pending += kind.__subclasses__()
+    kinds |= {kind for kind in tf.__internal__.tracking.AutoTrackable.__subclasses__() if _is_restored(kind)}
+    if not kinds:
+        return []
+    objects = gc.get_objects()
+    return itertools.compress(objects, map(kinds.__contains__, map(type, objects)))
+
+
+def _listed(holder: Any, name: str) -> Sequence[Any] | None:
+    """Returns the list of that name that an object has; None without one."""
+    try:
+        found = getattr(holder, name, None)
+    except Exception:  # Keras raises anything in properties of layers that are not set up yet
+        return None
+    return found if isinstance(found, (list, tuple)) else None
+
+
+def _held(holder: Any) -> set[int]:
+    """Returns the handles of the variables that an object holds; tf_keras does not list the states of stateful RNNs."""
+    if not hasattr(type(holder), "trainable_variables") and _listed(holder, "trainable_variables") is None:
+        return set()
+    states = _listed(holder, "states") or _listed(getattr(holder, "keras_api", None), "states")
+    return _handles(_listed(holder, "variables") or ()) | _handles(tf.nest.flatten(states or ()))
+
+
+def _handles(variables: Iterable[Any]) -> set[int]:
+    """Returns by what variables are known here: Keras wraps them, but not their handles."""
+    found = (getattr(variable, "handle", None) for variable in variables)
+    return {id(handle) for handle in found if handle is not None}
+
+
+def trainable_nodes(object_graph: Any) -> set[int]:
+    """Returns which nodes of a SavedModel's object graph are variables that train; see `trained_variables`."""
+    nodes = dict(enumerate(object_graph.nodes))
+    children = {i: {child.local_name: child.node_id for child in node.children} for i, node in nodes.items()}
+
+    def listed(node: int, *path: str) -> set[int] | None:
+        for name in path:
+            node = children.get(node, {}).get(name, -1)
+        is_list = node in nodes and nodes[node].WhichOneof("kind") == "user_object"
+        return set(children[node].values()) if is_list else None
+
+    variables = {i for i, node in nodes.items() if node.WhichOneof("kind") == "variable"}
+    complete = listed(0, "trainable_variables")
+    if complete is not None:
+        return variables & complete
+    found = {i for i in variables if nodes[i].variable.trainable}
+    for i in nodes:
+        held, trained = listed(i, "variables"), listed(i, "trainable_variables")
+        if held is not None and trained is not None:
+            found -= (held | (listed(i, "keras_api", "states") or set())) - trained
+    return found
