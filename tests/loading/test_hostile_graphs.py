@@ -165,27 +165,6 @@ def test_a_function_returns_an_output_that_its_node_does_not_have():
         convert(calling(made, "f"))
 
 
-def test_function_with_two_arguments_of_one_name_raises():
-    """The second took the slot of a node: the function had wrong results."""
-    made = graph()
-    function(made, "f", [])
-    made.library.function[0].signature.input_arg.add(name="a", type=F32)
-    call = calling(made, "f").node[1]
-    call.input.append("x")
-    call.attr["Tin"].list.type.append(F32)
-    with pytest.raises(InvalidModelError, match="two arguments have one name"):
-        convert(made)
-
-
-def test_function_with_a_node_named_like_an_argument_raises():
-    """As in TensorFlow: the node was left out."""
-    made = graph()
-    function(made, "f", [])
-    node(made.library.function[0].node_def, "a", "Neg", ["a"], T=F32)
-    with pytest.raises(InvalidModelError, match="a node and an argument are called 'a'"):
-        convert(calling(made, "f"))
-
-
 def constant(made, name, dims, value=0.0):
     tensor = node(made.node, name, "Const", value=np.float32(value)).attr["value"].tensor
     for size in dims:
