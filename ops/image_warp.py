@@ -57,7 +57,7 @@ def _sample_positions(low: Any, high: Any, size_in: Any, size_out: int, by_ratio
     if size_out == 1:
         return product(_F32(0.5) * (low + high), last)[:, None]
     if by_ratio:
-        ratio = last / _F32(size_out - 1) if isinstance(last, np.float32) else quotient(last, _F32(size_out - 1))
+        ratio = last / _F32(size_out - 1) if isinstance(size_in, int) else quotient(last, _F32(size_out - 1))
         step = product(high - low, ratio)
     else:
         step = quotient(product(high - low, last), _F32(size_out - 1))
