@@ -8,9 +8,10 @@ reach the registry and the lowering.
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -42,17 +43,20 @@ def affected(changed: Iterable[str]) -> list[str]:
     return sorted(ranked, key=lambda test: (ranked[test], test))
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yields the full names of the modules, and of the names in modules, that a file imports."""
+@functools.cache
+def imported(path: Path) -> frozenset[str]:
+    """Returns the full names of the modules, and of the names in modules, that a file imports."""
     package = path.relative_to(ROOT).parts[:-1]
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = list(package[: len(package) - node.level + 1]) if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            found.add(module)
+            found.update(f"{module}.{alias.name}" for alias in node.names)
+    return frozenset(found)
 
 
 def _modules(file: str) -> list[str]:
