@@ -162,6 +162,7 @@ def test_shape_check_follows_an_override_around_the_call():
         loose(params, np.zeros(3, np.float32))
 
 
+@pytest.mark.full
 def test_dtype_check():
     jax_fn = tf2jax.convert_functional(lambda x: x * tf.constant(2.0), SPEC)
     assert jax_fn(X.astype(jnp.bfloat16)).dtype == jnp.float32  # a float32 constant meets it: JAX promotes
@@ -191,6 +192,7 @@ def test_errors_are_also_those_of_tf2jax(call, error):
     assert isinstance(found.value, tf2jax.Tf2JaxError) and not str(found.value).startswith('"')
 
 
+@pytest.mark.full
 def test_results_are_described_with_names_of_nodes():
     def fn(x):
         return {"b": x + 1.0, "a": (x * 2.0, tf.RaggedTensor.from_row_splits(x[:, 0], [0, 2])), "c": x}
@@ -455,6 +457,7 @@ def test_errors_inside_the_graph_name_the_node():
         jax.jit(jax_fn)(np.arange(6, dtype=np.float32), np.array([2, 3]))
 
 
+@pytest.mark.full
 def test_a_function_that_a_gradient_was_taken_through():
     """Its graph then also returns what the gradient needs, after its own results."""
 

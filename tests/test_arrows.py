@@ -121,6 +121,7 @@ def test_ops_has_one_name_only():
     assert "tf2jax_lite.ops" in result.stderr
 
 
+@pytest.mark.full
 def test_every_package_is_installed():
     """Tests that run in the sources do not see that one is missing."""
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]

@@ -31,6 +31,7 @@ def test_it_is_as_before_when_the_last_holder_is_done(enabled):
         (gc.enable if before else gc.disable)()
 
 
+@pytest.mark.full
 def test_a_call_is_traced_without_collections_and_run_with_them():
     seen = []
 

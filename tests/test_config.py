@@ -11,7 +11,7 @@ def test_override_holds_inside_the_block_only():
     assert tf2jax_lite.get_config("strict_shape_check") is True
 
 
-@pytest.mark.default_cases("no_such_option-1")
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "value"), [("no_such_option", 1), ("strict_shape_check", "yes"), ([], 1)])
 def test_bad_options_are_refused(name, value):
     with pytest.raises(ConfigError):

@@ -59,6 +59,13 @@ def test_strict_dtypes_hold_for_params():
         jax_fn({**params, "w": jnp.asarray(W, jnp.bfloat16)}, X)
 
 
+@pytest.mark.default_cases(
+    "None-InputError-param 'w' is no array, but a NoneType",
+    "value1-InputError-param 'w' is no array, but a list",
+    "value3-DtypeMismatchError-param 'w' has dtype key",
+    "value4-DtypeMismatchError-param 'w' has dtype",
+    "w-InputError-param 'w' is no array, but a str",
+)
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [

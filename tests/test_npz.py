@@ -103,6 +103,7 @@ def test_other_files_are_refused(tmp_path, data, match):
                 read_npz(tmp_path / "x.npz", kind)
 
 
+@pytest.mark.full
 def test_a_bomb_takes_no_memory(tmp_path):
     """It is refused by its header: 256 MiB of zeros would be seen."""
     import tracemalloc
@@ -123,6 +124,7 @@ def test_a_bomb_takes_no_memory(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.full
 def test_no_such_file(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_npz(tmp_path / "x.npz")

@@ -26,6 +26,7 @@ def test_split_and_merge():
     assert set(merged) == {"w", "mean"}
 
 
+@pytest.mark.full
 def test_trainable_survives_jit_grad_and_tree_map():
     params = jax.tree.map(lambda v: v * 2, _params())
     params = jax.jit(lambda p: {**p})(params)

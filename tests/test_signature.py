@@ -62,6 +62,7 @@ def test_an_argument_called_self():
     np.testing.assert_array_equal(jax_fn(params, x=B, self=A)[0], _weighted(A, B))
 
 
+@pytest.mark.full
 def test_a_key_beside_an_argument_called_rng():
     @tf.function
     def noisy(x, rng):

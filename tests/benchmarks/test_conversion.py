@@ -23,6 +23,7 @@ def test_shares_add_up():
     assert 0 < found["inner"] < 1 and found["none"] == 0
 
 
+@pytest.mark.full
 def test_rows():
     """Ours 10 ms and the peer's 30 ms after 70 ms of tracing by TensorFlow: 1/3 without and 80/100 with it."""
     record = {"model": "m", "nodes": 7, "tracing": 0.07, "first": 0.02, "ratios": {"tf2jax": 1 / 3}}

@@ -133,6 +133,7 @@ def _record(program, ours, native, **more):
     }
 
 
+@pytest.mark.full
 def test_section():
     records = [
         _record("run-a-1", (10, 2e6, 3, 3, 5, 1.0), (10, 2e6, 3, 3, 5, 2.0), peer=(20, 4e6, 3, 3, 5, 4.0)),

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks import render
 
 DOCS = render.PAGE.parent
@@ -65,6 +67,7 @@ def test_the_command_writes_whole_pages(tmp_path: Path, monkeypatch) -> None:
             assert f"| {model} | {batch} | {1e3 * record['times']['tf2jax_lite']['median']:.1f} |" in section
 
 
+@pytest.mark.full
 def test_versions_are_stated_where_records_know_them() -> None:
     versions = {"jax": "0.10.2", "tensorflow": "2.21.0"}
     new = {**_run("gru", 1, 0.7), "versions": versions, "day": "2026-11-24"}

@@ -1,5 +1,7 @@
 """The run times of docs/stablehlo.md are written from records alone."""
 
+import pytest
+
 from benchmarks import render_stablehlo as render
 
 RECORDS = [
@@ -16,6 +18,7 @@ def test_section():
     assert "load average 0.5 to 2.0" in text and "| a | 1.000 | 1.000 | 0.990 | 20 | 1.00 | yes |" in text
 
 
+@pytest.mark.full
 def test_only_the_section_changes():
     page = render.PAGE.read_text()
     made = render.written(page, render.section(RECORDS))

@@ -29,6 +29,7 @@ def test_run_and_spelling(tmp_path, monkeypatch):
     assert {r["what"] for r in found[1:]} == {"forward", "gradient", "4 gradients in a loop"}
 
 
+@pytest.mark.full
 def test_operations():
     """What has a gradient has its times, too; the page has a row for each operation."""
     found = main(["--suite", "operations", "--size", "small"])
@@ -73,6 +74,7 @@ def test_stages():
     assert f"| lstm | 1 | {found['kernels']} | {found['different']} |" in text
 
 
+@pytest.mark.full
 def test_a_program_without_spellings():
     """JAX's own convolution stands in the place of its twin, and computes the same."""
     x, w = jnp.ones((1, 5, 6, 3)), jnp.ones((3, 3, 1, 3))
@@ -153,6 +155,7 @@ def test_other_work_is_held_while_timing(tmp_path, monkeypatch):
     assert log.read_text().splitlines() == [f"begin {os.getpid()}", f"end {os.getpid()}"]
 
 
+@pytest.mark.full
 def test_page_judges_targets():
     """A median of 0.7 to native meets 0.8; a worst of 1.1 does not meet 1.05; what was not measured says so."""
     ready = {"trace": 1.0, "compile": 1.0, "equations": 5}

@@ -75,7 +75,7 @@ def test_what_has_no_derivatives_is_said(tmp_path):
         assert [v.tolist() for v in jax.tree.leaves(loaded(params, x)[0])] == [[2.0, 4.0]]
 
 
-@pytest.mark.default_cases("keras")
+@pytest.mark.full
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
 def test_keras_files_in_both_modes(tmp_path, suffix):
     model = keras_model()
@@ -92,6 +92,7 @@ def test_keras_files_in_both_modes(tmp_path, suffix):
     assert changed and all("moving" in name or "seed" in name for name in changed)
 
 
+@pytest.mark.full
 def test_frozen_graph(tmp_path):
     frozen_graph(tmp_path / "graph.pb")
     result = run("convert", tmp_path / "graph.pb", tmp_path / "out", "--platforms", "cpu", "--shapes", "x=n,3")
@@ -119,6 +120,33 @@ def test_options(tmp_path):
     assert run("convert", TESTDATA / "keras_export", out, "--platforms", "cpu", "--force", "--quiet").exit_code == 0
 
 
+@pytest.mark.default_cases(
+    "args0-InvalidModelError-no such file",
+    "args1-InvalidModelError-no such file",
+    "args10-InputError-params goes with .pb and .meta",
+    "args11-InputError---tag goes with SavedModels",
+    "args12-InputError---tag goes with SavedModels",
+    "args13-InputError---train needs a Keras file",
+    "args14-InputError---split-host goes with",
+    "args15-InputError-bfloat16",
+    "args16-Tf2JaxError-colour",
+    "args17-InputError-NAME=VALUE",
+    "args18-Tf2JaxError-max_nodes",
+    "args19-Tf2JaxError-max_nodes",
+    "args2-InvalidModelError-neither",
+    "args20-Tf2JaxError-max_nodes",
+    "args22-InputError-none",
+    "args23-InputError-nope",
+    "args24-ExportError-too long",
+    "args25-InvalidModelError-nope",
+    "args3-ExportError-exists",
+    "args4-ExportError-not an artefact",
+    "args5-InputError-Keras",
+    "args6-InputError---input and --output go with .pb and .meta",
+    "args7-InputError---input and --output go with .pb and .meta",
+    "args8-InputError-params goes with .pb and .meta",
+    "args9-InputError---input and --output go with .pb and .meta",
+)
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
@@ -234,10 +262,8 @@ ONES = {"f": np.ones(1, np.float32), "i": np.ones(1, int), "u": np.uint8([1]), "
 
 
 @pytest.mark.default_cases(
-    "{'f': array([1])}-[2.0]-stablehlo",
-    "{'f': array([1])}-[2.0]-source",
-    "{'i': array([1099511627776])}-int64 becomes without JAX_ENABLE_X64-source",
     "{'i': array([1.5])}-takes int64-source",
+    "{'i': array([1099511627776])}-int64 becomes without JAX_ENABLE_X64-source",
 )
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize(

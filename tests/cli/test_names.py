@@ -84,7 +84,7 @@ def shell(monkeypatch, capsys):
     return call
 
 
-@pytest.mark.default_cases("markup that ends nothing-frozen", "markup-frozen")
+@pytest.mark.default_cases("markup that ends nothing-frozen")
 @pytest.mark.parametrize("make", [frozen, saved])
 @pytest.mark.parametrize("kind", STRANGE)
 def test_what_the_shell_prints(shell, tmp_path, kind, make):

@@ -44,6 +44,7 @@ def test_inspect_takes_other_ends():
     assert "MatMul" in signature["ops"]
 
 
+@pytest.mark.default_cases("checkpoint/model.meta-ends2-None")
 @pytest.mark.parametrize(
     "name, ends, recorded",
     [
@@ -69,6 +70,7 @@ def test_convert_and_run(name, ends, recorded, tmp_path):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.default_cases("checkpoint/model.meta-ends0")
 @pytest.mark.parametrize("name, ends", [("checkpoint/model.meta", ["--input", "x", "--output", "y"]), ("hub", [])])
 def test_verify(name, ends):
     result = run("verify", TF1 / name, "--grad", "--batch-size", "2", "--json", *ends)

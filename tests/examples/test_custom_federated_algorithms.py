@@ -41,6 +41,7 @@ def _batches(clients, size):
         yield [(x[start : start + size], y[start : start + size]) for start in range(0, len(y), size)]
 
 
+@pytest.mark.full
 def test_losses_of_every_round():
     example = _load()
     losses = example.run()
@@ -64,6 +65,7 @@ def test_losses_of_every_round():
         assert losses[name][-1] < 0.9 * losses[name][0], "it learns"
 
 
+@pytest.mark.full
 def test_types_print_as_in_tff():
     example = _load()
     model, batch = "<weights=float64[64,10],bias=float64[10]>", "<x=float64[?,64],y=int32[?]>"

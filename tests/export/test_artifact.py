@@ -147,6 +147,7 @@ def test_gradients_go_through_a_loop_that_data_ends(tmp_path):
         jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6), *grads)
 
 
+@pytest.mark.full
 def test_several_functions_share_params(tmp_path):
     weight = tf.Variable([2.0], name="weight")
     pair = {
@@ -167,7 +168,7 @@ def test_several_functions_share_params(tmp_path):
 LONG = "serving_default_of_a_model_with_a_long_name"
 
 
-@pytest.mark.default_cases("names1")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "names", [("serve", "Serve"), (f"{LONG}_a", f"{LONG}_b"), ("class", "jnp", "params"), ("1", "!", "?")]
 )
@@ -201,6 +202,7 @@ def test_names_of_inputs_that_python_does_not_take(tmp_path):
         np.testing.assert_allclose(call(weights, **given)[0]["lambda"], expected, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_same_input_same_bytes(digits, tmp_path):
     fn, params, path = digits
     tf2jax.export_functions({"serving_default": (fn, params)}, tmp_path / "again", platforms=["cpu"])
@@ -345,7 +347,7 @@ def test_64_bits_there_and_here(tmp_path, here, there):
         np.testing.assert_allclose(slope, [2 * 1.5 * 4, 2 * 2.5 * 9])
 
 
-@pytest.mark.default_cases("source")
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_names_of_arguments_behind_a_star(tmp_path, backend):
     """None takes the name of a keyword."""

@@ -47,6 +47,7 @@ def check(tree, names, seed):
             jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
+@pytest.mark.full
 @given(tree=TREES, names=st.lists(NAMES, min_size=1, max_size=3, unique=True), seed=st.integers(0, 5))
 @settings(max_examples=4, deadline=None, derandomize=True, database=None)
 def test_loaded_functions_keep_structures_and_values(tree, names, seed):

@@ -37,7 +37,7 @@ def argument(spec, size):
     return np.arange(size * spec.shape[1], dtype=np.float32).reshape(size, -1)
 
 
-@pytest.mark.default_cases("source-a batch")
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_sizes_are_one_only_where_they_have_to_be(name, backend, tmp_path):
@@ -121,7 +121,7 @@ NOT_BELOW_ZERO = {
 }
 
 
-@pytest.mark.default_cases("stablehlo-all but the first row")
+@pytest.mark.full
 @pytest.mark.parametrize("name", NOT_BELOW_ZERO)
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_products_of_sizes_that_are_not_below_zero(name, backend, tmp_path):
@@ -222,7 +222,7 @@ FOURIER = {
 }
 
 
-@pytest.mark.default_cases("of fewer", "a convolution")
+@pytest.mark.default_cases("a convolution")
 @pytest.mark.parametrize("name", FOURIER)
 def test_fourier_transforms_of_open_sizes(name, tmp_path):
     """StableHLO has none of such sizes: the artefact has source alone."""

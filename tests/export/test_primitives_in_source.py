@@ -233,6 +233,7 @@ def _primitives(jaxpr):
                 yield from _primitives(getattr(value, "jaxpr", value))
 
 
+@pytest.mark.full
 def test_every_rule_has_a_case():
     seen = set()
     for case in CASES.values():

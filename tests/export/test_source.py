@@ -145,7 +145,7 @@ def imported(text, path):
     return module
 
 
-@pytest.mark.default_cases("control_flow", "refused", "nested_inputs")
+@pytest.mark.default_cases("nested_inputs", "refused")
 @pytest.mark.parametrize("name", MODELS)
 def test_source_computes_the_same(name, tmp_path):
     fn, params, args = MODELS[name]()
@@ -174,6 +174,7 @@ def test_source_computes_the_same(name, tmp_path):
     jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4), *grads)
 
 
+@pytest.mark.full
 def test_inputs_without_gradient_get_none(tmp_path):
     """Zeros in their place would become NaN where the forward code's derivative is infinite."""
 
@@ -219,6 +220,7 @@ def test_gradient_by_inputs_with_derivative_rules(tmp_path):
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_functions_that_differ_in_their_gradients_alone(tmp_path):
     """Each has its own; those that are alike in all are written once."""
 
@@ -271,7 +273,7 @@ def _looped(x):
     return x + 1.0, gradient
 
 
-@pytest.mark.default_cases("_constant-vjp")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fn", "rule"),
     [(_doubled, "jvp"), (tf.nn.silu, "jvp"), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],
@@ -296,6 +298,7 @@ def test_custom_gradients_in_both_directions(fn, rule, tmp_path):
         np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_derivatives_that_are_refused(tmp_path):
     """The values are written all the same; what differentiates them is told why not, as before."""
     fn, params, (x,) = refused()
@@ -494,7 +497,7 @@ def of_sizes():
     return fn, [None, None]
 
 
-@pytest.mark.default_cases("pooled")
+@pytest.mark.full
 @pytest.mark.parametrize("build", [pooled, recurrent, of_sizes])
 def test_source_is_exported_again_for_all_sizes(build, tmp_path):
     """Sizes are symbolic dimensions then, which NumPy cannot make numbers of."""

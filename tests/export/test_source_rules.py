@@ -98,7 +98,7 @@ def made(name):
     return graph, X[: shape[0]] if shape[0] else X, *tf2jax.convert(graph, tf.TensorSpec(shape))
 
 
-@pytest.mark.default_cases("not saved", "in a loop", "constants in rules of rules")
+@pytest.mark.default_cases("constants in rules of rules", "not saved")
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_derivatives(name, tmp_path):
     graph, x, fn, params = made(name)
@@ -138,6 +138,7 @@ def test_what_sizes_tell_is_no_argument():
     assert text.count("@jax.custom_jvp\n") == 1 and "functools" not in text
 
 
+@pytest.mark.full
 def test_names_that_nothing_defines():
     """A mistake of the writer is an error at once, not when the source is run."""
     text = "import jax\n\ndef f(x):\n    def g(y):\n        return x + y + b\n    return g(jax.d) + len(x) + c\n"

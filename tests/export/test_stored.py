@@ -64,6 +64,7 @@ def test_an_artefact_loads(version, model, backend):
         assert int(updated["calls"]) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_artefact_has_its_derivatives(version):
     """The custom gradient is TensorFlow's: half of what comes in, whether clipped or not."""

@@ -140,9 +140,7 @@ def test_fed_opt(name):
 GRADIENTS = np.float32([[1e-3, -0.2, 0.0, 3.0], [2e-3, 0.1, 0.0, -1e-4], [-5e-4, 0.0, 0.0, 2.0]])
 
 
-@pytest.mark.default_cases(
-    "adam-resource_apply_adam-0.1", "adagrad-resource_apply_adagrad_v2-0.0", "adagrad-resource_apply_adagrad_v2-0.1"
-)
+@pytest.mark.default_cases("adagrad-resource_apply_adagrad_v2-0.0", "adagrad-resource_apply_adagrad_v2-0.1")
 @pytest.mark.parametrize("start", [0.0, 0.1])
 @pytest.mark.parametrize(
     ("name", "op"), [("adam", tf.raw_ops.ResourceApplyAdam), ("adagrad", tf.raw_ops.ResourceApplyAdagradV2)]
@@ -187,6 +185,7 @@ def test_adagrad_adds_up_many_rounds_in_half_precision():
     np.testing.assert_allclose(np.float32(updates), -1 / 32, rtol=0.01)  # 1/16 where the sum stands still at 256
 
 
+@pytest.mark.full
 def test_server_rates_follow_the_round():
     optimizer = server_optimizer("yogi", lambda number: 0.1 * 0.5**number)
     plain = server_optimizer("yogi", 0.1)

@@ -53,6 +53,7 @@ def test_clients_that_do_not_count():
     assert np.isfinite(float(metrics["client_work"]["train"]["loss"]))
 
 
+@pytest.mark.full
 def test_nobody_takes_part():
     process = build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.5), client_batching=BATCHING)
     state, metrics = process.next(process.initialize(params=drawn()), [None, None])
@@ -133,6 +134,7 @@ def test_personalization():
         evaluate(drawn(), DATA)
 
 
+@pytest.mark.full
 def test_personalization_moves_statistics_too():
     """What a model keeps beside its parameters, such as a mean of what it saw, becomes the client's own as well."""
 

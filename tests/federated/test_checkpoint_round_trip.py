@@ -52,6 +52,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("store", [CheckpointFile, pytest.param(Checkpoints, marks=pytest.mark.full)])
 @given(state=TREES, number=st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None, derandomize=True, database=None)

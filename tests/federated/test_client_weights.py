@@ -25,7 +25,7 @@ def step(process, clients=CLIENTS):
 MEAN = np.average(VALUES, weights=SIZES)  # as fedjax.algorithms.fed_avg weighs: by the size of the dataset
 
 
-@pytest.mark.default_cases("build_weighted_fed_avg-vmap", "build_weighted_fed_avg-unrolled")
+@pytest.mark.default_cases("build_weighted_fed_avg-unrolled")
 @pytest.mark.parametrize("execution", ["scan", "vmap", "unrolled", "loop"])
 @pytest.mark.parametrize("build", [fed.build_weighted_fed_avg, fed.build_mime, fed.build_mime_lite])
 def test_weights_are_the_numbers_of_examples(build, execution):
@@ -34,7 +34,7 @@ def test_weights_are_the_numbers_of_examples(build, execution):
     np.testing.assert_allclose(step(process), MEAN, rtol=1e-6)
 
 
-@pytest.mark.default_cases("batching5-steps5-weights5")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("batching", "steps", "weights"),
     [

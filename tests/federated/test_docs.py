@@ -8,7 +8,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.default_cases("federated-core-federated_language", "flower-flwr")
+@pytest.mark.default_cases("federated-core-federated_language")
 @pytest.mark.parametrize(
     ("page", "library"),
     [("federated-data", "numpy"), ("federated-core", "federated_language"), ("flower", "flwr")],

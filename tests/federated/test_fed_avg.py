@@ -21,7 +21,7 @@ def assert_weights(found, expected, atol=1e-5):
         np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
 
 
-@pytest.mark.default_cases("scan", "vmap")
+@pytest.mark.default_cases("vmap")
 @pytest.mark.parametrize("execution", ["auto", "scan", "vmap", "unrolled", "loop"])
 def test_all_executions_agree_with_numpy(execution):
     process = build_weighted_fed_avg(
@@ -99,7 +99,7 @@ def avg(**options: Any):
     return build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.1), **options)
 
 
-@pytest.mark.default_cases("no key", "a number for a key")
+@pytest.mark.default_cases("no key")
 @pytest.mark.parametrize("what", MISUSE)
 def test_misuse_is_refused_before_a_round(what):
     call, message = MISUSE[what]

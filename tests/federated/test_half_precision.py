@@ -52,6 +52,7 @@ def test_losses_and_norms(dtype):
     assert float(evaluate_model(model, model.init(jax.random.key(0)), batches)["loss"]) == 256.0
 
 
+@pytest.mark.default_cases("float16")
 @pytest.mark.parametrize("dtype", HALVES)
 def test_statistics_of_metrics(dtype):
     ones = jnp.ones(3000, dtype)
@@ -61,7 +62,7 @@ def test_statistics_of_metrics(dtype):
     assert float(total.result()) == 2049.0
 
 
-@pytest.mark.default_cases("scan", "loop")
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["scan", "vmap", "loop"])
 def test_statistics_of_a_model_are_averaged(way):
     """By all clients' weights: 600 of them in bfloat16 were 256 or 512."""
@@ -107,7 +108,7 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.default_cases("fed_prox", "fed_sgd", "mime", "scaffold", "agnostic", "hyp_cluster")
+@pytest.mark.default_cases("fed_prox", "fed_sgd", "hyp_cluster", "mime", "scaffold")
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_state_keeps_its_dtypes(name):
     """A training whose new state has other dtypes than its checkpoint is not resumed."""

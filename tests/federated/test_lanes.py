@@ -144,6 +144,7 @@ def test_programs_keep_the_options_of_where_they_were_made():
     assert float(found[0]) == np.pi
 
 
+@pytest.mark.full
 def test_programs_are_compiled_once_for_each_shape():
     traced = []
 

@@ -62,6 +62,7 @@ def test_four_devices(tmp_path):
     run(tmp_path, 4, 1)
 
 
+@pytest.mark.full
 def test_two_processes(tmp_path):
     """jax.distributed over loopback, with gloo's collectives."""
     run(tmp_path, 1, 2)

@@ -60,7 +60,7 @@ def test_one_step_agrees_with_keras(library):
         np.testing.assert_allclose(aux.non_trainable[name], value, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.default_cases("tf_keras")
+@pytest.mark.full
 @pytest.mark.parametrize("library", KERAS)
 def test_dropout_draws_with_the_key(library):
     model = create_model_from_tf(build(KERAS[library], norm=False), "sparse_categorical_crossentropy")
@@ -73,6 +73,7 @@ def test_dropout_draws_with_the_key(library):
     assert np.abs(np.asarray(first) - np.asarray(other)).max() > 1e-3
 
 
+@pytest.mark.full
 def test_evaluation_agrees_with_keras():
     net = build(keras)
     model = create_model_from_tf(net, "sparse_categorical_crossentropy")

@@ -41,6 +41,7 @@ def test_a_star_needs_no_extra(monkeypatch):
         federated.flower  # noqa: B018
 
 
+@pytest.mark.full
 def test_every_builder_is_among_them():
     """Whatever module defines it."""
     found = {

@@ -32,6 +32,7 @@ def compiled(caplog):
     return found
 
 
+@pytest.mark.full
 def test_rounds_are_compiled_once(caplog):
     process = fed.build_weighted_fed_avg(exported_model(), optax.sgd(0.1), client_batching=BatchHParams(4))
     state = process.initialize()
@@ -44,12 +45,14 @@ def test_rounds_are_compiled_once(caplog):
         assert not [text for text in compiled(caplog) if "jit(begin)" in text or "jit(run)" in text]
 
 
+@pytest.mark.full
 def test_finetuning_is_compiled_once(caplog):
     with caplog.at_level(logging.WARNING), jax.log_compiles():
         finetune(exported_model(), DATA, optimizer=optax.sgd(0.1), epochs=2, batch_size=4)
         assert len([text for text in compiled(caplog) if "jit(step)" in text]) == 1
 
 
+@pytest.mark.default_cases("True")
 @pytest.mark.parametrize("fixed", [True, False])
 def test_all_arrays_are_committed(fixed):
     first = jax.device_put(jnp.ones(2), jax.devices()[0]) if fixed else jnp.ones(2)

@@ -60,6 +60,7 @@ def whole():
     return train()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("store", [CheckpointFile, pytest.param(Checkpoints, marks=pytest.mark.full)])
 @given(stops=st.lists(st.integers(0, ROUNDS - 1), min_size=1, max_size=3).map(sorted), every=st.integers(1, ROUNDS))
 @settings(max_examples=8, deadline=None, derandomize=True, database=None)

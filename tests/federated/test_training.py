@@ -43,7 +43,7 @@ def killer(at):
     return clients
 
 
-@pytest.mark.default_cases("1", "3")
+@pytest.mark.default_cases("3")
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_resumed_training_has_the_same_bits(tmp_path, at):
     """Shuffling, Adam's state and the history included. Checkpoints come every two rounds, so a round is done twice."""
@@ -95,6 +95,7 @@ def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
         store(tmp_path / "x").save(1, process.next(whole, [((1, 2), CLIENTS[0])]).state)
 
 
+@pytest.mark.default_cases("CheckpointFile")
 @pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
 def test_every_dtype_comes_back(tmp_path, store):
     """Numpy's readers know few of those that weights may have; bfloat16 was written, and then said to be damaged."""
@@ -179,6 +180,7 @@ def test_damaged_history(tmp_path):
         read_history(tmp_path / "nothing.jsonl")
 
 
+@pytest.mark.default_cases("checkpoint_dir-CheckpointError", "metrics_file-DataError")
 @pytest.mark.parametrize(
     ("option", "error"),
     [("metrics_file", DataError), ("checkpoint_dir", CheckpointError), ("tensorboard_dir", DataError)],

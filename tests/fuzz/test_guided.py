@@ -34,6 +34,7 @@ def test_all_targets_are_there():
     assert set(guided.ALL) <= set(targets.NAMES)
 
 
+@pytest.mark.full
 def test_a_run_of_some_targets_leaves_the_rows_of_others(tmp_path):
     figures = guided.statistics(LOG)
     guided.write([{"target": "npz", **figures, "findings": 0}], 1, tmp_path / "t.json")

@@ -46,6 +46,7 @@ def test_every_damaged_file_is_read_or_refused(corpus, tmp_path):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.full
 def test_the_good_files_are_read(corpus, tmp_path):
     """Otherwise the fuzzing would only see the first check."""
     targets = make_targets(corpus, tmp_path)
@@ -74,6 +75,7 @@ def test_inputs_are_the_same_each_time(corpus, tmp_path):
     assert len({input_of(target, "graph", 7, i)[1] for i in range(20)}) > 10
 
 
+@pytest.mark.full
 def test_mutators_take_any_bytes():
     import random
 

@@ -81,6 +81,7 @@ def test_printing_to_a_file(tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.full
 def test_arrays_that_do_not_fit(tmp_path):
     path = save(tmp_path / "model", lambda: much(tf.constant([1 << 43], tf.int64)))
     with pytest.raises(LimitError, match="Fill"):
@@ -169,7 +170,7 @@ def test_models_of_tensorflow_1_load(tmp_path):
     np.testing.assert_array_equal(y, [5.0, 1.0])
 
 
-@pytest.mark.default_cases("restore")
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["restore", "table_initializer", "damaged"])
 def test_graphs_of_tensorflow_1(tmp_path, way):
     """The op that restores may read a checkpoint and not write one; initializers may do neither."""

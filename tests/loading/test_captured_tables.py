@@ -53,6 +53,7 @@ def loop(i, x):
     return x + tf.cast(TABLES[3].size(), tf.float32)
 
 
+@pytest.mark.default_cases("loop")
 @pytest.mark.parametrize("fn", [branches, loop])
 def test_lookup(fn):
     function = tf.function(fn)

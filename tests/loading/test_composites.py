@@ -131,6 +131,7 @@ def test_results_of_such_types(name):
     assert_same(jax.jit(tf2jax.convert_functional(RESULTS[name], x))(x), tf.function(RESULTS[name])(x))
 
 
+@pytest.mark.full
 def test_classes_that_tensorflow_takes_apart_are_named_tuples(tmp_path):
     def swapped(pair):
         return Pair(pair.second, pair.first + 1.0), pair.first
@@ -156,6 +157,7 @@ def test_attrs_classes():
     assert (point.x.tolist(), float(point.y), float(x)) == ([6, 7], 10, 5)
 
 
+@pytest.mark.default_cases("jit")
 @pytest.mark.parametrize("form", ["eager", "jit"])
 def test_tensor_arrays_that_are_returned_are_stacked(form):
     def function(x):
@@ -171,12 +173,14 @@ def test_tensor_arrays_that_are_returned_are_stacked(form):
     np.testing.assert_array_equal(results["x"], x)
 
 
+@pytest.mark.full
 def test_results_of_one_are_arguments_of_another():
     doubled = tf2jax.convert_functional(lambda r: r * 2.0, ROWS)
     summed = tf2jax.convert_functional(lambda r: tf.reduce_sum(r, 1), ROWS)
     np.testing.assert_allclose(summed(doubled(ROWS)), [6, 6, 0])
 
 
+@pytest.mark.full
 def test_gradients_by_components():
     indices, values, shape = taken_apart(tf.sparse.from_dense(MATRIX))
     fn = tf2jax.convert_functional(of_sparse, tf.SparseTensorSpec([3, 4], tf.float32))
@@ -188,6 +192,7 @@ def test_gradients_by_components():
     np.testing.assert_allclose(got, tape.gradient(want, tensor.values), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_dense_shape_that_the_type_knows_is_no_data():
     """TensorFlow takes it as data; under ``jit`` no result could have that shape."""
     parts = taken_apart(tf.sparse.from_dense(MATRIX))
@@ -217,6 +222,7 @@ def test_sparse_arrays_of_jax_are_sparse_tensors():
         fn(sparse.BCOO.fromdense(MATRIX, n_batch=1))
 
 
+@pytest.mark.full
 def test_restored_functions(tmp_path):
     class Module(tf.Module):
         def __init__(self):
@@ -246,6 +252,7 @@ def test_artefacts(tmp_path):
         loaded(params, (*parts[:2], np.int64([3, 5])))
 
 
+@pytest.mark.full
 def test_strings_in_front_of_a_model(tmp_path):
     """Words are looked up in TensorFlow, row by row; what is computed of their numbers is JAX's."""
     module = tf.Module()

@@ -110,7 +110,7 @@ def _ends(*args, **kwargs):
     return [tf.reduce_sum(x) * (i + 1) for i, x in enumerate(tf.nest.flatten((args, kwargs)))]
 
 
-@pytest.mark.default_cases("args5-kwargs5")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("args", "kwargs"),
     [
@@ -210,6 +210,7 @@ def test_captured_text_is_a_result():
     assert rest.tolist() == [b"a", b"bc"]
 
 
+@pytest.mark.full
 def test_variables_that_only_raw_ops_see_have_their_names():
     """As an optimizer's slots: the function's variables are not told of them, but their handles are."""
     weight, slot = tf.Variable([1.0, 2.0], name="w"), tf.Variable([0.0, 0.0], name="w/m")

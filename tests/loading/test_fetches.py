@@ -33,7 +33,7 @@ def saved(folder, build):
         return f"{tf1.train.Saver().save(session, str(folder / 'model'))}.meta", session
 
 
-@pytest.mark.default_cases("<lambda>-asked0-<lambda>-False", "<lambda>-asked0-<lambda>-True")
+@pytest.mark.full
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize(
     ("optimizer", "asked", "given"),
@@ -106,6 +106,7 @@ def test_operations_are_no_results_by_default(tmp_path):
     assert "y" in (names := [spec.name for spec in fn.structured_outputs]) and "more" not in names
 
 
+@pytest.mark.full
 def test_verify_runs_training_steps(tmp_path):
     path, _ = saved(tmp_path, lambda: training(tf1.train.AdamOptimizer(0.1), False))
     found = verify(path, ends=(["x"], ["loss", "train"]), train=True, grad=True, batch_sizes=(2,))
@@ -114,6 +115,7 @@ def test_verify_runs_training_steps(tmp_path):
     assert {("result", "output_0"), ("variable", "w"), ("variable", "w/Adam"), ("gradient", "w")} <= kinds
 
 
+@pytest.mark.full
 def test_verify_of_a_graph_without_variables(tmp_path):
     with tf.Graph().as_default() as graph:
         x = tf1.placeholder(tf.float32, [3], name="x")

@@ -42,7 +42,7 @@ CASES = {
 }
 
 
-@pytest.mark.default_cases("stopped", "integers")
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_second_derivative(name):

@@ -167,7 +167,7 @@ def test_keys_that_are_vectors_leave_the_rank_open():
     assert [t.shape for t in host_fn.cut] == [None]
 
 
-@pytest.mark.default_cases("examples")
+@pytest.mark.full
 def test_the_core_trains(split):
     """Gradients of the core by its params are those of the whole model."""
     module, host_fn, jax_fn, params, inputs, _ = split
@@ -203,6 +203,7 @@ def _split(module, name="serving_default"):
     return tf2jax.convert_saved_model(path, name, split_host=True)
 
 
+@pytest.mark.full
 def test_without_split_the_error_names_the_way_out(tmp_path):
     module = Images()
     wrapped = tf.function(lambda images: {"y": module(images)}, input_signature=[tf.TensorSpec([None], tf.string)])
@@ -250,6 +251,7 @@ def test_a_model_without_strings_has_an_empty_prefix():
     np.testing.assert_allclose(results["y"], [3.0, 8.0])
 
 
+@pytest.mark.full
 def test_a_loop_over_strings_in_a_called_function_and_variables_written_by_the_core():
     """The prefix is cut out of inlined calls; what the core writes still comes back in params."""
 
@@ -303,6 +305,7 @@ def test_keras_text_vectorization(tmp_path):
     assert export.export(jax.jit(jax_fn))(params, **specs).serialize()
 
 
+@pytest.mark.full
 def test_tf1_export_with_parse_example_a_table_and_a_cond(tmp_path):
     """What an Estimator writes: the prefix is cut out of a TF1 graph, whose control flow v1 stays in the core."""
     v1 = tf.compat.v1

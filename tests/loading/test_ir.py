@@ -82,7 +82,7 @@ def _proto():
     return graph.as_graph_def()
 
 
-@pytest.mark.default_cases("missing input", "cycle")
+@pytest.mark.default_cases("missing input")
 @pytest.mark.parametrize("kind", ["missing input", "cycle", "twice", "bad index", "no inputs", "bad constant"])
 def test_damaged_graphs(kind):
     proto = _proto()

@@ -70,6 +70,7 @@ def test_ops_of_known_strings(name, x64):
                 np.testing.assert_array_equal(a, e)
 
 
+@pytest.mark.full
 def test_numbers_written_as_text_meet_data():
     factors = tf.constant("0.5 2 -1")
 

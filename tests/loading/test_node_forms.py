@@ -132,7 +132,7 @@ def test_nodes_come_in_an_order_whatever_that_of_the_proto(backwards):
     ]
 
 
-@pytest.mark.default_cases("a:0")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["a:0", "^a"])
 def test_odd_names_are_no_inputs(name):
     """What names a node in one place must not be an output or a control edge in another."""

@@ -99,6 +99,7 @@ def test_a_frozen_graph_with_weights_as_params_or_as_constants(as_params):
     close(fn(params, data["image"])[0], data["probabilities"])
 
 
+@pytest.mark.full
 def test_a_hub_module_is_the_meta_graph_without_tags():
     data = recorded("hub")
     fn, params = tf2jax_lite.convert_saved_model(DATA / "hub", "default")
@@ -439,6 +440,7 @@ def test_a_table_of_a_vocabulary_of_integers(dtype, buckets):
     np.testing.assert_array_equal(jax.jit(fn)(params, asked)[0], expected)
 
 
+@pytest.mark.full
 def test_a_table_filled_by_a_cycle_or_by_nothing_is_refused():
     with tf.Graph().as_default() as graph:
         x = tf1.placeholder(tf.int64, [None], "x")

@@ -81,6 +81,7 @@ def test_specs_from_tracers_of_unknown_size():
     np.testing.assert_array_equal(exported.call(X), X * 2)
 
 
+@pytest.mark.full
 def test_inside_a_function_that_tensorflow_traces():
     # AutoGraph has to rewrite the function that is converted, and would the converter, for seconds and with warnings.
     found, callers = [], []

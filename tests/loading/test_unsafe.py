@@ -163,6 +163,7 @@ def test_tables_that_read_files_which_are_no_assets(tmp_path):
     np.testing.assert_array_equal(fn(params, x=np.ones(2, np.float32))[0]["y"], [1, 1])
 
 
+@pytest.mark.full
 def test_looking_at_a_model_loads_nothing(tmp_path, monkeypatch):
     path = save(tmp_path / "model", writes_file(tmp_path / "out.txt"))
 

@@ -172,6 +172,7 @@ def test_values_and_gradients(function, read):
     close(both[1], graph(-x, w))
 
 
+@pytest.mark.full
 def test_a_variable_that_the_loop_reads():
     """TensorFlow's gradient keeps the weights of each iteration, read anew."""
     v = tf.Variable(W, name="w")

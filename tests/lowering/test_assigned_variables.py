@@ -127,7 +127,7 @@ def taken(fn, variable):
     return y.numpy(), [tf.convert_to_tensor(g).numpy() for g in by], after
 
 
-@pytest.mark.default_cases("reads_between_assignments", "in_called_function")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
 def test_gradients_are_those_of_the_tape(fn, variable):
     expected, by, after = taken(fn, variable)
@@ -149,7 +149,7 @@ def moving_average(v, x):
     return v.read_value()
 
 
-@pytest.mark.default_cases("moving_average", "in_branch")
+@pytest.mark.default_cases("in_branch")
 @pytest.mark.parametrize(
     "fn", [moving_average, in_loop, in_branch, reads_between_assignments], ids=lambda f: f.__name__
 )
@@ -185,6 +185,7 @@ def test_both_at_once(variable):
     np.testing.assert_allclose(new_by_v["v"], 0.9 * (1 - X), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_forward_mode_vmap_and_second_derivatives(variable):
     jax_fn, _ = converted(assigned_then_read, variable)
     squared, _ = converted(lambda v, x: assigned_then_read(v, x) * v * x, variable)
@@ -238,7 +239,7 @@ def test_printing_and_random_numbers_happen_once(variable, capfd):
     np.testing.assert_allclose(grads["v"], X, rtol=1e-6)
 
 
-@pytest.mark.default_cases("reads_between_assignments")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", [reads_between_assignments, in_loop], ids=lambda f: f.__name__)
 def test_artefacts_have_the_same_gradients(fn, variable, tmp_path):
     expected, by, after = taken(fn, variable)

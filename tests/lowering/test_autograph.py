@@ -38,13 +38,7 @@ def _close(expected, actual):
         assert np.asarray(a).dtype == e.numpy().dtype
 
 
-@pytest.mark.default_cases(
-    "inner_loop_counts_for_the_outer",
-    "static_vector_that_grows",
-    "branches_of_different_shapes_on_a_counter",
-    "array_split_unequally",
-    "arrays_in_while",
-)
+@pytest.mark.default_cases("array_split_unequally", "inner_loop_counts_for_the_outer", "static_vector_that_grows")
 @pytest.mark.parametrize("fn", cases.DIFFERENTIABLE, ids=_name)
 def test_values_gradients_and_vmap(fn):
     fn = tf.function(fn)
@@ -80,7 +74,7 @@ def test_ended_by_data(fn):
         _close(fn(X), jax_fn(X))
 
 
-@pytest.mark.default_cases("range_of_argument")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", cases.ENDED_BY_ARGUMENT, ids=_name)
 def test_ended_by_an_argument(fn):
     fn = tf.function(fn)

@@ -18,6 +18,7 @@ def different_shapes(x, flag):
     return tf.cond(flag, lambda: x[:1], lambda: tf.concat([x, x], 0))
 
 
+@pytest.mark.full
 def test_different_shapes_need_a_known_predicate():
     fn = tf.function(different_shapes)
     jax_fn = tf2jax.convert_functional(fn, SPEC, FLAG)
@@ -29,6 +30,7 @@ def test_different_shapes_need_a_known_predicate():
         jax.jit(jax_fn)(X, np.bool_(True))
 
 
+@pytest.mark.full
 def test_variables_written_in_one_branch_only():
     v, w = tf.Variable(1.0, name="v"), tf.Variable(2.0, name="w")
 
@@ -87,6 +89,7 @@ def test_padded_results_of_lists_whose_length_depends_on_data():
     np.testing.assert_array_equal(tf2jax.convert_functional(fn, SPEC)(X), expected)  # outside jit nothing is padded
 
 
+@pytest.mark.full
 def test_gradients_of_nested_branches_take_one_side():
     """The root of a negative number in the branch not taken must not reach the gradient."""
 

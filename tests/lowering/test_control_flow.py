@@ -37,7 +37,7 @@ def check(fn, *args, grad=True):
     return jax_fn
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("flag", [True, False])
 def test_if(flag):
     def fn(x, flag):
@@ -48,6 +48,7 @@ def test_if(flag):
     check(fn, X, np.array(flag))
 
 
+@pytest.mark.full
 def test_if_on_data_under_vmap():
     fn = tf.function(lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: tf.exp(x), lambda: -x))
     jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec([3]))
@@ -65,6 +66,7 @@ def test_case(index):
     check(fn, X, np.int32(index))
 
 
+@pytest.mark.full
 def test_static_predicate_picks_its_branch():
     def fn(x):
         if tf.shape(x)[0] > 1:
@@ -88,6 +90,7 @@ def test_counted_loop_is_a_scan(trips):
     assert "while" not in str(jax.make_jaxpr(jax_fn)(X))
 
 
+@pytest.mark.full
 def test_unbounded_loop():
     def fn(x):
         n = 0
@@ -162,6 +165,7 @@ def test_map_fn_scan_and_foldl():
     check(fn, X)
 
 
+@pytest.mark.full
 def test_variables_in_branches_and_loops():
     v = tf.Variable(1.0, name="v")
     n = tf.Variable(0, name="n", trainable=False)
@@ -197,6 +201,7 @@ def test_variables_in_branches_and_loops():
         assert updated["n"] == n.numpy()
 
 
+@pytest.mark.full
 def test_gradient_through_variables_in_a_loop():
     v = tf.Variable(0.7, name="v")
 
@@ -214,6 +219,7 @@ def test_gradient_through_variables_in_a_loop():
     np.testing.assert_allclose(actual["v"], tape.gradient(loss, v), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_random_numbers_differ_between_iterations():
     def fn():
         out = tf.TensorArray(tf.float32, 3)
@@ -225,6 +231,7 @@ def test_random_numbers_differ_between_iterations():
     assert len(set(values.tolist())) == 3
 
 
+@pytest.mark.full
 def test_gradient_tape_inside():
     def fn(x):
         with tf.GradientTape() as tape:
@@ -238,6 +245,7 @@ def test_gradient_tape_inside():
     check(fn, X, grad=False)
 
 
+@pytest.mark.full
 def test_growing_shapes_are_unrolled():
     def fn(x):
         i = tf.constant(0)

@@ -40,6 +40,7 @@ def test_clip_gradient(nested):
     _compare(fn, [x])
 
 
+@pytest.mark.full
 def test_captured_tensors_and_several_results():
     custom = _uses_forward_tensors()
 
@@ -50,6 +51,7 @@ def test_captured_tensors_and_several_results():
     _compare(fn, [np.array([0.3, -0.2], np.float32), np.array([1.5, 2.0], np.float32)])
 
 
+@pytest.mark.full
 def test_inside_a_called_function():
     custom = _uses_forward_tensors()
 
@@ -93,6 +95,7 @@ def test_switched_off():
     assert jax.grad(jax_fn)(1.0) == 2.0
 
 
+@pytest.mark.full
 def test_silu():
     """tf.nn.silu is a custom gradient."""
     _compare(lambda x: tf.reduce_sum(tf.nn.silu(x)), [np.linspace(-3, 3, 7).astype(np.float32)])
@@ -111,6 +114,7 @@ def _compare(fn, arrays):
         np.testing.assert_allclose(a, e, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_constants_and_unused_results_are_left_out():
     """swish hands on its input and a constant beside its result: of the three, the result alone has a gradient."""
     jax_fn, params = tf2jax.convert(tf.function(tf.nn.silu), tf.TensorSpec([3], tf.float32))

@@ -179,6 +179,7 @@ def test_a_loop_that_data_ends_early():
     close(jax.jit(converted)(X), graph(X))
 
 
+@pytest.mark.full
 def test_sizes_that_are_open():
     graph = tf.function(loop(lambda i: i), autograph=False)
     converted = tf2jax.convert_functional(graph, tf.TensorSpec((None, 2, 3), tf.float32))

@@ -286,7 +286,7 @@ ALWAYS = {
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 
-@pytest.mark.default_cases("distinct", "difference", "suppressed")
+@pytest.mark.default_cases("difference")
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name):
     function = CASES[name]
@@ -309,7 +309,7 @@ def test_values_and_gradients(name):
         assert_close(actual, tf.convert_to_tensor(gradient).numpy(), f"gradient of {case}")
 
 
-@pytest.mark.default_cases("einsum", "mapped", "laid out in rows", "convolved", "trace", "every third")
+@pytest.mark.default_cases("every third", "trace")
 @pytest.mark.parametrize("name", NAMES)
 def test_batches(name):
     function = CASES[name]
@@ -352,12 +352,14 @@ def test_traced_number_of_segments_names_the_bound_option():
         jax.jit(own)(np.int32([0, 0, 1, 1, 2, 2]))
 
 
+@pytest.mark.full
 def test_a_bound_does_not_change_what_is_computed():
     with tf2jax.override_config("dynamic_shape_bound", 9):
         mean = converted(CASES["mean"])
     np.testing.assert_allclose(jax.jit(mean)(X), X[X > 0].mean(), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_a_bound_that_is_too_small_leaves_the_first():
     with tf2jax.override_config("dynamic_shape_bound", 2):
         total = converted(CASES["sum"])
@@ -372,6 +374,7 @@ def test_what_has_no_rule_names_node_and_primitive():
         jax.jit(converted(function))(X)
 
 
+@pytest.mark.full
 def test_params_and_state():
     weight, calls = tf.Variable(2.0), tf.Variable(0)
 
@@ -449,7 +452,7 @@ OF_ANY_LENGTH = [
 ]
 
 
-@pytest.mark.default_cases("count")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.full) for i, n in enumerate(OF_ANY_LENGTH)]
 )
@@ -480,7 +483,7 @@ SLICES = {
 }
 
 
-@pytest.mark.default_cases("in a loop")
+@pytest.mark.full
 @pytest.mark.parametrize("name", SLICES)
 def test_slices_to_where_data_says(name):
     graph = tf.function(SLICES[name], autograph=False)

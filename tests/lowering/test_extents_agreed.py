@@ -135,7 +135,7 @@ def test_sizes_that_are_not_equal_give_nan(name):
     assert np.isnan(batch).tolist() == [True, False]
 
 
-@pytest.mark.default_cases("int32--2147483648")
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "sign"), [("int32", -(2**31)), ("uint8", 255), ("int16", -(2**15))])
 def test_whole_numbers_say_so_as_jnp_take_does(dtype, sign):
     def function(x):

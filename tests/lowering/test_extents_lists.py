@@ -63,7 +63,7 @@ def while_small(x):
 NAMES = ["padded", "attended", "joined", "gathered", "last", "while_small"]
 
 
-@pytest.mark.default_cases("padded", "attended")
+@pytest.mark.default_cases("attended")
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name):
     function = tf.function(globals()[name])
@@ -80,6 +80,7 @@ def test_values_and_gradients(name):
         np.testing.assert_allclose(gradient, tape.gradient(total, variable), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_batches():
     """Each example of a batch has a length of its own."""
     function = tf.function(padded)
@@ -91,6 +92,7 @@ def test_batches():
             np.testing.assert_allclose(a[i], e, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_a_result_as_long_as_the_list():
     function = tf.function(lambda x: written(x).stack())
     spec = tf.TensorSpec(X.shape)

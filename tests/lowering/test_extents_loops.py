@@ -124,7 +124,7 @@ def with_gradient(graph, x):
     return value.numpy(), tf.convert_to_tensor(tape.gradient(value, x)).numpy()
 
 
-@pytest.mark.default_cases("map of rows")
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name):
     graph, own = tf.function(LOOPS[name]), converted(LOOPS[name])

@@ -195,6 +195,7 @@ def test_a_number_of_rows_that_meets_labels():
     assert np.isnan(run((*components(x)[:2], np.int64([6, 5])), labels))
 
 
+@pytest.mark.full
 def test_a_product_has_as_many_rows_as_what_it_is_added_to():
     """The other size of the sparse matrix is open, and read nowhere: it does not keep the check from being made."""
     specs = tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None, 2])
@@ -204,6 +205,7 @@ def test_a_product_has_as_many_rows_as_what_it_is_added_to():
     assert np.isnan(own((indices, values, np.int64([6, 5])), np.ones([4, 2], np.float32))).all()
 
 
+@pytest.mark.full
 def test_a_shape_known_in_part_is_checked():
     own = tf2jax.convert_functional(OF_SPARSE["sums"], tf.SparseTensorSpec([4, None], tf.float32))
     indices, values, shape = components(SPARSE["some"])
@@ -224,7 +226,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.default_cases("ragged-recurrent", "ragged-longest", "ragged-rows gathered", "ragged-first two")
+@pytest.mark.default_cases("ragged-first two", "ragged-recurrent", "ragged-rows gathered")
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_batches(kind, name):
     """Clients of federated learning have sizes of their own."""

@@ -51,7 +51,7 @@ CASES = {
 }
 
 
-@pytest.mark.default_cases("Conv2D", "Sum")
+@pytest.mark.default_cases("Conv2D")
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_ops(name, hide, caplog):
     fn, *args = CASES[name]
@@ -127,6 +127,7 @@ def test_who_does_not_take_that_way(hide):
         tf2jax.convert_functional(lambda x: tf.roll(x, 1, 0), tf.TensorSpec((2,)))
 
 
+@pytest.mark.full
 def test_overrides_come_first(hide):
     hide("Roll")
     with tf2jax.override_op("Roll", lambda input, shift, axis: input + 7):

@@ -51,6 +51,7 @@ def test_places_differ():
     assert not np.any(rows == np.asarray(jax_fn(X, np.int32(2), rng=jax.random.key(4))))
 
 
+@pytest.mark.full
 def test_vmapped_calls_have_the_keys_they_are_given():
     jax_fn = convert(drop, X)
     keys = jax.random.split(KEY, 3)
@@ -78,7 +79,7 @@ def test_a_missing_key_names_the_nodes():
     assert "deep" in str(info.value) and "flat" in str(info.value)
 
 
-@pytest.mark.default_cases("FractionalMaxPool")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["FractionalAvgPool", "FractionalMaxPool"])
 def test_no_key_where_nothing_is_drawn(name):
     x = np.arange(64, dtype=np.float32).reshape(1, 8, 8, 1)
@@ -88,7 +89,7 @@ def test_no_key_where_nothing_is_drawn(name):
     np.testing.assert_array_equal(convert(fn, x)(x), fn(x))
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("loop", [False, True])
 def test_what_is_computed_anew_draws_the_same(loop):
     """y = x * mask, so the gradient is the mask, and y is the mask at x = 1."""
@@ -109,6 +110,7 @@ def test_what_is_computed_anew_draws_the_same(loop):
     np.testing.assert_allclose(np.mean(np.asarray(y) == 0), 0.75 if loop else 0.5, atol=0.1)
 
 
+@pytest.mark.full
 def test_keras_remat_draws_the_same():
     with keras.RematScope(mode="full"):
         layer = keras.layers.Dense(8, activation="silu")

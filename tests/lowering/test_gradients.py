@@ -27,6 +27,7 @@ def expected(x, dy=1.0):
     return dy * 3.0 * np.asarray(x) ** 2
 
 
+@pytest.mark.full
 def test_converted_inside_a_trace():
     def loss(x):
         fn, params = tf2jax.convert(tf.function(lambda x: tripled(x) * 2.0), tf.TensorSpec([3]))
@@ -36,6 +37,7 @@ def test_converted_inside_a_trace():
     np.testing.assert_allclose(jax.vmap(jax.grad(loss))(X[None])[0], expected(X, 2.0), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_converted_from_several_threads():
     """The same function and different ones, at once."""
     shared, found, failed = tf.function(lambda x: tripled(tf.nn.silu(x))), {}, []
@@ -73,6 +75,7 @@ def test_conversion_leaves_the_function_as_it_was():
     assert len(fn.get_concrete_function(tf.TensorSpec([3])).captured_inputs) == captured
 
 
+@pytest.mark.full
 def test_vmap():
     jax_fn = tf2jax.convert_functional(tf.function(tripled), tf.TensorSpec([]))
     np.testing.assert_allclose(jax.vmap(jax.grad(jax_fn))(X), expected(X), rtol=1e-6)
@@ -80,6 +83,7 @@ def test_vmap():
     np.testing.assert_allclose(rows, expected(np.stack([X, 2 * X])), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_complex():
     """TensorFlow's gradients of complex numbers are the conjugates of JAX's."""
 
@@ -122,6 +126,7 @@ def clipped(x):
     return x * x, lambda dy: tf.clip_by_value(dy, -0.5, 0.5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("loop", [False, True])
 def test_forward_mode_is_refused_with_a_reason(loop):
     def fn(x):
@@ -144,6 +149,7 @@ def test_forward_mode_is_refused_with_a_reason(loop):
     jax.jvp(jax_fn, (X,), (X,))
 
 
+@pytest.mark.full
 def test_captured_values_of_a_loop_that_has_no_derivative():
     """Zeros sent backwards through the loop that makes what the gradient captures would come out as NaN."""
 
@@ -275,6 +281,7 @@ def test_gradients_of_functions_inside_a_function():
     np.testing.assert_allclose(pull(jnp.ones(3))[0], tape.gradient(y, x), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_a_frozen_graph_has_no_custom_gradients():
     with tf.Graph().as_default() as graph:
         tripled(tf.compat.v1.placeholder(tf.float32, [3], name="x"))

@@ -61,6 +61,7 @@ def test_values_and_gradients(places):
         np.testing.assert_allclose(a, b, rtol=5e-5, atol=1e-6)  # sums in another order
 
 
+@pytest.mark.full
 def test_a_product_of_an_input_with_itself():
     def step(state, place):
         value = lax.dynamic_index_in_dim(jnp.asarray(BUFFER), place, 0, keepdims=False)
@@ -70,6 +71,7 @@ def test_a_product_of_an_input_with_itself():
     np.testing.assert_allclose(hoisting.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_under_vmap():
     buffers = np.stack([BUFFER, 2 * BUFFER])
     found = jax.vmap(lambda b: _run(b, KERNEL, RECURRENT, range(TRIPS), True))(buffers)
@@ -99,7 +101,7 @@ def _looped(value, place):
     return lax.fori_loop(0, 2, lambda _, v: jnp.sin(v), value)
 
 
-@pytest.mark.default_cases("_chosen", "_looped")
+@pytest.mark.default_cases("_chosen")
 @pytest.mark.parametrize("change", [_dropped, _chosen, _looped])
 def test_keys_branches_and_loops_stay(change):
     """What draws, chooses or loops would draw other bits, or compute both branches, for all steps at once."""
@@ -136,7 +138,7 @@ def _of_this_iteration(state, value):
     return (state[0] + value, jnp.sin(value))
 
 
-@pytest.mark.default_cases("_of_this_iteration-2")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "carried"),
     [(_in_turn, 2), (_kept_twice, 1), (_result_of_another, 1), (_number, 1), (_of_this_iteration, 2)],
@@ -165,6 +167,7 @@ def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried)
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_number_is_handed_on():
     """The first iteration reads what it is given, all others the number; both are read, so it is carried."""
     buffer, places = jnp.asarray(BUFFER), np.arange(TRIPS)
@@ -200,7 +203,7 @@ def test_a_number_is_handed_on_in_a_graph():
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.default_cases("True-SimpleRNN")
+@pytest.mark.full
 @pytest.mark.parametrize("layer", ["SimpleRNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_recurrent_layers(layer, backwards):
@@ -225,6 +228,7 @@ def test_recurrent_layers(layer, backwards):
         np.testing.assert_allclose(a, b, rtol=1e-4)
 
 
+@pytest.mark.full
 def test_one_of_two_results_of_what_another_keeps_is_overwritten():
     """An iteration reads one half of what the one before had, and none the other half: that is made after the loop."""
     places = np.arange(TRIPS)

@@ -107,7 +107,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.default_cases("while_with_maximum", "branch_on_data")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
 def test_tape(fn):
     inner = tf.function(fn)
@@ -123,6 +123,7 @@ def test_tape(fn):
     np.testing.assert_allclose(jax.jit(jax_fn)(X), gradient(X), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 def test_tf_gradients_and_second_order():
     @tf.function
     def fn(x):
@@ -159,7 +160,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.default_cases("keras-LSTM-options0")
+@pytest.mark.full
 @pytest.mark.parametrize(("library", "kind", "options"), STEPS)
 def test_recurrent_training_step(library, kind, options):
     """Adam in the graph, over four steps: losses and every variable, the optimizer's included."""

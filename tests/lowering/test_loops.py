@@ -67,7 +67,7 @@ def with_result_of_break(x):
     return found, x
 
 
-@pytest.mark.default_cases("maximum")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", [with_maximum, with_break, with_result_of_break], ids=["maximum", "break", "result"])
 def test_masked_scan(fn):
     jax_fn = convert(fn, loop_bound="scan")
@@ -82,7 +82,7 @@ def test_masked_scan(fn):
     assert "while[" not in str(jax.make_jaxpr(jax_fn)(X))
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("mapped", [False, True])
 def test_what_comes_after_the_end_does_not_poison_the_gradient(mapped):
     """Past the end the body takes the root of a negative number: its derivative there is NaN."""
@@ -219,7 +219,7 @@ ENDED_BY_DATA = [
 ]
 
 
-@pytest.mark.default_cases("in_a_branch")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", ENDED_BY_DATA, ids=lambda fn: getattr(fn, "__name__", "") or fn.python_function.__name__)
 def test_gradients_backwards_forwards_and_of_many(fn):
     function = tf.function(fn)
@@ -274,6 +274,7 @@ def test_random_numbers_are_the_same_going_backwards():
     np.testing.assert_allclose(plain, masked, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_gradients_of_gradients():
     jax_fn = convert(without_maximum)
     loss = lambda x: total(jax_fn(x)) ** 2  # noqa: E731
@@ -385,6 +386,7 @@ def test_lists_in_loops_of_unknown_length(options):
     np.testing.assert_allclose(convert(fn)(X), fn(X), rtol=1e-4)  # outside jit nothing is unknown
 
 
+@pytest.mark.full
 def test_changing_shapes_are_refused_by_the_variable_s_name():
     @tf.function
     def fn(x):
@@ -409,6 +411,7 @@ def test_a_condition_may_ask_for_the_shape_of_what_does_not_change():
     np.testing.assert_allclose(jax.jit(jax.grad(lambda x: fn(x).sum()))(X), X[::-1], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_trip_counts_need_only_what_the_condition_reads():
     """A loop of many iterations over a big body is counted by its counter, and scanned without it."""
 
@@ -617,11 +620,7 @@ ENDS = {
 }
 
 
-@pytest.mark.default_cases(
-    "_tried_in_a_loop-maximum",
-    "_tried_in_a_loop_that_data_ends-counted",
-    "_extended_after_an_element_was_taken-counted",
-)
+@pytest.mark.default_cases("_extended_after_an_element_was_taken-counted", "_tried_in_a_loop-maximum")
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("step", TEMPORARIES, ids=lambda step: step.__name__)
 def test_lists_that_are_not_handed_on_have_room(step, end):
@@ -634,6 +633,7 @@ def test_lists_that_are_not_handed_on_have_room(step, end):
             np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_elements_written_further_out_than_there_is_room_are_nan():
     """Nothing tells how far out a place is that data decides: what would be lost is noticed."""
 

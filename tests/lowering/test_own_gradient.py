@@ -83,7 +83,7 @@ def test_backwards():
     close(jax.grad(loss(jax.checkpoint(ours)), (0, 1))(X, W), expected)
 
 
-@pytest.mark.default_cases("checkpoint")
+@pytest.mark.full
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.checkpoint])
 def test_forwards(wrap):
     fn = wrap(ours)
@@ -239,7 +239,7 @@ def test_what_is_not_linear_is_refused(name):
         assert (error.value.node, error.value.op) == ("node", "Op")
 
 
-@pytest.mark.default_cases("an offset")
+@pytest.mark.full
 @pytest.mark.parametrize("name", LINEAR)
 def test_what_is_linear_is_not(name):
     fn = lambda x: own_gradient(lambda a, r, s, c: [LINEAR[name](c[0])], [x], [x], (), REFUSAL)[0]  # noqa: E731

@@ -80,7 +80,7 @@ def _run(combine, cut, hoist, x, kernel, recurrent):
     return hoisting.scan(step, start, xs, TRIPS) if hoist else lax.scan(step, start, xs)[0]
 
 
-@pytest.mark.default_cases("_sum-_slices-1-2")
+@pytest.mark.full
 @pytest.mark.parametrize(("combine", "cut", "marks", "batch"), [(*c, BATCH) for c in CASES] + [(*CASES[0], 1)])
 def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
     args = X[:, :batch], KERNEL, RECURRENT

@@ -123,7 +123,7 @@ FUNCTIONS = {
 SPECS = (tf.TensorSpec([8, 5]), tf.TensorSpec([8], tf.int64), tf.TensorSpec([3], tf.int64))
 
 
-@pytest.mark.default_cases("split where a mask ends", "softmax of parts", "best of parts", "histogram")
+@pytest.mark.default_cases("best of parts", "softmax of parts", "split where a mask ends")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_gradients_and_batches(name):
     function = tf.function(FUNCTIONS[name])
@@ -145,7 +145,7 @@ def test_values_gradients_and_batches(name):
     np.testing.assert_allclose(mapped(X, np.stack(IDS), LABELS), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.default_cases("graph network-ids1")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "ids"),
     [

@@ -209,7 +209,7 @@ def result_and_argument(wrap):
     return fn
 
 
-@pytest.mark.default_cases("meets_in_a_call-0")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("make", "marks"),
     [
@@ -356,7 +356,7 @@ def test_long_computations_compile_in_proportion(fn):
     assert sizes[1] < 2.5 * sizes[0]
 
 
-@pytest.mark.default_cases("stateless_random_uniform")
+@pytest.mark.full
 @pytest.mark.parametrize("draw", [tf.random.stateless_normal, tf.random.stateless_uniform])
 def test_numbers_are_drawn_once(draw):
     """Each takes hundreds of operations, which XLA would repeat for the mean."""
@@ -371,6 +371,7 @@ def test_numbers_are_drawn_once(draw):
     np.testing.assert_allclose(jax.jit(jax_fn)(seed), graph(seed), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_variables_are_not_marked():
     """What would be hidden behind a mark is what loops take out of their bodies."""
     v = tf.Variable(W)

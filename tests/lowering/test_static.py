@@ -105,6 +105,7 @@ def test_no_equations(fn):
     np.testing.assert_allclose(jax_fn(X), fn(X), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_constants_that_would_grow_are_left_to_xla():
     fn = tf.function(lambda x: x + tf.reduce_sum(tf.tile(tf.exp(C([1.0])), [100_000])))
     jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec([2, 3]))

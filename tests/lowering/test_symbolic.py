@@ -119,6 +119,7 @@ def broadcast(x):
     return tf.broadcast_to(x, tf.where(tf.equal(tf.shape(x), 1), [4, 2], tf.shape(x)))
 
 
+@pytest.mark.full
 def test_what_holds_for_all_sizes_is_known():
     """No symbol is compared where nothing can come of it but one answer: branches may differ in shape."""
 

@@ -56,7 +56,7 @@ CASES = {
 }
 
 
-@pytest.mark.default_cases("log_softmax")
+@pytest.mark.full
 @pytest.mark.parametrize("function, left", CASES.values(), ids=CASES)
 def test_results(function, left):
     graph = tf.function(function, autograph=False)
@@ -103,6 +103,7 @@ def test_a_gradient_in_the_graph():
     np.testing.assert_allclose(jax.jit(converted)(X), graph(X).numpy(), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.default_cases("float16", "float64")
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64], ids=lambda d: d.name)
 def test_dtypes(dtype):
     graph = tf.function(lambda x: tf.nn.softmax(x, axis=1), autograph=False)
@@ -132,6 +133,7 @@ def test_symbolic_sizes():
     np.testing.assert_allclose(exported.call(X), tf.nn.softmax(X, axis=1).numpy(), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_an_override_is_called():
     seen = []
 

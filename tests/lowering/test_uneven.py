@@ -92,7 +92,7 @@ COUNTS = {
 }
 
 
-@pytest.mark.default_cases("along another axis", "asked for")
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*BRANCHES, *COUNTS])
 def test_values_gradients_and_batches(name):
     function = tf.function({**BRANCHES, **COUNTS}[name])
@@ -135,6 +135,7 @@ def test_refusals(name):
         jax.jit(converted)(X, MASKS[0])
 
 
+@pytest.mark.full
 def test_results_are_padded_with_a_bound():
     with tf2jax.override_config("dynamic_shape_bound", 3):
         converted = tf2jax.convert_functional(

@@ -98,7 +98,7 @@ CASES = [(body, derive) for body in BODIES for derive in (_grads, _forward, _map
 CASES += [(body, derive) for body in (_plain, _on_the_left, _twice) for derive in (_of_some, _second, _backwards_twice)]
 
 
-@pytest.mark.default_cases("_two_dimensions-_forward")
+@pytest.mark.full
 @pytest.mark.parametrize(("body", "derive"), CASES)
 def test_derivatives_are_those_of_a_scan(body, derive):
     found, expected = (
@@ -135,6 +135,7 @@ def test_large_products_stay(monkeypatch, limit, value):
     assert SQUARE.shape in _products_in_loops(jaxpr)
 
 
+@pytest.mark.full
 def test_effects_stay():
     def body(state, w, v, number):
         jax.debug.callback(lambda _: None, number)

@@ -45,6 +45,7 @@ def test_others(name):
     assert not is_zero_at_zero(jax.make_jaxpr(OTHERS[name])(X), [0])
 
 
+@pytest.mark.full
 def test_other_arguments():
     closed = jax.make_jaxpr(lambda x, u: (u * x, u * 2))(X, X)
     assert is_zero_at_zero(closed, [1])

@@ -74,7 +74,7 @@ CASES = {
 }
 
 
-@pytest.mark.default_cases("anchor_classes", "anchor_boxes")
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_losses_and_gradients(name):
     function, which, given = CASES[name]

@@ -48,7 +48,7 @@ BOTH = [
 ]
 
 
-@pytest.mark.default_cases("keras-small_cnn", "tf_keras-text_cnn")
+@pytest.mark.full
 @pytest.mark.parametrize(("library", "name"), BOTH)
 def test_small_model(library, name):
     model, x = SMALL[name](KERAS[library])
@@ -82,7 +82,7 @@ def test_float64(name):
         keras.config.set_dtype_policy("float32")
 
 
-@pytest.mark.default_cases("text_cnn")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["small_cnn", "bert_like", "gpt_like", "text_cnn"])
 def test_symbolic_batch(name):
     """jax.export with a symbolic batch size works, and the export agrees for another batch size."""
@@ -98,6 +98,7 @@ def test_symbolic_batch(name):
     assert relative_error(model(x, training=False), exported.call(params, x)) <= 1e-4
 
 
+@pytest.mark.full
 def test_named_scopes_point_back_to_tensorflow():
     model, x = builders.text_cnn(keras)
     jax_fn, params = check_forward(model, x)
@@ -105,6 +106,7 @@ def test_named_scopes_point_back_to_tensorflow():
     assert "conv1d" in text
 
 
+@pytest.mark.full
 def test_big_constants_are_no_literals():
     table = np.random.default_rng(0).normal(size=(200, 300)).astype(np.float32)
     jax_fn = tf2jax.convert_functional(lambda i: tf.gather(tf.constant(table), i), tf.TensorSpec([2], tf.int32))

@@ -34,6 +34,7 @@ def _assert_updated(updated, variables, rtol=1e-4):
         np.testing.assert_allclose(updated[name], variable.numpy(), rtol=rtol, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("library", KERAS)
 def test_batch_norm_in_training(library):
     model = _model(KERAS[library])
@@ -47,7 +48,7 @@ def test_batch_norm_in_training(library):
     _assert_updated(updated, captured)
 
 
-@pytest.mark.default_cases("tf_keras")
+@pytest.mark.full
 @pytest.mark.parametrize("library", KERAS)
 def test_dropout_in_training(library):
     K = KERAS[library]
@@ -62,7 +63,7 @@ def test_dropout_in_training(library):
     np.testing.assert_allclose(np.asarray(out)[kept], 1 / 0.7, rtol=1e-5)
 
 
-@pytest.mark.default_cases("SGD momentum-keras")
+@pytest.mark.full
 @pytest.mark.parametrize("library", KERAS)
 @pytest.mark.parametrize("name", ["SGD", "SGD momentum", "Adam", "RMSprop", "Adagrad", "AdamW"])
 def test_whole_train_step(library, name):

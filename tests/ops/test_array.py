@@ -314,6 +314,7 @@ def test_stop_gradient():
     np.testing.assert_array_equal(jax.grad(lambda v: fn(v).sum())(np.float32([1, 2])), [1, 2])
 
 
+@pytest.mark.full
 def test_where_in_a_trace():
     fn = _convert(lambda x: tf.where(x > 0), tf.TensorSpec((2, 2)))
     x = np.float32([[0, 1], [2, 0]])
@@ -374,6 +375,7 @@ def test_ops_that_raw_ops_leaves_out():
 TESTED_OTHERWISE = {"FakeParam", "HostConst", "_ArrayToList", "_EagerConst", "_ListToArray"}
 
 
+@pytest.mark.default_cases("complex128-False", "float64-False", "float64-True", "int64-False", "int64-True")
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, np.complex128])
 def test_a_constant_is_read_in_both_modes(dtype, first):

@@ -27,6 +27,7 @@ def alone(monkeypatch):
     return found
 
 
+@pytest.mark.full
 def test_batch_agreeing_cases_are_compiled_once(alone):
     cases = [case("Neg", X), case("Square", X), case("Abs", X.astype(np.float32))]
     batches.plan(cases)
@@ -35,6 +36,7 @@ def test_batch_agreeing_cases_are_compiled_once(alone):
     assert not alone
 
 
+@pytest.mark.full
 def test_batch_wrong_case_fails_alone(alone):
     cases = [case("Neg", X), case("Abs", X)]
     batches.plan(cases)
@@ -53,6 +55,7 @@ def test_batch_wrong_gradient_fails():
         batches.check(wrong)
 
 
+@pytest.mark.full
 def test_tiered_keeps_the_case_with_most_features():
     plain, low, symbolic = case("Neg", X), case("Neg", X.astype(np.float16)), case("Neg", X)
     symbolic = symbolic.using(symbolic=("b, 2",))

@@ -42,7 +42,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("Dawsn")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["BesselJ1", "BesselY1", "BesselK1e", "Dawsn", "FresnelSin"])
 def test_second_derivatives_are_those_of_the_first(name):
     fn = registry.lookup(name).fn

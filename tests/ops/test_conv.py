@@ -128,7 +128,7 @@ def _nchw(values):
     return [values[i] for i in ((0, 3, 1, 2) if len(values) == 4 else (0, 4, 1, 2, 3))]
 
 
-@pytest.mark.default_cases("form2-Conv2D-kernel0")
+@pytest.mark.full
 @pytest.mark.parametrize(("op", "kernel"), [("Conv2D", FILTER), ("DepthwiseConv2dNative", DEPTHWISE)])
 @pytest.mark.parametrize("form", SQUARE[:4])
 def test_nchw(op, kernel, form):

@@ -63,7 +63,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("ragged")
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
 def test_under_jit(kind):
     """What reduces needs no bound; weights have gradients."""

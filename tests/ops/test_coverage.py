@@ -112,6 +112,7 @@ def test_page_has_one_row_for_each_op():
     assert all(found[name] == ["refused", reason] for name, reason in REFUSED.items())
 
 
+@pytest.mark.full
 def test_coverage_of_an_overridden_op_is_supported():
     before = coverage.coverage()
     with tf2jax_lite.override_op("XlaSend", lambda tensor, *, T, tensor_name: None):

@@ -21,7 +21,7 @@ TESTED_OTHERWISE = {
 }
 
 
-@pytest.mark.default_cases("(2, 3, 4)-float64")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_conversions(dtype, shape):
@@ -36,7 +36,7 @@ def test_conversions(dtype, shape):
     check(function, random(len(at), dtype), random(shape, dtype), jit=dtype == "float32")
 
 
-@pytest.mark.default_cases("(2, 3, 4)")
+@pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_indices_that_are_arguments(shape):
     def function(indices, values):

@@ -19,7 +19,7 @@ def positive(dtype, size=6):
     return found.astype(dtype), np.argwhere(np.abs(found) > 1e-9)
 
 
-@pytest.mark.default_cases("complex128")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cholesky(dtype):
     whole, at = positive(dtype)
@@ -74,6 +74,7 @@ def test_refusals(function, message):
     refused(function, message)
 
 
+@pytest.mark.full
 def test_indices_that_data_decides():
     def function(whole):
         sparse = ops.dense_to_csr_sparse_matrix(whole, tf.where(whole > 0))

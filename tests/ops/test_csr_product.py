@@ -36,7 +36,7 @@ def test_products_with_dense_matrices(a, b):
         )
 
 
-@pytest.mark.default_cases("transpose-", "transpose-adjoint")
+@pytest.mark.full
 @pytest.mark.parametrize(("a", "b"), SIDES, ids=str)
 def test_products_with_sparse_matrices(a, b):
     """TensorFlow's gradients fail, or have a wrong shape, where an entry meets none: here all do."""
@@ -54,6 +54,7 @@ def test_products_with_sparse_matrices(a, b):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_products_with_few_entries(share):
     at, to = pattern((2, 3, 4), share), pattern((2, 4, 5), share)
@@ -80,6 +81,7 @@ def test_products_of_what_data_picks():
     check(sparse, random((2, 4, 3), "float64"), random((2, 4, 5), "float64", 2), reference=plain)
 
 
+@pytest.mark.full
 def test_missing_entries_are_not_multiplied():
     check(
         lambda w: ops.sparse_matrix_mat_mul(matrix([[0, 1]], tf.ones([1]), (2, 2)), w),
@@ -109,6 +111,7 @@ def test_gradients_that_the_graph_takes():
     check(function, random(len(at), "float64"), random((4, 2), "float64", 2), differentiable=False)
 
 
+@pytest.mark.full
 def test_in_loops():
     at = pattern((4, 4))
 
@@ -128,5 +131,6 @@ def test_sizes_that_do_not_fit():
         tf2jax.convert_functional(function, *specs)(random(len(at), "float32"), random((3, 2), "float32"))
 
 
+@pytest.mark.full
 def test_both_flags_are_refused():
     refused(lambda: ops.sparse_matrix_mat_mul(made([[0, 1]]), tf.ones([4, 1]), True, adjoint_a=True), "only one of")

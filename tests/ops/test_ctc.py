@@ -149,7 +149,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.default_cases("keras", "blank first")
+@pytest.mark.default_cases("keras")
 @pytest.mark.parametrize("name", LOSSES)
 def test_labels_made_sparse_under_jit(name):
     """How many labels there are is data, but not how many may have a path."""
@@ -174,7 +174,7 @@ def test_labels_made_sparse_under_jit(name):
     np.testing.assert_allclose(batched, [function(y, logits) for y in batch], rtol=1e-5)
 
 
-@pytest.mark.default_cases("True")
+@pytest.mark.full
 @pytest.mark.parametrize("merge", [False, True])
 def test_greedy_decoder_under_jit(merge):
     @tf.function
@@ -207,6 +207,7 @@ def test_beam_search_needs_known_inputs():
         jax.jit(jax_fn)(LOGITS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("merge", [True, False])
 def test_greedy_decoder_under_jit_into_a_dense_tensor(merge):
     """As Keras decodes: how many labels there are is data, but not how many there can be."""

@@ -96,6 +96,7 @@ def test_second_derivatives(order):
     alike(jax.jit(order(ours, (0, 1)))(W, X), jax.jit(order(theirs, (0, 1)))(W, X))
 
 
+@pytest.mark.full
 def test_third_derivatives():
     def fn(run):
         def value(x):
@@ -171,7 +172,7 @@ def test_of_many(by, limit):
     alike(*(jax.jit(jax.jacfwd(fn, (0, 1)))(*args) for fn in of_many))
 
 
-@pytest.mark.default_cases("2")
+@pytest.mark.full
 @pytest.mark.parametrize("slots", [2, 4, 6])
 def test_any_number_of_iterations_with_little_room(slots, monkeypatch):
     """All states fit, or some of them, or not even each that begins a stretch of as many as fit."""
@@ -190,7 +191,7 @@ def test_any_number_of_iterations_with_little_room(slots, monkeypatch):
         alike(ours(W, X, n), theirs(W, X, n))
 
 
-@pytest.mark.default_cases("1", "5")
+@pytest.mark.default_cases("5")
 @pytest.mark.parametrize("most", [1, 5, 40])
 def test_a_bound_changes_nothing(most):
     def value(x, most):
@@ -282,6 +283,7 @@ def test_what_jax_says_of_a_state_that_changes_comes_through():
         data_ended.while_loop(lambda x: jnp.sum(x) < 9.0, lambda x: x[:2], jnp.asarray(X))
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_iterations():
     """The states of 100,000 iterations would take 400 MB."""
 

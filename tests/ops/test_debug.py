@@ -82,6 +82,7 @@ def test_what_fails_in_branches_that_are_not_taken(f):
         error.throw()
 
 
+@pytest.mark.full
 def test_what_fails_in_a_branch_that_is_known_to_be_taken():
     jax_fn = tf2jax.convert_functional(tf.function(default_of_a_switch), SPEC)
     with pytest.raises(ValueError, match="no such case"):
@@ -155,6 +156,7 @@ def printing(x):
     return x * 2.0
 
 
+@pytest.mark.full
 def test_print(capfd):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     tf.function(printing)(x)

@@ -146,6 +146,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bound", [2, 12])
 def test_padded_to_the_bound(bound):
     @tf.function(autograph=False)

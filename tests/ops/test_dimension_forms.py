@@ -98,7 +98,7 @@ HALVES = {
 }
 
 
-@pytest.mark.default_cases("slices")
+@pytest.mark.full
 @pytest.mark.parametrize("name", HALVES)
 def test_images_of_any_size_meet_again(name):
     """Twice, and added to what a convolution gives: values, the graph's gradient and JAX's."""

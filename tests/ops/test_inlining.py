@@ -52,7 +52,7 @@ def test_the_jaxpr_is_that_of_the_plain_function(name, attrs):
     assert {str(e.source_info.name_stack) for e in ours.eqns} == {"node"}
 
 
-@pytest.mark.default_cases("Reciprocal")
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "attrs"), OPS, ids=[name for name, _ in OPS])
 def test_derivatives_of_both_orders_are_those_of_the_plain_function(name, attrs):
     def derivatives(fn):
@@ -81,6 +81,7 @@ def test_it_is_traced_once_for_each_shape_dtype_and_attribute():
     assert traced[2:] == [((6,), 1.0), ((6,), 2.0)]
 
 
+@pytest.mark.full
 def test_outside_of_a_trace_it_is_the_function_itself():
     """Operation by operation: a compilation for one call would cost more than it gives."""
     seen = []

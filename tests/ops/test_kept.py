@@ -38,6 +38,7 @@ def arrays():
     return rng.normal(size=(2, 16, 16, 8)).astype(np.float32), rng.normal(size=(7, 7, 1, 8)).astype(np.float32)
 
 
+@pytest.mark.full
 def test_a_convolution_of_many_taps_is_computed_once(arrays):
     """Without a call of its own the code has each product two or three times: XLA fuses it into each of its users."""
     text = jax.jit(normalized).lower(*arrays).compile().as_text()
@@ -64,6 +65,7 @@ def test_layers_of_one_shape_share_their_code(arrays):
     assert text.count("stablehlo.multiply") < 2 * PLACES
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("transform", [jax.jit, lambda fn: jax.jit(jax.vmap(fn, (0, None)))])
 def test_results_are_those_of_the_operations(arrays, transform):
     x, w = arrays
@@ -73,6 +75,7 @@ def test_results_are_those_of_the_operations(arrays, transform):
     np.testing.assert_allclose(found, jnp.reshape(expected, found.shape), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_exported_programs_hold_it(arrays):
     """The marks (of the call, and of what is padded in it) stay in a serialized program; other platforms have none."""
     fn = jax.jit(normalized)

@@ -89,7 +89,7 @@ def _gradients(function, args):
     return of if moving else None
 
 
-@pytest.mark.default_cases("FusedBatchNormGradV3", "MulNoNan", "StatelessShuffle")
+@pytest.mark.default_cases("StatelessShuffle")
 @pytest.mark.parametrize(
     "name",
     [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.full) for n in sorted(_cases()) if n not in FAILING],

@@ -22,7 +22,7 @@ def converted(function, *args):
     return tf2jax_lite.convert_functional(tf.function(function, autograph=False), *args)
 
 
-@pytest.mark.default_cases("1.0-Inv")
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("incoming", [0.0, 1.0])
 def test_slopes_at_the_edges(name, incoming):

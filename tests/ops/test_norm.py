@@ -95,7 +95,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("FusedBatchNorm-training", "FusedBatchNorm-inference")
+@pytest.mark.default_cases("FusedBatchNorm-inference")
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("name", NORMS)
 def test_gradients_of_each_result(name, is_training):
@@ -119,7 +119,7 @@ def test_gradients_of_each_result(name, is_training):
         np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.default_cases("FusedBatchNorm-training", "FusedBatchNorm-inference")
+@pytest.mark.default_cases("FusedBatchNorm-training")
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("name", NORMS)
 def test_gradients_of_gradients_in_the_graph(name, is_training):

@@ -29,6 +29,7 @@ def additions(fn, *args):
     return jax.jit(fn).lower(*args).compile().as_text().count(" add(")
 
 
+@pytest.mark.full
 def test_sums_are_computed_once(arrays):
     """Without marks the code holds the first block's sum in every block. Should XLA learn better, marks can go."""
     assert additions(lambda x, w: blocks(x, w, once), *arrays) == BLOCKS
@@ -71,6 +72,7 @@ def test_values_and_derivatives_are_unchanged(arrays, transform):
     jax.tree.map(lambda e, f: np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6), expected, found)
 
 
+@pytest.mark.full
 def test_only_cpu_has_marks(arrays):
     for platform, count in (("cpu", BLOCKS), ("cuda", 0), ("tpu", 0)):
         exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, once)), platforms=[platform])(*arrays)
@@ -116,6 +118,7 @@ def test_symbolic_sizes():
     np.testing.assert_array_equal(exported.call(x), x * 2 + 1)
 
 
+@pytest.mark.full
 def test_several_symbolic_sizes():
     """Values of types that MLIR writes alike, ?x3, share no function: sizes are known when the module is called."""
     (n,) = jax.export.symbolic_shape("n")

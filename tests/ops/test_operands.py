@@ -47,7 +47,7 @@ def test_values_and_number_of_equations(name, traced, known, equations, swapped)
     np.testing.assert_allclose(np.asarray(jax.jit(call)(*traced)), expected, rtol=1e-6)
 
 
-@pytest.mark.default_cases("AddV2-traced4-known4-1")
+@pytest.mark.full
 @pytest.mark.parametrize(("traced", "known", "equations"), SHAPES[:-1])
 @pytest.mark.parametrize("name", ["AddV2", "Mul", "RealDiv"])
 def test_gradients_have_the_operands_shapes(name, traced, known, equations):
@@ -78,6 +78,7 @@ def test_symbolic_sizes():
     np.testing.assert_allclose(exported.call(x, y), x * y / 3, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_arrays_are_handed_on_and_numbers_are_literals():
     seen = []
 

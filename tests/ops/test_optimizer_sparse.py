@@ -92,7 +92,7 @@ def steps(name, attrs, dtype, index_lists, shape=(4, 3), traced=True, scalars=No
         )
 
 
-@pytest.mark.default_cases("ResourceApplyAdagradDA-attrs0")
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "attrs"), [(n, a) for n, s in STEPS.items() for a in s[2]])
 def test_rows_in_order(name, attrs):
     steps(name, attrs, np.float64, [REPEATED, np.array([3, 1, 0, 2]), REPEATED[::-1].copy()])
@@ -112,13 +112,13 @@ def test_known_indices(name, indices):
     steps(name, {}, np.float32, [indices, indices], traced=False)
 
 
-@pytest.mark.default_cases("ResourceSparseApplyKerasMomentum")
+@pytest.mark.full
 @pytest.mark.parametrize("name", [n for n in STEPS if "Sparse" in n])
 def test_vectors(name):
     steps(name, {}, np.float32, [np.array([2, 0, 2, 2], np.int32)], shape=(4,))
 
 
-@pytest.mark.default_cases("ResourceSparseApplyKerasMomentum-float16")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

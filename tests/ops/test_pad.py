@@ -86,6 +86,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 def test_symbolic_paddings():
     fn = tf.function(lambda x: tf.pad(x, [[0, tf.shape(x)[0]], [1, 1]], constant_values=3.0))
     converted = tf2jax.convert_functional(fn, tf.TensorSpec([None, 3]))

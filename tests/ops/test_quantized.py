@@ -106,14 +106,14 @@ def test_bias_add():
         assert [np.asarray(v) for v in actual[1:]] == expected[1:]
 
 
-@pytest.mark.default_cases("QuantizedRelu")
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["QuantizedRelu", "QuantizedRelu6"])
 def test_relu(op):
     for each in RANGES:
         check(op, [each], "min_features max_features", features=np.arange(256, dtype=np.uint8), out_type=tf.quint8)
 
 
-@pytest.mark.default_cases("1.25", "6.0")
+@pytest.mark.default_cases("6.0")
 @pytest.mark.parametrize("most", [0.0, 1.25, 6.0])
 def test_relu_x(most):
     """TensorFlow has no kernel: as QuantizedRelu6 at 6, and the number nearest to any other limit."""

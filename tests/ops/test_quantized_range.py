@@ -21,7 +21,7 @@ def numbers(size):
     return np.concatenate([found, EXTREME if size > 1e6 else EXTREME[2:5]])
 
 
-@pytest.mark.default_cases("100000.0-(-70.0, 0.0)")
+@pytest.mark.full
 @pytest.mark.parametrize("ends", RANGES, ids=str)
 @pytest.mark.parametrize("size", [50, 1e5, 1e9])
 def test_own_range(size, ends):

@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 SIZES = [[5, 9], [14, 13], [3, 3], [1, 1], [7, 6]]
 
 
-@pytest.mark.default_cases("small-{'half_pixel_centers': True}", "large-{'half_pixel_centers': True}")
+@pytest.mark.full
 @pytest.mark.parametrize("attrs", [{}, {"align_corners": True}, {"half_pixel_centers": True}], ids=str)
 @pytest.mark.parametrize("most", [256, 1000, 2**31], ids=["quint8", "small", "large"])
 def test_whole_numbers(most, attrs):

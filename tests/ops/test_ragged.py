@@ -184,7 +184,7 @@ PADDED = {
 }
 
 
-@pytest.mark.default_cases("splits0-nested", "splits0-tensor")
+@pytest.mark.default_cases("splits0-nested")
 @pytest.mark.parametrize("name", ["range", "gather", "gather twice", "nested", "tensor"])
 @pytest.mark.parametrize("splits", [[0, 2, 2, 5], [0, 3, 4, 5]])
 def test_traced_splits_with_a_bound(name, splits):

@@ -179,6 +179,7 @@ def test_many_rows_of_known_lengths():
     check(lambda v: tf.reduce_sum(tf.map_fn(lambda r: tf.concat([r, r], 0), rows_of(v, splits)), axis=1), values)
 
 
+@pytest.mark.full
 def test_many_rows_outside_jit():
     splits = np.cumsum([0, *(i % 3 for i in range(300))])
     values = np.linspace(-1, 1, splits[-1], dtype=np.float32)
@@ -208,6 +209,7 @@ def test_gradients_that_the_graph_takes(make):
     np.testing.assert_allclose(converted(flat(gradient), V, S)(V, S)[0], 4 * V)
 
 
+@pytest.mark.full
 def test_batches_and_export():
     function = flat(lambda v, s: tf.map_fn(tf.reduce_sum, rows_of(v, s), fn_output_signature=F32))
     (found,) = jax.jit(jax.vmap(converted(function, V, S)), compiler_options=fast_options())(
@@ -220,6 +222,7 @@ def test_batches_and_export():
     np.testing.assert_array_equal(jax.export.export(jax.jit(jax_fn))(*shapes).call(V, np.int32(S))[0], [3, 0, 12])
 
 
+@pytest.mark.full
 def test_results_whose_sizes_data_decides():
     function = flat(lambda v, s: tf.map_fn(lambda r: r * 2, rows_of(v, s)).values)
     with pytest.raises(ValueError, match=r"RaggedFromVariant.*how long a row.*dynamic_shape_bound"):
@@ -251,7 +254,7 @@ def from_variant(encoded, rank, dtype=F32, of=-1, splits=tf.int64):
     )
 
 
-@pytest.mark.default_cases("scalar", "dense")
+@pytest.mark.default_cases("dense")
 @pytest.mark.parametrize(
     "function",
     [

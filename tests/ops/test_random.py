@@ -26,7 +26,7 @@ def draw(fn, *specs, args=(), seed=0):
     return np.asarray(jax.jit(tf2jax.convert_functional(fn, *specs))(*args, rng=jax.random.key(seed)))
 
 
-@pytest.mark.default_cases("<lambda>-1.0-1.1547005383792515--1-3")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fn", "mean", "std", "low", "high"),
     [
@@ -46,12 +46,13 @@ def test_distribution(fn, mean, std, low, high):
     assert not np.array_equal(values, draw(fn, seed=1))
 
 
-@pytest.mark.default_cases("dtype0", "dtype1")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
 def test_dtypes(dtype):
     assert draw(lambda: tf.random.normal([3], dtype=dtype)).dtype == dtype.as_numpy_dtype
 
 
+@pytest.mark.full
 def test_shuffle():
     x = np.arange(50).reshape(25, 2).astype(np.float32)
     out = draw(tf.random.shuffle, tf.TensorSpec([25, 2]), args=(x,))

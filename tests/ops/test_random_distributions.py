@@ -79,7 +79,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("float64")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_first_bounded_normal(dtype):
     """The first number is TensorFlow's for bounds of every kind; its gradients are, too."""
@@ -132,7 +132,7 @@ def test_bounded_normal_distribution(dtype):
     np.testing.assert_allclose(actual.std(0), expected.std(0), atol=0.05)
 
 
-@pytest.mark.default_cases("bad2")
+@pytest.mark.full
 @pytest.mark.parametrize("bad", [(-1.0, 0.0, 1.0), (1.0, 2.0, 1.0), (1.0, -np.inf, np.inf)])
 def test_bad_bounds_are_nan(bad):
     fn = tf.function(
@@ -159,7 +159,7 @@ def test_without_64_bits():
         assert np.mean(np.isclose(a, e, rtol=1e-4)) > 0.95
 
 
-@pytest.mark.default_cases("1", "17")
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, 17, 3001])
 def test_few_that_are_left_go_on_by_themselves(count):
     """Samples of a stream each, so that many are drawn as few are: those that many rounds refuse among them."""

@@ -153,7 +153,7 @@ def test_generator(x64):
             np.testing.assert_array_equal(state.view(np.int64).reshape(3), model.generator.state.numpy())
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [True, False])
 def test_a_generator_in_loops_and_branches(x64):
     """The state is carried around loops, through branches and calls."""
@@ -198,6 +198,7 @@ def test_each_form_of_the_state_is_taken_in_either_mode():
             np.testing.assert_array_equal(state.view(np.int64).reshape(3), after)
 
 
+@pytest.mark.full
 def test_generators_of_a_split():
     class Split(tf.Module):
         def __init__(self):

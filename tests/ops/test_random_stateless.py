@@ -89,6 +89,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_without_64_bits(x64):
     """Keys and counters are 64-bit; the bits are TensorFlow's also where JAX has 32-bit integers only."""
@@ -99,6 +100,7 @@ def test_without_64_bits(x64):
         np.testing.assert_array_equal(jax.jit(jax_fn)(seed), fn(seed))
 
 
+@pytest.mark.full
 def test_dropout_mask_is_tensorflows():
     def fn(x, seed):
         return tf.nn.experimental.stateless_dropout(x, rate=0.4, seed=seed)
@@ -156,7 +158,7 @@ def test_numbers_of_one_step_are_not_stacked(name):
     assert not large
 
 
-@pytest.mark.default_cases("2")
+@pytest.mark.full
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 9, 16, 100, 1000])
 def test_shuffles_of_many_keys(size):
     """Small sizes meet what is rare in large ones: places chosen often, and swaps of a place with itself."""

@@ -59,6 +59,31 @@ def seen(function, *args):
     return found[0]
 
 
+@pytest.mark.default_cases(
+    "all",
+    "arguments",
+    "booleans",
+    "casts that wrap",
+    "chosen",
+    "clipped",
+    "counts",
+    "difference",
+    "entry",
+    "half",
+    "least",
+    "negative",
+    "of floats",
+    "of what is not known",
+    "places",
+    "product",
+    "remainder",
+    "running",
+    "scaled",
+    "the most of counts",
+    "together",
+    "what may wrap",
+    "with a gradient of its own",
+)
 @pytest.mark.parametrize("name", KNOWN)
 def test_ranges(name):
     function, *args, expected = KNOWN[name]
@@ -78,6 +103,7 @@ def test_ranges(name):
         assert found.most is None or result.max() <= found.most
 
 
+@pytest.mark.full
 def test_of_a_size_that_is_not_known():
     (size,) = export.symbolic_shape("b")
     found = seen(lambda m: jnp.sum(m, axis=0), jax.ShapeDtypeStruct((size, 3), np.bool_))

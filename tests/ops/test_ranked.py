@@ -74,7 +74,7 @@ def test_inside_shard_map():
     same(jax.jit(fn)(x), lax.top_k(x, 4))
 
 
-@pytest.mark.default_cases("0-False")
+@pytest.mark.full
 @pytest.mark.parametrize(("k", "packs"), [(6, True), (1, True), (0, False)])
 def test_lowering_by_platform(k, packs):
     fn = jax.jit(lambda x: ranked(x, k))

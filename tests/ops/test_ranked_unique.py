@@ -45,7 +45,7 @@ def test_top_k_unique():
     assert [v.shape for v in converted("TopKUnique", X, k=0)] == [(3, 0), (3, 0)]
 
 
-@pytest.mark.default_cases("8")
+@pytest.mark.full
 @pytest.mark.parametrize("width", [1, 2, 5, 8])
 def test_make_unique(width):
     x = np.round(np.random.default_rng(width).normal(size=(4, width))).astype(np.float32)
@@ -62,7 +62,7 @@ def test_top_k_with_unique():
     np.testing.assert_allclose(values, [[3, 3, 3, 1], [6, 5, 4, 3]], rtol=1e-6)
 
 
-@pytest.mark.default_cases("KthOrderStatistic", "MakeUnique")
+@pytest.mark.default_cases("KthOrderStatistic")
 @pytest.mark.parametrize("op", sorted(TESTED_OTHERWISE))
 def test_inputs_are_checked(op):
     attrs = {} if op == "MakeUnique" else {"k": 1}

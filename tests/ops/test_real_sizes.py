@@ -87,7 +87,7 @@ def test_rounding_of_any_quotient():
             assert RealSize(a, d).rint().dividend == round(Fraction(a, d))
 
 
-@pytest.mark.default_cases("float32")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_they_become_arrays(dtype):
     vector = np.array([RealSize(7, 3), 2.5, RealSize(4)], object)

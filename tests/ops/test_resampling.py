@@ -40,7 +40,7 @@ def product(x, *, matrix, axis, side):
     return jnp.moveaxis(lax.dot_general(x, matrix, (((axis,), (side,)), ((), ())), precision="highest"), -1, axis)
 
 
-@pytest.mark.default_cases("too many-3-0")
+@pytest.mark.full
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("axis", [0, 1, 3])
 @pytest.mark.parametrize("name", MATRICES)
@@ -69,6 +69,7 @@ def test_lowering_by_platform(name, gathers):
     assert counts["cpu", "cuda"] == tuple(a + b for a, b in zip(counts["cpu",], counts["cuda",], strict=True))
 
 
+@pytest.mark.full
 def test_other_values_are_not_touched():
     """A value that is not finite reaches what has a weight for it, and nothing else."""
     x = np.zeros((9, 2), np.float32)

@@ -29,7 +29,7 @@ def test_a_product_is_rounded_before_something_is_added(name, constant):
     np.testing.assert_array_equal(jax.jit(shifted)(value, SCALE), expected)
 
 
-@pytest.mark.default_cases("float16")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, jnp.bfloat16])
 def test_large_products_and_what_is_no_number(dtype):
     with jax.enable_x64(True):
@@ -42,6 +42,7 @@ def test_large_products_and_what_is_no_number(dtype):
             np.testing.assert_array_equal(gradient.astype(np.float64), b.astype(np.float64))
 
 
+@pytest.mark.full
 def test_a_quotient_is_no_product_with_a_reciprocal():
     value = OPERANDS["floats"]
     np.testing.assert_array_equal(jax.jit(lambda x: quotient(x, np.float32(7)))(value), value / np.float32(7))

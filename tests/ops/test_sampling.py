@@ -74,7 +74,7 @@ def test_multinomial(x64):
         assert not np.array_equal(drawn, again)
 
 
-@pytest.mark.default_cases("True-False-LogUniformCandidateSampler")
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["UniformCandidateSampler", "LogUniformCandidateSampler"])
 @pytest.mark.parametrize("unique", [False, True])
 @pytest.mark.parametrize("x64", [False, True])
@@ -119,7 +119,7 @@ def test_too_few_classes():
         )
 
 
-@pytest.mark.default_cases("attributes3")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "attributes",
     [

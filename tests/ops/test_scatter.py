@@ -210,7 +210,7 @@ def test_scatter_scalars_into_a_vector():
     check_variable_op("ResourceScatterMax", np.float32([1, NAN, 3]), np.int32([0, 1]), np.float32([NAN, 6]))
 
 
-@pytest.mark.default_cases("int32-Max")
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Max", "Min", "Update"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_scatter_nd_into_a_variable(kind, dtype):
@@ -246,6 +246,7 @@ def test_numpy_twin_of_a_scatter(name):
     np.testing.assert_array_equal(registry.lookup(name).host(M, places, updates((3, 3)), **ignore), expected)
 
 
+@pytest.mark.full
 def test_numpy_twin_of_stitching():
     host = registry.lookup("DynamicStitch").host
     for indices, data in (

@@ -21,7 +21,7 @@ def test_every_place_of_odd_values(dtype):
     np.testing.assert_array_equal(np.asarray(found, wide.dtype), np.sort(wide))
 
 
-@pytest.mark.default_cases("shape1-float32", "shape1-int32")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 @pytest.mark.parametrize("shape", [(1,), (2,), (3, 1), (0, 4), (2, 3, 257)])
 def test_shapes(shape, dtype):

@@ -71,7 +71,7 @@ KINDS = {"dense": (tf.identity, tf.identity), "mixed": (tf.identity, sparse), "s
 ALWAYS = {("dense", "difference"), ("dense", "intersection"), ("mixed", "union"), ("sparse", "difference")}
 
 
-@pytest.mark.default_cases("dense-intersection")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

@@ -309,6 +309,7 @@ def test_symbolic_bounds(fn):
     _agree(fn, M, symbolic="b, 3")
 
 
+@pytest.mark.full
 def test_traced_index_in_a_loop():
     @tf.function
     def fn(x):
@@ -336,6 +337,7 @@ def test_unknown_size_is_refused():
         jax.jit(converted)(np.arange(4.0, dtype=np.float32), np.int32(1))
 
 
+@pytest.mark.full
 def test_gradient_of_a_traced_slice():
     fn = tf.function(lambda x, i: tf.reduce_sum(x[i : i + 2, i] ** 2))
     converted = tf2jax.convert_functional(fn, tf.TensorSpec(M.shape, M.dtype), tf.TensorSpec((), tf.int32))

@@ -31,6 +31,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 def test_the_table_is_tensorflows():
     """Point 2^k is the exclusive or of direction numbers k and k - 1 (the Gray code of 2^k has these two digits)."""
     found = np.zeros(1111, np.uint32)

@@ -33,7 +33,7 @@ ALONG = [
 ]
 
 
-@pytest.mark.default_cases("(1, 20000)-0-float32-log_softmax", "(0, 20000)-0-float32-softmax")
+@pytest.mark.default_cases("(0, 20000)-0-float32-softmax")
 @pytest.mark.parametrize("own, jaxs", PAIRS, ids=["softmax", "log_softmax"])
 @pytest.mark.parametrize("shape, axis, dtype", ALONG, ids=lambda v: v.__name__ if isinstance(v, type) else str(v))
 def test_values_and_gradients(own, jaxs, shape, axis, dtype):

@@ -219,7 +219,7 @@ def test_traced_values_are_padded_to_a_bound(x):
     np.testing.assert_array_equal(place, np.pad(expected[1], (0, 8 - n), constant_values=x.size))
 
 
-@pytest.mark.default_cases("0", "1")
+@pytest.mark.full
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_traced_slices_are_padded_to_a_bound(axis):
     expected = [np.asarray(v) for v in sort.unique_with_counts_v2(ROWS, np.array([axis]), bound=None)]

@@ -351,7 +351,7 @@ PADDED = {
 }
 
 
-@pytest.mark.default_cases("order1-embedding", "order1-threshold", "order1-maximum")
+@pytest.mark.default_cases("order1-embedding", "order1-threshold")
 @pytest.mark.parametrize("name", PADDED)
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [1, 2]])
 def test_traced_indices_with_a_bound(name, order):
@@ -406,6 +406,7 @@ def test_sums_of_traced_indices_without_a_bound(name):
     np.testing.assert_allclose(slope, tape.gradient(total, values), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_maxima_of_traced_indices_without_a_bound():
     fn, args = PADDED["maximum"], (AI, AV.astype(np.float32))
     np.testing.assert_allclose(jax.jit(converted(fn, *args))(*args), fn(*args))

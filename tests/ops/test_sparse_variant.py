@@ -105,7 +105,7 @@ def check(function, v, *args):
         np.testing.assert_allclose(slope, tf.convert_to_tensor(gradient), rtol=1e-5)
 
 
-@pytest.mark.default_cases("branches")
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES_OF_ROWS)
 def test_indices_that_are_known(name):
     check(lambda v, loop: CASES_OF_ROWS[name](v, I, loop), V)
@@ -117,6 +117,7 @@ def test_indices_that_data_decides(name):
     check(CASES_OF_ROWS[name], V, I)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("entries", [0, 2])
 def test_rows_without_entries(entries):
     check(lambda v, loop: rows(tf.sparse.to_dense, of(v, I[:entries]), loop=loop), V[:entries])
@@ -196,6 +197,7 @@ def test_other_loops(function):
         np.testing.assert_array_equal(run(V, I), function(V, I))
 
 
+@pytest.mark.full
 def test_sparse_arguments_and_batches():
     spec = tf.SparseTensorSpec([3, 4], F32)
     function = tf.function(lambda s: rows(total, s, loop=True), input_signature=[spec], autograph=False)

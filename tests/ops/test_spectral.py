@@ -87,7 +87,7 @@ def test_any_axes_of_nothing(op):
     np.testing.assert_array_equal(padded, np.zeros((2, 2 if op == "RFFTND" else 3, 4, 6)))
 
 
-@pytest.mark.default_cases("IFFTND")
+@pytest.mark.full
 @pytest.mark.parametrize("op", ANY_AXES)
 def test_gradients_are_those_of_two_dimensions(op):
     """As TensorFlow has them where it has them."""

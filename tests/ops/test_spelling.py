@@ -409,7 +409,7 @@ def test_in_64_bit_mode(name):
         compare(partial(fn, **more), partial(call, fn, **more), *args, everything=first_order)
 
 
-@pytest.mark.default_cases("strides0-NHWC")
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [LAST, FIRST], ids=["NHWC", "NCHW"])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
 def test_loops_have_no_convolution_in_another_order_of_dimensions(layout, strides):
@@ -501,7 +501,7 @@ def test_half_precision_is_summed_in_float32(name, dtype):
     np.testing.assert_allclose(np.asarray(actual, np.float64), expected, rtol=unit, atol=1e-5)
 
 
-@pytest.mark.default_cases("form1")
+@pytest.mark.full
 @pytest.mark.parametrize("form", [((8, 24, 26, 128), (3, 3, 128, 224)), ((1, 2, 1, 128), (3, 3, 128, 64))])
 def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
     """Against a convolution in double precision: at most three times the primitive's own error."""
@@ -683,6 +683,7 @@ def test_symbolic_batch(name):
         np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_inside_shard_map():
     """Derivatives are traced ahead; inside ``shard_map`` they must know which values differ between devices."""
     shape, kernel, params = CONVOLUTIONS["depthwise"]
@@ -699,7 +700,7 @@ def test_inside_shard_map():
         np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.default_cases("64")
+@pytest.mark.full
 @pytest.mark.parametrize("channels", [64, 256])
 def test_large_volumes_take_tiles_rather_than_slabs_where_channels_are_many(channels):
     """With many channels planes by tiles take down to 0.55 of the time."""

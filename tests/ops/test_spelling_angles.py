@@ -33,7 +33,7 @@ def drawn(spread):
     return (rng.normal(size=10**5) * np.exp(spread * rng.normal(size=10**5))).astype(np.float32)
 
 
-@pytest.mark.default_cases("1", "5")
+@pytest.mark.default_cases("5")
 @pytest.mark.parametrize("spread", [0, 1, 5, 20])
 def test_as_exact_as_two_places(spread):
     y, x = drawn(spread), drawn(0)[::-1]
@@ -86,7 +86,7 @@ def test_sines(name):
     np.testing.assert_array_equal(actual[round_ones], wanted[round_ones])
 
 
-@pytest.mark.default_cases("float16", "bfloat16")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float64], ids=lambda d: np.dtype(d).name)
 def test_other_dtypes_are_as_they_were(dtype):
     with jax.enable_x64(True):
@@ -98,7 +98,7 @@ def test_other_dtypes_are_as_they_were(dtype):
             np.testing.assert_array_equal(np.float64(found), np.float64(wanted))
 
 
-@pytest.mark.default_cases("()", "(0,)")
+@pytest.mark.default_cases("(0,)")
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3), (1000, 7)], ids=str)
 def test_shapes(shape):
     rng = np.random.default_rng(0)
@@ -111,6 +111,7 @@ def test_shapes(shape):
     np.testing.assert_allclose(jax.vmap(atan)(y[None])[0], np.arctan(y), rtol=3e-7)
 
 
+@pytest.mark.full
 def test_symbolic_sizes_and_other_platforms():
     shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.float32)
     exported = jax.export.export(jax.jit(atan2), platforms=["cpu", "cuda"])(shape, shape)

@@ -55,7 +55,7 @@ def test_nan_and_infinities(short, fn):
     np.testing.assert_allclose(jax.jit(lambda x: reduced(fn, x, (0,)))(x), fn(jnp.asarray(x), (0,)), rtol=1e-5)
 
 
-@pytest.mark.default_cases("argmax-2-int8")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16, np.int8, np.uint32, np.float64])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("fn", [lax.argmax, lax.argmin])

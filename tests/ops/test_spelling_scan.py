@@ -14,7 +14,7 @@ SHAPES = {"written out": ((2, 5, 4, 4), 1), "a loop": ((19, 16), 0), "last": ((3
 LONG = {"whole parts": (4096,), "and a rest": (4099,), "rows": (3, 5001), "nothing": (0, 5000)}
 
 
-@pytest.mark.default_cases("written out-cumsum-True")
+@pytest.mark.full
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", SHAPES)
@@ -84,7 +84,7 @@ def test_size_that_is_unknown(fn, sizes):
         np.testing.assert_allclose(found, fn(x, axis=axis), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.default_cases("shape0-0-True")
+@pytest.mark.full
 @pytest.mark.parametrize(("shape", "axis", "loops"), [((40, 64), 0, True), ((64, 40), 1, False), ((40, 15), 0, False)])
 def test_rule(shape, axis, loops):
     traced = jax.jit(lambda x: running(lax.cumsum, x, axis, False)).trace(jax.ShapeDtypeStruct(shape, np.float32))

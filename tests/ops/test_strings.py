@@ -123,7 +123,7 @@ FORMATS = [(np.int64, -1, ""), (np.int64, 25, "0"), (np.int64, 7, "-"), (np.int6
 FORMATS += [(np.uint64, 8, "+"), (np.int32, -1, ""), (np.uint32, 3, " "), (np.int16, 8, ""), (np.uint8, 5, "0")]
 
 
-@pytest.mark.default_cases("uint8-5-0")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype, width, fill", FORMATS, ids=lambda v: getattr(v, "__name__", str(v)))
 def test_traced_integers_become_the_text_that_tensorflow_writes(dtype, width, fill):
     """Its length and a hash are the same, which is all that can be seen of it."""
@@ -217,7 +217,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.default_cases("hashing-count-False", "crossing-True")
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [True, False])
 @pytest.mark.parametrize("name", LAYERS)
 def test_keras_layers_hash_integers(name, x64):

@@ -40,7 +40,7 @@ def some(classes, size, same, seed):
     return boxes.astype(np.float32), np.round(rng.uniform(size=(classes, size)), 1).astype(np.float32)
 
 
-@pytest.mark.default_cases("3-9-one for all-2", "3-9-for each class-0")
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("same", [True, False], ids=["one for all", "for each class"])
 @pytest.mark.parametrize(("count", "total"), [(3, 9), (1, 50), (30, 8)])
@@ -59,7 +59,7 @@ def test_classes_are_merged_by_score(count, total, same, seed):
     assert int(valid) == len(expected) and not which[len(expected) :].any() and not box[len(expected) :].any()
 
 
-@pytest.mark.default_cases("30")
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, 4, 30])
 def test_one_class_has_gradients_where_scores_are_looked_up(count):
     boxes, scores = some(1, 12, True, 7)

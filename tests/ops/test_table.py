@@ -29,7 +29,7 @@ NUMERIC = [
 ]
 
 
-@pytest.mark.default_cases("keys1-values1-default1-query1", "keys5-values5-default5-query5")
+@pytest.mark.default_cases("keys5-values5-default5-query5")
 @pytest.mark.parametrize("keys, values, default, query", NUMERIC)
 def test_numeric(keys, values, default, query):
     expected = tf_table(keys, values, default).lookup(tf.constant(query)).numpy()

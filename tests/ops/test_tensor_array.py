@@ -149,7 +149,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.default_cases("unknown_shape", "in_a_branch", "gradient_array_with_shape")
+@pytest.mark.default_cases("gradient_array_with_shape", "unknown_shape")
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
 def test_against_tensorflow(fn):
     fn = tf.function(fn, autograph=False)
@@ -207,7 +207,7 @@ def test_array_grows_by_scattering_after_a_loop(kind, count, known):
             np.testing.assert_array_equal(a, np.asarray(e))
 
 
-@pytest.mark.default_cases("4", "6")
+@pytest.mark.default_cases("6")
 @pytest.mark.parametrize("size", [0, 2, 4, 6])
 def test_how_long_a_counted_loop_makes_an_array_is_known(size):
     # The array is of the resource kind in graphs with control flow v1: its stack has a shape under jit.
@@ -238,7 +238,7 @@ def _control_flow_v1():
     v1.enable_control_flow_v2()
 
 
-@pytest.mark.default_cases("gradient_of_split_and_concat")
+@pytest.mark.full
 @pytest.mark.usefixtures("_control_flow_v1")
 @pytest.mark.parametrize(
     "fn", [gradient_in_the_graph, gradient_of_writes, gradient_of_split_and_concat], ids=lambda f: f.__name__

@@ -225,6 +225,7 @@ def test_index_out_of_range():
         tf2jax.convert_functional(fn, tf.TensorSpec([4, 3]))(X)
 
 
+@pytest.mark.full
 def test_an_op_for_arrays_is_told_that_it_gets_a_list():
     @tf.function(input_signature=[tf.TensorSpec([4, 3])])
     def fn(x):

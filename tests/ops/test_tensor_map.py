@@ -95,6 +95,7 @@ def test_against_tensorflow(fn):
             assert np.asarray(a).dtype == e.numpy().dtype
 
 
+@pytest.mark.full
 def test_gradient_and_vmap():
     jax_fn = tf2jax.convert_functional(tf.function(lookup), tf.TensorSpec([3]))
     np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(jax_fn(x)))(X), 2 + 2 * X)

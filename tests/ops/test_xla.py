@@ -109,6 +109,7 @@ def test_replica_id():
     assert jax.jit(jax_fn)(np.int32(3)) == 3
 
 
+@pytest.mark.full
 def test_random_bits_without_64_bits():
     jax_fn = tf2jax.convert_functional(
         lambda x: gen_xla_ops.xla_rng_bit_generator(1, tf.constant([5, 6], tf.uint64), [3], dtype=tf.uint32)[1] + x,

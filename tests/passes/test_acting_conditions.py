@@ -27,6 +27,7 @@ def _compare(fn, *args, variables):
     return call, params
 
 
+@pytest.mark.default_cases("by data")
 @pytest.mark.parametrize("known", [True, False], ids=["counted", "by data"])
 def test_assignments(known):
     """Also where iterations are counted, and the condition is not computed at all."""
@@ -46,6 +47,7 @@ def test_assignments(known):
     _compare(fn, tf.constant(0), variables=[seen])  # no iteration by data, one test
 
 
+@pytest.mark.full
 def test_results_after_the_loop_and_loops_in_loops():
     outer, inner = tf.Variable(0.0), tf.Variable(0)
 
@@ -94,6 +96,7 @@ def test_the_limit_of_iterations_bounds_the_loop():
     _compare(fn, tf.constant(X), variables=[seen])
 
 
+@pytest.mark.full
 def test_gradients():
     total = tf.Variable(0.0)
 
@@ -157,6 +160,7 @@ def test_tensorflow_1():
         assert [int(v) for v in run(params)[0]] == [4, 10]
 
 
+@pytest.mark.full
 def test_prints(capfd):
     @tf.function(autograph=False)
     def fn(n):

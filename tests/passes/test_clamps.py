@@ -91,6 +91,7 @@ def test_floating_numbers_may_be_nan():
     np.testing.assert_array_equal(jax.jit(tf2jax.convert_functional(graph, x))(x), graph(x).numpy())
 
 
+@pytest.mark.full
 def test_an_open_clamp_stays_open():
     graph = tf.function(lambda x: tf.math.bincount(x, minlength=4, maxlength=8), autograph=False)
     converted = tf2jax.convert_functional(graph, tf.TensorSpec(VALUES.shape, VALUES.dtype))

@@ -100,7 +100,7 @@ def known_predicate():
     return [x], [raw.Switch(data=x * 2.0, pred=tf.constant(True))[1] + 1.0]
 
 
-@pytest.mark.default_cases("one_predicate_in_several_places-", "nested_either_way-")
+@pytest.mark.default_cases("nested_either_way-")
 @pytest.mark.parametrize(
     "build, feeds",
     [
@@ -281,6 +281,7 @@ def test_gradients_inside_the_graph_and_of_the_converted_function(build, feeds):
         np.testing.assert_allclose(jax.jit(jax.grad(loss))(last), inside, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_long_loop_with_gradients_is_not_unrolled():
     def build():
         x = placeholder("x")
@@ -435,6 +436,7 @@ def decoder():
     return [start, w], [loop[0], loop[3].stack()]
 
 
+@pytest.mark.full
 def test_a_stack_whose_length_data_decides_is_padded():
     with tf2jax_lite.override_config("dynamic_shape_bound", 8):
         graph, inputs, outputs, fn, params = converted(decoder)
@@ -450,6 +452,7 @@ def test_a_stack_whose_length_data_decides_is_padded():
             np.testing.assert_allclose(fn(params, *feeds)[0][1], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_stack_of_unknown_length_is_refused_when_it_is_called():
     def build():
         n, x = placeholder("n", tf.int32), placeholder("x")

@@ -45,6 +45,7 @@ def test_variant(name, devices, expected):
     np.testing.assert_allclose(tf2jax.convert_functional(fn, tf.TensorSpec([2]))(X), X * expected * 2)
 
 
+@pytest.mark.full
 def test_results_of_another_dtype_or_number_are_not_taken():
     called = _registered("uneven", lambda x: x * 1.0)
     other = _registered("uneven", lambda x: (x * 10.0, x), "CPU")

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 
 
-@pytest.mark.default_cases("jax2tf/jit_relu_-True-0.0")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("scope", "option", "expected"),
     [("jax2tf/jit_relu_", True, 0.0), ("jax2tf/jit_relu_", False, 1.0), ("jit_relu_", True, 1.0)],

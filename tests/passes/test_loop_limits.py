@@ -61,6 +61,7 @@ def test_gradients_go_through_what_is_bounded(fn):
         np.testing.assert_allclose(found, tape.gradient(y, x), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_what_changes_in_the_loop_is_no_limit():
     """The limit itself is a loop variable: only what it starts as is the least of two."""
 

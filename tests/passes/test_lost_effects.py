@@ -149,6 +149,7 @@ def _stateful_ops():
     return {proto.name: proto for proto in found.op if proto.is_stateful or not proto.output_arg}
 
 
+@pytest.mark.full
 def test_harmless_ops_do_what_their_reason_says():
     """Held against TensorFlow's OpDefs: what makes something takes no resource, datasets are variants, and so on."""
     ops = _stateful_ops()

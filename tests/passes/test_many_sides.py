@@ -56,7 +56,7 @@ def one(number, x):
     return sides(number, x, 1)
 
 
-@pytest.mark.default_cases("sides", "nested")
+@pytest.mark.default_cases("sides")
 @pytest.mark.parametrize("fn", [sides, nested, several, looped, within_loops, under_a_condition, one])
 def test_frozen(fn):
     variable = tf.Variable(1.5)
@@ -82,6 +82,7 @@ def test_frozen(fn):
             np.testing.assert_allclose(gradient(x, number), tape.gradient(total, tensor), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_sixty_sides_and_batches_of_numbers():
     count = 60
     function = tf.function(lambda number, x: sides(number, x, count), autograph=False)
@@ -94,6 +95,7 @@ def test_sixty_sides_and_batches_of_numbers():
     np.testing.assert_allclose(jitted(params, numbers, X)[0][0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_only_the_side_taken_acts():
     # TensorFlow freezes no function that assigns: its executor, which lowers Case so, is given such a graph.
     amounts = (1.0, 10.0, 100.0)

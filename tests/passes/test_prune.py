@@ -31,7 +31,7 @@ def test_nodes_that_results_need(case, backwards):
     assert kept == list(KEPT[case])[:: -1 if backwards else 1]
 
 
-@pytest.mark.default_cases("control0-abc")
+@pytest.mark.full
 @pytest.mark.parametrize(("control", "kept"), [((), "abc"), (("write",), ["a", "b", "write", "c"])])
 def test_effects_that_control_outputs_reach(control, kept):
     function = _function(NODES["in order"], control)

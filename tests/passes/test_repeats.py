@@ -84,7 +84,7 @@ def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.default_cases("int64 splits-others")
+@pytest.mark.full
 @pytest.mark.parametrize("splits", [SPLITS, OTHER], ids=["rows", "others"])
 @pytest.mark.parametrize("function", ROWS.values(), ids=ROWS)
 def test_rows(function, splits):
@@ -111,6 +111,7 @@ def test_gradients(name):
     close(jax.jit(ours)(VALUES), tf.convert_to_tensor(tape.gradient(loss, x)))
 
 
+@pytest.mark.full
 def test_values_past_the_last_row_belong_to_none():
     """So values may be padded to one length, which TensorFlow refuses."""
     converted = tf2jax.convert_functional(
@@ -182,6 +183,7 @@ def test_bound_along_an_inner_axis():
     close(known, graph(INT.reshape(4, 3), counts))
 
 
+@pytest.mark.default_cases("counts0", "counts1")
 @pytest.mark.parametrize("counts", [[0, 0, 0], [-2, 3, 1], [5, 0, 0]])
 def test_counts_below_one(counts):
     counts = np.array(counts, np.int32)

@@ -16,7 +16,7 @@ def counted(function, op):
     return sum(node.op == op for node in graph.main.nodes)
 
 
-@pytest.mark.default_cases("<lambda>-Where-1", "<lambda>-Where-2_0")
+@pytest.mark.default_cases("<lambda>-Where-1")
 @pytest.mark.parametrize(
     ("function", "op", "count"),
     [

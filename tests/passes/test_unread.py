@@ -86,7 +86,7 @@ def primitives(jaxpr):
     return sorted(found)
 
 
-@pytest.mark.default_cases("counted")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", WITH_GRADIENTS, ids=lambda fn: fn.__name__)
 def test_what_a_gradient_left_in_a_function_goes(fn):
     """TensorFlow makes loops collect what the gradient needs; the function itself does what it did before."""
@@ -332,7 +332,7 @@ def chains(depth, width=4):
     return lambda x: looped(depth, [x[i % 3] + float(i) for i in range(width)])[0]
 
 
-@pytest.mark.default_cases("50")
+@pytest.mark.full
 @pytest.mark.parametrize("most", [0, unread._MOST_TIMES])
 def test_work_is_bounded(monkeypatch, most):
     """What takes too long to find stays."""
@@ -373,6 +373,17 @@ MALFORMED = {
 }
 
 
+@pytest.mark.default_cases(
+    "body of fewer results",
+    "condition as body",
+    "inputs that are not there",
+    "no condition",
+    "no such function",
+    "no such result",
+    "results of what is not there",
+    "too few inputs",
+    "too few results",
+)
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_graphs_are_left_to_those_who_refuse_them(name):
     main = unread.drop_unread(MALFORMED[name]).main

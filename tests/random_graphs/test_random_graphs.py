@@ -22,7 +22,7 @@ def report(program, finding):
     return f"{finding.kind} {finding.how} {finding.op}: {finding.message}\n{show(small)}"
 
 
-@pytest.mark.default_cases("0", "5")
+@pytest.mark.default_cases("5")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_few(seed):
     rng = random.Random(seed)
@@ -61,6 +61,7 @@ def chain():
     return Program((X,), tuple(nodes))
 
 
+@pytest.mark.full
 def test_a_right_chain_has_no_finding():
     assert oracle.check(chain()).finding is None
 
@@ -84,6 +85,7 @@ def test_a_wrong_op_is_found_and_made_small(wrong, kind):
     assert finding.kind == kind
 
 
+@pytest.mark.full
 def test_a_wrong_op_within_a_loop_is_found():
     body = Program((X,), (Node(0, "op", "Sin", (Ref(PARAM, 0),)), Node(1, "op", "Tanh", (Ref(0, 0),))), (Ref(1, 0),))
     settings = {"count": 3, "limit": None, "stack": True}
@@ -128,6 +130,7 @@ def test_variables_that_inner_nodes_write_are_judged_by_what_they_then_hold():
     assert oracle.check(program).finding is None
 
 
+@pytest.mark.full
 def test_what_xla_does_to_tensorflow_as_well_is_the_compilers():
     """XLA makes ``log(pow(x, y))`` ``y * log(abs(x))``, which is a number where the power is none."""
     x = np.float32([-1.4, 2.0, -0.8, 0.5])
@@ -139,6 +142,7 @@ def test_what_xla_does_to_tensorflow_as_well_is_the_compilers():
     assert finding is not None and finding.op == "Log"
 
 
+@pytest.mark.full
 def test_half_precision_inside_of_a_branch_is_seen():
     half = Program(
         params=(X,),
@@ -157,6 +161,7 @@ def test_half_precision_inside_of_a_branch_is_seen():
         assert oracle.check(program).finding is not None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s < 2 else [pytest.mark.full]) for s in range(20)])
 def test_gradients(seed):
     compared = 0
@@ -170,6 +175,7 @@ def test_gradients(seed):
     assert compared
 
 
+@pytest.mark.full
 def test_a_wrong_gradient_is_found():
     @jax.custom_jvp
     def wrong(features):

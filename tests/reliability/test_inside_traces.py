@@ -34,7 +34,7 @@ def leaked(value):
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
-@pytest.mark.default_cases("checkpoint", "<lambda>")
+@pytest.mark.default_cases("<lambda>")
 @pytest.mark.parametrize("transform", [jax.jit, jax.checkpoint, lambda f: f])
 def test_inside_of_jit(model, transform):
     kept = []
@@ -52,6 +52,7 @@ def test_inside_of_jit(model, transform):
     np.testing.assert_allclose(jax.jit(jax_fn)(params, X)[0], model(X), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_inside_of_grad(model):
     actual = jax.grad(lambda x: converted(model, x)[0].sum())(X)
     x = tf.constant(X)
@@ -108,6 +109,7 @@ def test_inside_of_a_graph(model):
         tf2jax.convert(model, tf.TensorSpec([None, 3]))
 
 
+@pytest.mark.full
 def test_inside_of_a_gradient_tape(model):
     """Conversion reads variables: the tape around it sees nothing of that."""
     with tf.GradientTape() as tape:
@@ -121,6 +123,7 @@ def test_inside_of_a_gradient_tape(model):
         np.testing.assert_allclose(actual[name], gradient, rtol=1e-4)
 
 
+@pytest.mark.full
 def test_inside_of_a_tf_function_with_values(model):
     kept = []
 

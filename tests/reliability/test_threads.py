@@ -67,6 +67,7 @@ def test_different_functions_are_converted_and_run_at_once():
             check(result, model)
 
 
+@pytest.mark.full
 def test_one_function_is_converted_at_once():
     model = make(7)
 
@@ -78,6 +79,7 @@ def test_one_function_is_converted_at_once():
         check(result, model)
 
 
+@pytest.mark.full
 def test_one_converted_function_runs_at_once():
     model = make(3)
     jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
@@ -194,6 +196,7 @@ def test_ops_in_generators_leave_nothing():
     )
 
 
+@pytest.mark.full
 def test_a_task_keeps_what_it_started_with():
     async def later():
         await asyncio.sleep(0)

@@ -97,6 +97,7 @@ def test_gradients_go_backwards_through_loops_that_data_ends(name):
     same(jax.jit(jax.vmap(jax.jacrev(last(fn))))(*many), jax.vmap(jax.jacfwd(last(case.fn)))(*many))
 
 
+@pytest.mark.full
 def test_custom_derivatives_of_imported_code_can_be_given():
     fn = imported(jax.nn.relu, V)
     assert jax.grad(lambda x: fn(x).sum())(jnp.zeros(5)).sum() == 0
@@ -104,6 +105,7 @@ def test_custom_derivatives_of_imported_code_can_be_given():
     assert jax.grad(lambda x: plain(x).sum())(jnp.zeros(5)).sum() == 2.5
 
 
+@pytest.mark.full
 def test_names_of_functions_are_scopes():
     @jax.jit
     def attention(x):

@@ -89,7 +89,7 @@ def also_slow(*names):
     return [pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
-@pytest.mark.default_cases("flax_cnn")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["flax_cnn", "haiku_transformer", *also_slow("flax_transformer", "flax_lstm", "haiku_cnn")]
 )

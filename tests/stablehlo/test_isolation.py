@@ -115,7 +115,7 @@ def test_text_is_read_by_the_other_process_too():
         tf2jax_lite.from_stablehlo(damaged)
 
 
-@pytest.mark.default_cases("2305843009213693952-1099511627776")
+@pytest.mark.full
 @pytest.mark.parametrize(("dims", "option"), [("2305843009213693952", 1 << 40), ("1024", 2048)])
 def test_tensors_that_end_xla(dims, option):
     """XLA ends the process where the product of dimensions overflows; smaller ones are held against the option."""

@@ -46,7 +46,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.default_cases("relu")
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_and_gradients(name):
     fn, args = FUNCTIONS[name]
@@ -71,6 +71,7 @@ def test_values_and_gradients(name):
     same(got, want, 1e-4)
 
 
+@pytest.mark.full
 def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
     """Where JAX differentiates the forward rule once more, TensorFlow meets the custom gradient again."""
     fn = FUNCTIONS["custom_vjp"][0]
@@ -87,7 +88,7 @@ def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
     same(jax.jit(jax.grad(lambda a: jnp.sum(first(a) ** 2)))(X), outer.gradient(squares, x).numpy(), 1e-4)
 
 
-@pytest.mark.default_cases("indexing", "relu", "linalg")
+@pytest.mark.default_cases("indexing", "linalg")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_forward_mode_is_the_transpose_of_jax2tf_gradients(name):
     fn, args = FUNCTIONS[name]
@@ -115,6 +116,7 @@ def test_forward_mode_is_the_transpose_of_jax2tf_gradients(name):
         np.testing.assert_allclose(jnp.vdot(bars[k], tangent), expected, rtol=1e-4)
 
 
+@pytest.mark.full
 def test_forward_mode_without_jax2tf_gradients():
     fn = FUNCTIONS["scan"][0]
     with tf2jax.override_config("raise_on_prevent_gradient", False):
@@ -176,6 +178,7 @@ def test_platforms():
         same(other(X), jnp.sin(X))
 
 
+@pytest.mark.full
 def test_tensorflow_inside_jax_inside_tensorflow():
     def fn(x):
         return jax2tf.call_tf(lambda y: tf.sin(y) * 2)(x) + 1
@@ -183,6 +186,7 @@ def test_tensorflow_inside_jax_inside_tensorflow():
     same(through_tf(fn, X)(X), jnp.sin(X) * 2 + 1)
 
 
+@pytest.mark.full
 def test_inside_tensorflow_control_flow():
     inner = jax2tf.convert(lambda x: jnp.tanh(x) * 1.5)
 

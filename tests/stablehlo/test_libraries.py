@@ -76,6 +76,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 def test_eigenvectors_solve_their_equation():
     fn = jax.export.export(jax.jit(jnp.linalg.eig))(jax.ShapeDtypeStruct((4, 4), np.float32))
     found, vectors = tf2jax.from_stablehlo(fn.mlir_module_serialized)(A)

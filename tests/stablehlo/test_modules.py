@@ -75,6 +75,7 @@ COMPARATORS = {
 }
 
 
+@pytest.mark.default_cases("by_absolute_value", "floats")
 @pytest.mark.parametrize("name", COMPARATORS)
 def test_comparators(name):
     compare, expected = COMPARATORS[name]

@@ -227,7 +227,7 @@ def test_reductions_and_sorting(case):
     check(case)
 
 
-@pytest.mark.default_cases("algorithm", "integers")
+@pytest.mark.default_cases("algorithm")
 @pytest.mark.parametrize("case", PRODUCTS, ids=str)
 def test_products(case):
     check(case)

@@ -24,7 +24,7 @@ FUNCTIONS = {
 VERSIONS = ["0.9.0", "0.19.0", "1.0.0", "1.8.0", stablehlo.get_current_version()]
 
 
-@pytest.mark.default_cases("1.0.0")
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_older_artifacts(version):
     for fn, *args in FUNCTIONS.values():

@@ -5,7 +5,7 @@ import pytest
 from tools.affected_tests import affected
 
 
-@pytest.mark.default_cases("changed0-tests/ops/test_norm.py-others0", "changed1-tests/test_params.py-others1")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changed", "first", "others"),
     [
@@ -22,5 +22,6 @@ def test_affected_puts_mirrors_first_and_finds_importers(changed, first, others)
     assert set(others) <= set(found)
 
 
+@pytest.mark.full
 def test_affected_leaves_out_what_documentation_changes():
     assert affected(["docs/ops.md", "README.md"]) == []

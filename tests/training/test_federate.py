@@ -148,7 +148,7 @@ def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         federate_artifact(artifact, clients, tmp_path / "x", **options, **where, algorithm="fed_prox")
 
 
-@pytest.mark.default_cases("adagrad-options2-twin2", "adam-options3-twin3", "sgd-options4-twin4")
+@pytest.mark.default_cases("adam-options3-twin3", "sgd-options4-twin4")
 @pytest.mark.parametrize(
     ("name", "options", "twin"),
     [
@@ -169,7 +169,6 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, twin):
 
 
 @pytest.mark.default_cases(
-    "change11-InputError-no server optimizer",
     "change19-InputError-norm",
     "change22-InputError-noise_multiplier is a finite number at least 0",
     "change23-InputError-noise_multiplier is a finite number at least 0",
@@ -285,7 +284,7 @@ ODD_FILES = {
 }
 
 
-@pytest.mark.default_cases("not sqlite", "not hdf5")
+@pytest.mark.default_cases("not hdf5")
 @pytest.mark.parametrize("case", ODD_FILES)
 def test_odd_files_end_with_exit_code_2(artifact, tmp_path, case, monkeypatch, capsys):
     name, content = ODD_FILES[case]

@@ -31,6 +31,7 @@ def linear(loss="mse", start=0.0):
     )
 
 
+@pytest.mark.full
 def test_sgd_is_that_of_numpy():
     """Full batches: the order of examples then does not matter, and numpy needs no random numbers of ours."""
     rng = np.random.default_rng(0)

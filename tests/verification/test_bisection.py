@@ -23,7 +23,7 @@ FAULTS = {
 
 
 # More models, among them a transformer, are in tests/models/test_demo_set.py.
-@pytest.mark.default_cases("tf_keras_save")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.full if n == "transformer" else ()) for n in FAULTS]
 )
@@ -69,7 +69,7 @@ def test_inside_loops_and_branches():
     assert "total += tf.tanh(x)" in Path(__file__).read_text().splitlines()[line - 1]
 
 
-@pytest.mark.default_cases("4-ops0")
+@pytest.mark.full
 @pytest.mark.parametrize(("steps", "ops"), [(4, {"Tanh"}), (_MOST_ITERATIONS + 20, {"Tanh", "StatelessWhile"})])
 def test_after_a_gradient(steps, ops):
     """What TensorFlow's gradient left in the loops is read by nobody, and nothing of it stands for a value."""
@@ -110,6 +110,7 @@ def test_long_loops_are_one_node():
     assert signature.ok and not signature.bisection.suspects
 
 
+@pytest.mark.full
 def test_a_fault_that_comes_late_is_told_from_what_it_is_fed():
     """Two faults: both are named, and what lies between or behind them is not."""
 

@@ -44,6 +44,7 @@ def test_text(tmp_path):
     assert "repro.py" in result.output and "MatMul" not in result.output
 
 
+@pytest.mark.full
 def test_no_bisect():
     with tf2jax.override_op("Softmax", models.softmax):
         result = run(models.TESTDATA / "tf_module", "--no-bisect", "--json")
@@ -58,7 +59,7 @@ def test_bisect_on_request(tmp_path):
     assert len(json.loads(result.output)["signatures"][0]["bisection"]["nodes"]) > 10
 
 
-@pytest.mark.default_cases("args0")
+@pytest.mark.full
 @pytest.mark.parametrize("args", [["--batch-size", "-1"], ["--rtol", "-1"]])
 def test_bad_options(args):
     assert run(models.TESTDATA / "tf_module", *args).exit_code == 2

@@ -47,6 +47,7 @@ def test_dtype_and_shape():
     assert "[3]" in compare_arrays("x", e, np.zeros(3, np.int64)).problem
 
 
+@pytest.mark.full
 def test_other_kinds():
     assert compare_arrays("x", np.array([True, False]), np.array([True, False])).ok
     assert compare_arrays("x", np.array([b"a"], object), np.array([b"b"], object)).max_abs_error == 1

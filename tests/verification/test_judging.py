@@ -170,6 +170,7 @@ def test_the_shell_says_so(tmp_path):
     assert result.exit_code == 0 and "round-off" in result.output and "TensorFlow" in result.output
 
 
+@pytest.mark.full
 def test_tensorflow_in_float64():
     scale = tf.Variable([0.1, 0.2])
     made = tf.function(lambda x: scale.assign(x / scale), autograph=False)

@@ -75,7 +75,7 @@ def run(script, capsys):
     return stopped.value.code, capsys.readouterr().out
 
 
-@pytest.mark.default_cases("matmul", "static")
+@pytest.mark.default_cases("static")
 @pytest.mark.parametrize("name", CASES)
 def test_repro(name, tmp_path, capsys):
     make, spec, op, wrong, options = CASES[name]

@@ -27,6 +27,7 @@ def network(x):
     return tf.nn.softmax(tf.cast(tf.cast(y, tf.float16), tf.float32) + 0.1)
 
 
+@pytest.mark.full
 def test_float64_is_float64():
     """An independent evaluation in numpy."""
     x = RNG.normal(size=(5, 64)).astype(np.float32)

@@ -29,6 +29,7 @@ def test_saved_models_agree(name):
     json.dumps(result.as_json(), allow_nan=False)
 
 
+@pytest.mark.full
 def test_variables_after_a_call():
     result = tf2jax.verify(models.TESTDATA / "tf_module", signatures=["serving_default"], train=True)
     assert {o.name for o in result.signatures[0].outputs if o.kind == "variable"} == {"w", "b", "seen"}
@@ -113,6 +114,7 @@ def ranges_of(path):
     return index_ranges(subject(source).converted.program.graph)
 
 
+@pytest.mark.full
 def test_embedding_ranges(tmp_path):
     assert ranges_of(models.TESTDATA / "tf_keras_save")[0].limit == 11
     assert ranges_of(models.lstm(tmp_path))[0].limit == 50

@@ -79,6 +79,7 @@ def test_uniform_levels_are_the_two_next_to_each_number():
     assert (np.abs(decoded - X) < step * (1 + 1e-5)).all()
 
 
+@pytest.mark.full
 def test_a_shared_rotation_alone_leaves_no_bias():
     """Rounding after the rotation is unbiased for each rotation, so clients may share it."""
     decoded, _ = round_trips(agg.RotatedUniformQuantizer(8), shared=jax.random.key(9))
@@ -104,6 +105,7 @@ def test_terngrad_clips_to_standard_deviations():
     np.testing.assert_allclose(np.unique(np.abs(decoded)), [0, np.abs(clipped).max()], rtol=1e-6)
 
 
+@pytest.mark.default_cases("0.5-25-50")
 @pytest.mark.parametrize(("fraction", "number", "places"), [(0.1, 5, 30), (0.5, 25, 50)])
 def test_top_k(fraction, number, places):
     codec = agg.TopK(fraction)
@@ -127,12 +129,7 @@ def test_top_k_sends_the_share_that_was_meant(fraction, size, number):
 CODECS = [agg.UniformQuantizer(2), agg.RotatedUniformQuantizer(4), agg.Drive(), agg.Drive(False), agg.TopK(0.5)]
 
 
-@pytest.mark.default_cases(
-    "RotatedUniformQuantizer(num_levels=4, coding='fixed')",
-    "Drive(unbiased=False)",
-    "TernGrad(clip_stddevs=None)",
-    "TernGrad(clip_stddevs=2.5)",
-)
+@pytest.mark.default_cases("Drive(unbiased=False)", "TernGrad(clip_stddevs=2.5)", "TernGrad(clip_stddevs=None)")
 @pytest.mark.parametrize("codec", [*CODECS, agg.TernGrad(), agg.TernGrad(2.5)], ids=repr)
 def test_codes_are_as_good_for_any_size_of_numbers(codec):
     """Differences, sums and squares of numbers near 3e38 overflow, squares of those near 1e-30 vanish."""

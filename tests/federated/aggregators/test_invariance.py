@@ -112,7 +112,7 @@ def merges(draw):
     return devices, pairs
 
 
-@pytest.mark.default_cases("sum", "mean")
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 @given(plan=merges())
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
@@ -149,7 +149,7 @@ def test_masked_clients_have_no_influence(name, data, mask):
     jax.tree.map(np.testing.assert_array_equal, process.aggregate(poisoned), process.aggregate(clean))
 
 
-@pytest.mark.default_cases("sum", "mean")
+@pytest.mark.default_cases("sum")
 @pytest.mark.parametrize("name", SCALED)
 @given(factor=st.floats(1e-3, 1e3))
 @settings(max_examples=10, deadline=None, derandomize=True, database=None)

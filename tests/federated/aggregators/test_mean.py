@@ -25,7 +25,7 @@ def weights(updates):
     return updates.weight[MASK].astype(float)
 
 
-@pytest.mark.default_cases("factory2-<lambda>")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("factory", "expected"),
     [
@@ -41,7 +41,7 @@ def test_means_and_sums(factory, expected):
     assert found.measurements == {}
 
 
-@pytest.mark.default_cases("factory0")
+@pytest.mark.full
 @pytest.mark.parametrize("factory", [agg.MeanFactory(), agg.robust_aggregator(), agg.GeometricMedianFactory()])
 def test_a_round_without_clients_changes_nothing(factory):
     updates = make()._replace(mask=np.zeros(N, bool))
@@ -51,7 +51,7 @@ def test_a_round_without_clients_changes_nothing(factory):
     jax.tree.map(np.testing.assert_array_equal, found.state, process.initialize())
 
 
-@pytest.mark.default_cases("inf")
+@pytest.mark.full
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_clipping_and_zeroing(order):
     updates = make()
@@ -68,6 +68,7 @@ def test_clipping_and_zeroing(order):
     assert int(found.measurements["zeroed_count"]) == 3
 
 
+@pytest.mark.full
 def test_norms_neither_overflow_nor_vanish():
     for scale in (1e-30, 1e30):
         updates = make(scale=scale)
@@ -78,6 +79,7 @@ def test_norms_neither_overflow_nor_vanish():
         np.testing.assert_allclose(vector(found.result) / min(1, scale), expected / min(1, scale), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 def test_the_largest_numbers_are_clipped():
     """A quotient by 3e38 was a product with 0: the norm was 0, and an attacker was let through whole."""
     updates = {"a": np.float32([[3e38, 0, 0], [0, -1e38, 0], [3, 0, 4]]), "b": np.float32([[0], [2], [0]])}
@@ -91,6 +93,7 @@ def test_the_largest_numbers_are_clipped():
     assert np.linalg.norm(np.concatenate(list(found.result.values()))) <= 3
 
 
+@pytest.mark.full
 def test_an_adaptive_norm_follows_its_quantile():
     """Five rounds beside the formula; then until it settles, where the quantile is what was asked for."""
     norm = agg.QuantileEstimation(10.0, target_quantile=0.6, learning_rate=0.5, multiplier=2.0, increment=0.25)
@@ -112,6 +115,7 @@ def test_an_adaptive_norm_follows_its_quantile():
     assert np.mean(norms <= settled * 1.2) >= 0.6 - 1 / 7 and np.mean(norms <= settled / 1.2) <= 0.6 + 1 / 7
 
 
+@pytest.mark.full
 def test_zeroing_stops_what_is_far_out():
     """The default zeroing lets ordinary updates through and stops one a million times larger, and NaN."""
     updates = make()
@@ -173,6 +177,29 @@ def test_dtypes():
             factory.create(whole)
 
 
+@pytest.mark.default_cases(
+    "<lambda>-20 clients a round of 10",
+    "<lambda>-above 0",
+    "<lambda>-at least 9",
+    "<lambda>-bound",
+    "<lambda>-clients_per_round",
+    "<lambda>-clipped_count_stddev must exceed",
+    "<lambda>-coding",
+    "<lambda>-even",
+    "<lambda>-fraction",
+    "<lambda>-initial_estimate",
+    "<lambda>-is a float, not an array",
+    "<lambda>-modulus_bits",
+    "<lambda>-no arrays",
+    "<lambda>-no room",
+    "<lambda>-noise_multiplier",
+    "<lambda>-norm_order",
+    "<lambda>-num_levels",
+    "<lambda>-sampling",
+    "<lambda>-smoothing",
+    "<lambda>-target_quantile",
+    "<lambda>-trim_fraction",
+)
 @pytest.mark.parametrize(
     ("make_factory", "says"),
     [

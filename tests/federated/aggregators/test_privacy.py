@@ -15,6 +15,7 @@ from tf2jax_lite.federated import aggregators as agg
 from .cohort import TEMPLATE, aggregate, flat, make, vector
 
 
+@pytest.mark.full
 def test_without_noise_it_is_the_clipped_mean_over_a_fixed_number():
     updates = make()
     x = flat(updates)
@@ -91,6 +92,7 @@ def test_sampling_amplifies_and_calibration_inverts():
     assert agg.gaussian_epsilon(noise - 2e-3, 100, 10, 1000, 1e-5) > 2.0
 
 
+@pytest.mark.default_cases("2.0-fixed_size")
 @pytest.mark.parametrize(
     ("epsilon", "sampling"),
     [(1e6, "poisson"), (2.0, "fixed_size"), pytest.param(1e6, "fixed_size", marks=pytest.mark.full)],
@@ -103,6 +105,7 @@ def test_calibration_starts_at_no_noise(epsilon, sampling):
     assert agg.gaussian_epsilon(noise, 10, 10, 100, 1e-5, sampling) <= epsilon
 
 
+@pytest.mark.default_cases("poisson")
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
 def test_noise_whose_square_is_no_number(sampling):
     """Or is lost beside 1."""

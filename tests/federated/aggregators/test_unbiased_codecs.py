@@ -39,9 +39,7 @@ def check_unbiased(codec, x):
     assert (error <= 5 * found.std(0) / DRAWS**0.5 + 4e-3 * np.abs(x).max()).all()
 
 
-@pytest.mark.default_cases(
-    "UniformQuantizer(num_levels=4, coding='fixed')", "RotatedUniformQuantizer(num_levels=4, coding='fixed')"
-)
+@pytest.mark.default_cases("RotatedUniformQuantizer(num_levels=4, coding='fixed')")
 @pytest.mark.parametrize("codec", [agg.UniformQuantizer(4), agg.RotatedUniformQuantizer(4), agg.TernGrad()], ids=repr)
 @given(x=VECTORS)
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
@@ -61,7 +59,7 @@ class _Nearest(agg.UniformQuantizer):
 X = np.random.default_rng(0).normal(size=SIZE).astype(np.float32)
 
 
-@pytest.mark.default_cases("_Nearest(num_levels=4, coding='fixed')", "TernGrad(clip_stddevs=1.0)")
+@pytest.mark.full
 @pytest.mark.parametrize("codec", [_Nearest(4), agg.TernGrad(1.0), agg.TopK(0.5)], ids=repr)
 def test_codecs_that_clip_or_round_to_nearest_are_biased(codec):
     with pytest.raises(AssertionError):

@@ -233,6 +233,7 @@ def test_containers_come_back():
     assert list(result.b) == ["z", "a"] and result.b["z"] == (3,)
 
 
+@pytest.mark.full
 def test_optimizer_states():
     """States of optax are named tuples of arrays: they pass through types, calls and results."""
     optimizer = optax.adam(0.1)

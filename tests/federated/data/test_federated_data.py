@@ -317,6 +317,7 @@ def _opened(kind, path):
     )
 
 
+@pytest.mark.default_cases("npz", "sqlite", "tff")
 @pytest.mark.parametrize("kind", ["sqlite", "npz", "hdf5", "tff"])
 def test_flipped_bytes_and_cut_files_never_crash(kind, tmp_path):
     """Damage gives DataError, or passes unseen where the format has no checksum; never another error."""

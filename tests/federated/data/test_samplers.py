@@ -31,7 +31,7 @@ def _rounds(sampler, count):
     ]
 
 
-@pytest.mark.default_cases("replaced", "shuffled", "iterator")
+@pytest.mark.default_cases("iterator", "shuffled")
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
 def test_a_round_depends_on_seed_and_number_alone(make):
     rounds = _rounds(make(7), 6)
@@ -100,6 +100,7 @@ def test_weighted_chances_with_replacement():
     np.testing.assert_allclose(_frequencies(SAMPLERS["replaced"](0), 3000), 4 * weights, atol=0.09)
 
 
+@pytest.mark.full
 def test_weighted_chances_without_replacement():
     """Drawn one after another from those left: two of three clients with weights 1, 2, 5, worked out by hand."""
     three = data.InMemoryFederatedData({str(i): {"y": np.zeros(1)} for i in range(3)})
@@ -135,6 +136,7 @@ def test_refusals(call, match):
         call()
 
 
+@pytest.mark.default_cases("1e+308", "1e-308")
 @pytest.mark.parametrize("scale", [1e308, 1e-308, 5e-324])
 def test_weights_of_any_size(scale):
     """Their sum may be more than the largest number."""

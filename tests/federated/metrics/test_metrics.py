@@ -222,6 +222,7 @@ def test_domains_sum_to_the_whole_without_those_outside():
         np.testing.assert_array_equal(found[domain], table)
 
 
+@pytest.mark.full
 def test_counts_stay_exact_where_float32_would_stop():
     metric = m.Accuracy()
     one = m.evaluate_batch(metric, {"y": Y[:1]}, np.eye(CLASSES)[Y[:1]])
