@@ -48,18 +48,39 @@ def jaxpr_ranges(closed: jex.ClosedJaxpr) -> list[Range]:
     return walk.called({"jaxpr": closed}, [_UNKNOWN] * len(closed.in_avals), closed.out_avals)
 
 
+def _rounded_up(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return two upper bounds, rounded up to integers if one is symbolic.
+
+    A symbolic dimension and a float would be a traced value instead of a bound.
+    """
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return a, b
+    return tuple(math.ceil(bound) if isinstance(bound, float) else bound for bound in (a, b))
+
+
 def _plus(a: Any, b: Any) -> Any:
-    return None if a is None or b is None else a + b
+    if a is None or b is None:
+        return None
+    a, b = _rounded_up(a, b)
+    return a + b
 
 
 def _minus(a: Any, b: Any) -> Any:
-    return None if a is None or b is None else a - b
+    return _plus(a, None if b is None else -b)
+
+
+def _product(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return None
+    a, b = _rounded_up(a, b)
+    return a * b
 
 
 def _larger(a: Any, b: Any) -> Any:
     """Returns a bound that two others keep."""
     if a is None or b is None:
         return None
+    a, b = _rounded_up(a, b)
     if isinstance(a, int | float) and isinstance(b, int | float):
         return max(a, b)
     return core.max_dim(a, b) if isinstance(a, int) or isinstance(b, int) or a is not b else a
@@ -97,7 +118,7 @@ def _sub(a: Range, b: Range) -> Range:
 def _mul(a: Range, b: Range) -> Range:
     if a.least is None or b.least is None or a.least < 0 or b.least < 0:
         return _UNKNOWN
-    return Range(a.least * b.least, None if a.most is None or b.most is None else a.most * b.most)
+    return Range(a.least * b.least, _product(a.most, b.most))
 
 
 def _max(a: Range, b: Range) -> Range:
@@ -339,15 +360,12 @@ def _whole(bound: Any, rounded: Callable[[float], int]) -> Any:
 
 def _times(found: Range, count: Any) -> Range:
     """Returns the range of sums of so many, which may be none."""
-    least = None if found.least is None else 0 if found.least >= 0 else found.least * count
-    most = (
-        None
-        if found.most is None
-        else 0
-        if isinstance(found.most, int | float) and found.most <= 0
-        else found.most * count
-    )
-    return Range(least if isinstance(least, int | float) else None, most)
+    if found.least is None or found.least >= 0:
+        least = found.least and 0
+    else:
+        least = found.least * count if isinstance(count, int) else None
+    nothing_more = isinstance(found.most, int | float) and found.most <= 0
+    return Range(least, 0 if nothing_more else _product(found.most, count))
 
 
 def _sum(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:

@@ -425,8 +425,11 @@ def test_frozen_graph_of_iterator_error_lists_candidates(tmp_path):
         assert isinstance(result.exception, InvalidModelError), command
         assert "--input img --input IteratorGetNext:1 --input training (in Python" in str(result.exception)
     inputs = [text for name in ("img", "IteratorGetNext:1") for text in ("--input", name)]
-    result = run("inspect", path, *inputs, *ends)
-    assert result.exit_code == 0, result.output
+    for command in (("inspect", path), ("convert", path, tmp_path / "out"), ("verify", path)):
+        result = run(*command, *inputs, *ends)
+        assert result.exit_code == 0, (result.output, result.exception)
+    metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
+    assert [i["shape"] for i in metadata["signatures"]["serving_default"]["inputs"]] == [[2, 3], [2]]
 
 
 def test_frozen_graph_of_named_inputs_finds_its_outputs(tmp_path):

@@ -270,3 +270,45 @@ def test_shapes_with_offset_are_row_splits_beside_a_batch(tmp_path, backend, sha
     np.testing.assert_array_equal(fn(params, splits, x)[0], function(splits, x))
     with pytest.raises(InputError):
         fn(params, splits[:0], x)
+
+
+def weighted(values, splits, x):
+    """Sums of the rows of a ragged array, found by values' row numbers, beside a batch."""
+    rows = tf.searchsorted(splits, tf.range(tf.size(values)), side="right") - 1
+    sums = tf.math.unsorted_segment_sum(values, rows, tf.size(splits) - 1)
+    return sums[:, None] * x
+
+
+def halved(y):
+    """A skip connection around a downsampling by two."""
+    return tf.concat([tf.repeat(y[:, ::2], 2, 1), y], 2)
+
+
+SPLITS = [tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 5])]
+# Function, types of arguments, given shapes, and what they are taken to be.
+OFFSETS = {
+    "splits last": (lambda x, s: x * tf.cast(s[1:, None], tf.float32), [SPLITS[2], SPLITS[1]], None, ["b,5", "b+1"]),
+    "after other sizes": (
+        lambda i, j, s, x: tf.reduce_sum(i + j) + x * tf.cast(s[1:, None], tf.float32),
+        [SPLITS[0], SPLITS[0], SPLITS[1], SPLITS[2]],
+        None,
+        ["b", "b", "d3+1", "d3,5"],
+    ),
+    "a given batch": (weighted, SPLITS, {"x": "b,5"}, ["batch", "b+1", "b,5"]),
+    "beside multiples": (
+        lambda s, x, y: halved(y + tf.reduce_sum(x * tf.cast(s[1:, None], tf.float32))),
+        [SPLITS[1], SPLITS[2], tf.TensorSpec([3, None, 2])],
+        None,
+        ["b+1", "b,5", "3,2*d1,2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_stage_symbolic_row_splits_have_an_offset(name):
+    function, specs, shapes, expected = OFFSETS[name]
+    fn, params = tf2jax.convert(tf.function(function, autograph=False), *specs)
+    names = function.__code__.co_varnames[: len(specs)]
+    staged = open_sizes.stage_symbolic(artifact.converted_function(fn), shapes, params)
+    assert [spec.name for spec in staged.inputs] == list(names)
+    assert [",".join(map(str, spec.shape)) for spec in staged.inputs] == expected

@@ -1,6 +1,7 @@
 """Whether predictions are probabilities, read off the operations that compute them."""
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import pytest
 
@@ -43,3 +44,11 @@ def test_prediction_kinds_keys_and_integers_among_operands():
         return jax.nn.softmax(x + jax.random.normal(key, x.shape)), jnp.argmax(x, -1), key
 
     assert prediction_kinds(jax.make_jaxpr(draw)(X))[0] == "probabilities"
+
+
+def test_prediction_kinds_symbolic_counts_are_bounds():
+    """A fraction of a symbolic dimension is no traced value where nothing is traced."""
+    rows = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), jnp.float32)
+    ids = jax.ShapeDtypeStruct(rows.shape, jnp.int32)
+    traced = jax.make_jaxpr(lambda x, i: jnp.zeros(3).at[i].add(jax.nn.sigmoid(x) * 0.5))(rows, ids)
+    assert prediction_kinds(traced) == ["unknown"]

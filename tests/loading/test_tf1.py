@@ -16,6 +16,7 @@ import tf2jax_lite
 from tf2jax_lite.api import graph_of
 from tf2jax_lite.describe import describe_model, describe_saved_model
 from tf2jax_lite.errors import InvalidModelError, Tf2JaxError, UnsupportedError, UnsupportedOpsError
+from tf2jax_lite.loading import frozen
 from tf2jax_lite.loading.checkpoints import Checkpoint
 from tf2jax_lite.model_files import convert_file
 from tf2jax_lite.verification import verify
@@ -466,3 +467,14 @@ def test_without_a_checkpoint_initializers_give_the_values(tmp_path):
     # The initializer is a constant of the graph, so the variable has a value after all.
     close(params["module/embedding"], tf2jax_lite.convert_saved_model(DATA / "hub", "default")[1]["module/embedding"])
     assert graph_of(fn).captures
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(None, (2, 3)), (5, (None, 2, 3))])
+def test_argument_of_a_queue_has_its_declared_shape(batch, expected):
+    with tf.Graph().as_default() as graph:
+        queue = tf.queue.FIFOQueue(9, [tf.int32, tf.float32], [[], [2, 3]])
+        taken = queue.dequeue() if batch is None else queue.dequeue_many(batch)
+        tf.identity(taken[1], "image")
+    nodes = {node.name: node for node in graph.as_graph_def().node}
+    assert frozen.argument(nodes, "image").shape == expected
+    assert frozen.argument(nodes, taken[1].name).shape == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class InputSpec:
     Attributes:
       name: the argument's name (a path such as ``inputs/ids`` inside structures).
       dtype: numpy dtype.
-      shape: ints, names of symbolic dimensions, and multiples of such (``8*h``).
+      shape: ints, names of symbolic dimensions, multiples of such (``8*h``), and offsets (``b+1``).
     """
 
     name: str
@@ -101,7 +102,10 @@ def input_specs(
     """
     ordered = _arguments(converted)
     given = given_shapes(shapes, [name for name, _ in ordered])
-    dimensions = _Dimensions({identifier(name) for name, _ in ordered}, one_batch)
+    taken = {identifier(name) for name, _ in ordered}
+    if not one_batch:  # an unknown dimension is that of a given shape only where it has to be
+        taken.update(d for shape in given.values() for d in _WORD.findall(shape))
+    dimensions = _Dimensions(taken, one_batch)
     specs = []
     for name, leaf in ordered:
         if leaf.dtype is None:
@@ -115,6 +119,9 @@ def input_specs(
         floating = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
         specs.append(InputSpec(name, np.dtype(dtype if floating else leaf.dtype), shape))
     return specs
+
+
+_WORD = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def argument_names(converted: ConvertedFunction) -> list[str]:

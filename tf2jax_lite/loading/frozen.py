@@ -43,6 +43,7 @@ _ITERATED = frozenset(
         "QueueDequeueV2",
     }
 )
+_FORWARDS = frozenset({"Identity", "PlaceholderWithDefault", "StopGradient"})
 
 __all__ = ["argument", "default_ends", "is_meta_graph", "is_weight", "load_frozen", "read_graph_def"]
 
@@ -179,7 +180,32 @@ def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
         raise InvalidModelError(f"there is no node {name!r} to feed; the graph's placeholders are {close}.")
     if not (index or "0").isdecimal():
         raise InvalidModelError(f"{text!r} is not a tensor name: node, or node:index.")
-    return graph_def.fed(nodes[name], int(index or 0))
+    found = graph_def.fed(nodes[name], int(index or 0))
+    return found if found.shape is not None else dataclasses.replace(found, shape=_declared_shape(nodes, text))
+
+
+def _declared_shape(nodes: Mapping[str, Any], text: str) -> ir.Shape | None:
+    """Return the shape that an iterator or a queue declares for a tensor; None if there is none."""
+    seen: set[str] = set()
+    while text not in seen:
+        seen.add(text)
+        name, _, index = text.partition(":")
+        if name not in nodes:
+            return None
+        proto = nodes[name]
+        if proto.op in _FORWARDS and proto.input:
+            text = proto.input[0]
+            continue
+        if proto.op not in _ITERATED:
+            return None
+        place, is_queue = int(index or 0), proto.op.startswith("Queue")
+        source = nodes.get(proto.input[0].split(":")[0]) if is_queue and proto.input else proto
+        shapes = op_defs.read_attrs(source).get("shapes" if is_queue else "output_shapes") if source else None
+        if not isinstance(shapes, list) or place >= len(shapes) or shapes[place] is None:
+            return None
+        is_batch = "Many" in proto.op or "UpTo" in proto.op
+        return (None, *shapes[place]) if is_batch else shapes[place]
+    return None
 
 
 def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[ir.Function, list[ir.Capture]]:

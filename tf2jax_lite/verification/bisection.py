@@ -110,7 +110,7 @@ class Walk:
         captured = {c.index: c.value for c in graph.captures}
         pairs = []
         for index in range(len(graph.main.args)):
-            value = captured.get(index, inputs[index] if index < len(inputs) else None)
+            value = captured[index] if index in captured else inputs[index]
             if isinstance(value, ir.Variable):
                 handle = values.VariableHandle(value.name, value.dtype, value.shape)
                 pairs.append(Pair(self._variables[value.name].handle, handle, None))
