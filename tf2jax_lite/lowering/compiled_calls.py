@@ -15,10 +15,10 @@ import jax
 import numpy as np
 from jax import lax
 
+from tf2jax_lite import ir
 from tf2jax_lite.ops.words import beyond_32_bits
 from tf2jax_lite.passes.callers import WHILES
 
-from .plan import Step
 from .program import Program
 
 __all__ = ["CompiledCalls", "computes_in_64_bits", "is_worth_compiling"]
@@ -32,7 +32,7 @@ _Results = tuple[list[Any], dict[str, Any]]
 def is_worth_compiling(program: Program) -> bool:
     """Whether a program has loops, and gives the same results compiled as op by op."""
     loops = False
-    for step in _steps(program):
+    for step in (step for function in _functions(program) for step in program.plan(function).steps):
         op = step.op  # without a bound those of dynamic shape "prefix" are refused rather than padded
         pure = not (op.effect or op.dynamic_shape is True or op.name in program.evaluated)
         if not pure or not op.fn.__module__.startswith("tf2jax_lite.") or program.fallback_nodes:
@@ -42,21 +42,39 @@ def is_worth_compiling(program: Program) -> bool:
 
 
 def computes_in_64_bits(program: Program) -> bool:
-    """Whether a program computes 64-bit numbers, rather than only moving or comparing those that it is given."""
-    return any(
-        not (step.op.moves or step.op.words == "each" or step.op.shape_only or step.node.functions)
-        and any(isinstance(d, np.dtype) and d in _64_BITS for d in step.dtypes)
-        for step in _steps(program)
-        if step.inputs
-    )
+    """Whether 64-bit numbers are computed, not only moved or compared, of integer arguments and constants alone."""
+    captured = {capture.index for capture in program.graph.captures}
+    for function in _functions(program):
+        inner = function is not program.graph.main
+        plan = program.plan(function)
+        # An argument of a function that is called is known if the caller computed it of known integers.
+        known = {i for i, arg in enumerate(function.args) if inner or i not in captured if _may_be_known(arg.dtype)}
+        constants = set[int]()
+        for step in plan.steps:
+            op, inputs = step.op, set(step.inputs)
+            if op.plain and (op.shape_only or inputs <= constants):
+                constants.update(step.outputs)
+                continue
+            if not inputs <= known | constants or not (op.plain or step.node.functions):
+                continue
+            moves = op.moves or op.words == "each" or step.node.functions
+            if not moves and any(dtype in _64_BITS for dtype in step.dtypes if dtype is not None):
+                return True
+            known.update(step.outputs)
+    return False
 
 
-def _steps(program: Program) -> Iterator[Step]:
-    """Yield the steps of the main function, and once those of each function that is called."""
+def _may_be_known(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and (dtype.kind in "iub" or dtype in _64_BITS)
+
+
+def _functions(program: Program) -> Iterator[ir.Function]:
+    """Yield the main function, and once each function that is called."""
     seen, pending = set[str](), [program.graph.main]
     while pending:
-        for step in program.plan(pending.pop()).steps:
-            yield step
+        function = pending.pop()
+        yield function
+        for step in program.plan(function).steps:
             callees = [program.function(ref.name) for ref in step.node.functions if ref.name not in seen]
             seen.update(callee.name for callee in callees)
             pending += callees
