@@ -44,16 +44,17 @@ def _forget_compilations():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Puts the cases that ``default_cases`` does not name into the full tier."""
+    """Puts cases into the full tier: those that ``full_cases`` names, or that ``default_cases`` does not name."""
     functions = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("default_cases") is not None:
-            functions[item.path, getattr(item, "originalname", item.name)].append(item)
-    for (path, name), cases in functions.items():
-        named = set(cases[0].get_closest_marker("default_cases").args)
+        for marker in item.iter_markers():
+            if marker.name in ("default_cases", "full_cases"):
+                functions[item.path, getattr(item, "originalname", item.name), marker].append(item)
+    for (path, name, marker), cases in functions.items():
+        named = set(marker.args)
         found = {item.callspec.id for item in cases}
         if len(found) > 1 and named - found:
-            raise pytest.UsageError(f"{path}: {name} has no cases {sorted(named - found)}, which default_cases names")
+            raise pytest.UsageError(f"{path}: {name} has no cases {sorted(named - found)}, which {marker.name} names")
         for item in cases:
-            if item.callspec.id not in named:
+            if (item.callspec.id in named) == (marker.name == "full_cases"):
                 item.add_marker(pytest.mark.full)

@@ -162,6 +162,20 @@ def test_shape_check_follows_an_override_around_the_call():
         loose(params, np.zeros(3, np.float32))
 
 
+def test_dtype_check_follows_an_override_around_the_call():
+    w = tf.Variable([1.0, 2.0], name="w")
+    fn, params = tf2jax.convert(lambda x: x + w, tf.TensorSpec([2]))
+    halves = np.ones(2, np.float16)
+    with tf2jax.override_config("strict_dtype_check", True):
+        with pytest.raises(DtypeMismatchError, match="argument x"):
+            jax.jit(fn)(params, halves)
+        with pytest.raises(DtypeMismatchError, match="param 'w'"):
+            fn({"w": halves}, np.ones(2, np.float32))
+        strict, params = tf2jax.convert(lambda x: x + w, tf.TensorSpec([2]))
+    with tf2jax.override_config("strict_dtype_check", False):
+        np.testing.assert_array_equal(strict(params, halves)[0], [2, 3])
+
+
 @pytest.mark.full
 def test_dtype_check():
     jax_fn = tf2jax.convert_functional(lambda x: x * tf.constant(2.0), SPEC)

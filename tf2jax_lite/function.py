@@ -20,7 +20,7 @@ from .errors import DtypeMismatchError, InputError, MissingParamError
 from .lowering import Program, Trace, extents, undecided, wide_state
 from .lowering.assigned import Wanted, separately
 from .lowering.choices import Choice
-from .lowering.compiled_calls import CompiledCalls, is_worth_compiling
+from .lowering.compiled_calls import CompiledCalls, computes_in_64_bits, is_worth_compiling
 from .lowering.int64_narrowing import warn_if_narrowed
 from .ops import values
 from .ops.words import narrow
@@ -141,7 +141,7 @@ class ConvertedFunction:
             )
             return flat, {name: value for name, value in state.items() if value is not params.get(name)}
 
-        return CompiledCalls(run)
+        return CompiledCalls(run, in_64_bits=computes_in_64_bits(self.program))
 
     def _run_twice(
         self,

@@ -120,33 +120,7 @@ def test_options(tmp_path):
     assert run("convert", TESTDATA / "keras_export", out, "--platforms", "cpu", "--force", "--quiet").exit_code == 0
 
 
-@pytest.mark.default_cases(
-    "args0-InvalidModelError-no such file",
-    "args1-InvalidModelError-no such file",
-    "args10-InputError-params goes with .pb and .meta",
-    "args11-InputError---tag goes with SavedModels",
-    "args12-InputError---tag goes with SavedModels",
-    "args13-InputError---train needs a Keras file",
-    "args14-InputError---split-host goes with",
-    "args15-InputError-bfloat16",
-    "args16-Tf2JaxError-colour",
-    "args17-InputError-NAME=VALUE",
-    "args18-Tf2JaxError-max_nodes",
-    "args19-Tf2JaxError-max_nodes",
-    "args2-InvalidModelError-neither",
-    "args20-Tf2JaxError-max_nodes",
-    "args22-InputError-none",
-    "args23-InputError-nope",
-    "args24-ExportError-too long",
-    "args25-InvalidModelError-nope",
-    "args3-ExportError-exists",
-    "args4-ExportError-not an artefact",
-    "args5-InputError-Keras",
-    "args6-InputError---input and --output go with .pb and .meta",
-    "args7-InputError---input and --output go with .pb and .meta",
-    "args8-InputError-params goes with .pb and .meta",
-    "args9-InputError---input and --output go with .pb and .meta",
-)
+@pytest.mark.full_cases("args21-InputError-cuda")
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [

@@ -26,6 +26,7 @@ from tf2jax_lite.errors import (
     LoweringError,
     MissingKeyError,
     MissingParamError,
+    ShapeMismatchError,
 )
 from tf2jax_lite.export import files, tensors
 from tf2jax_lite.export.load import call_with_arrays
@@ -313,6 +314,21 @@ def test_source_for_images_of_any_size(tmp_path, function):
     for height, width in ((7, 8), (10, 5)):
         x = np.arange(2 * height * width * 2, dtype=np.float32).reshape(2, height, width, 2) / 64
         np.testing.assert_allclose(fn(params, x)[0], function(x), rtol=1e-5)
+
+
+def test_loaded_checks_follow_an_override_around_the_call(tmp_path):
+    pair = tf2jax.convert(tf.function(lambda x: x + 1.0), tf.TensorSpec([2]))
+    tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"])
+    source, params = tf2jax.load(tmp_path / "out", backend="source")
+    stablehlo, _ = tf2jax.load(tmp_path / "out")
+    x = np.zeros(3, np.float32)
+    for fn in (source, stablehlo):
+        with pytest.raises(ShapeMismatchError, match="around conversion or call"):
+            fn(params, x)
+        with tf2jax.override_config("strict_dtype_check", True), pytest.raises(DtypeMismatchError):
+            fn(params, np.zeros(2, np.float16))
+    with tf2jax.override_config("strict_shape_check", False):
+        np.testing.assert_array_equal(source(params, x)[0], [1, 1, 1])
 
 
 def wide_and_narrow():

@@ -25,21 +25,7 @@ def test_what_is_taken(value, limits):
     check_number("Factory", "option", value, **limits)
 
 
-@pytest.mark.default_cases(
-    "-inf-limits2-is a number above 0, not -inf",
-    "0-limits3-is a finite number above 0, not 0",
-    "0.5-limits4-at least 0 and below 0.5, not 0.5",
-    "1-limits10-not '1'",
-    "1.0-limits7-a whole number, not 1.0",
-    "1.5-limits6-a whole number, not 1.5",
-    "9-limits5-a whole number at least 0 and at most 8, not 9",
-    "None-limits11-not None",
-    "True-limits8-not True",
-    "nan-limits0-Factory: option is a finite number, not nan",
-    "nan-limits1-is a number, not nan",
-    "value12-limits12-not array",
-    "value9-limits9-True",
-)
+@pytest.mark.full_cases("1j-limits13-not 1j")
 @pytest.mark.parametrize(
     ("value", "limits", "says"),
     [

@@ -80,6 +80,35 @@ def test_results_of_data_dependent_size_stay_eager():
         np.testing.assert_array_equal(jax_fn(x), fn(tf.constant(x)))
 
 
+@pytest.mark.parametrize(
+    ("fn", "x", "expected"),
+    [
+        (lambda x: loop(x, lambda v: v + 1) * x // 10, np.int64(100_000), 1_000_030_000),
+        (lambda x: loop(tf.cast(x, tf.int64), lambda v: v + 1) * 2 // 4, np.uint32(4_000_000_000), 2_000_000_001),
+        (lambda x: loop(tf.cast(x, tf.float64), lambda v: v - 1.0) - 1e8, np.int32(100_000_004), 1),
+        (lambda x: x * tf.shape(loop(tf.zeros([3]), tf.sin), tf.int64)[0] // 9, np.int64(2**30), 357_913_941),
+    ],
+    ids=["int64", "cast", "float64", "shape"],
+)
+def test_repeated_calls_keep_64_bits_of_known_integers(fn, x, expected):
+    x = np.asarray(x)
+    jax_fn = tf2jax.convert_functional(tf.function(fn), x)
+    assert [jax_fn(x).item() for _ in range(3)] == [expected] * 3
+
+
+def test_calls_with_known_labels_and_64_bit_choices_are_compiled(runs):
+    def fn(x, labels):
+        best = lambda v: v + tf.cast(tf.argmax(v * tf.gather(v, labels)) + 1, tf.float32)  # noqa: E731
+        return loop(x, best), tf.reverse(labels, [0]), labels > 0
+
+    labels = np.array([1, 0, 2])
+    jax_fn = tf2jax.convert_functional(tf.function(fn), SPEC, tf.TensorSpec([None], tf.int64))
+    for _ in range(3):
+        for result, expected in zip(jax_fn(X, labels), fn(tf.constant(X), tf.constant(labels)), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-6)
+    assert len(runs) == 2
+
+
 def test_loops_that_print_do_so_at_each_call(capsys, runs):
     def body(v):
         tf.print("step")

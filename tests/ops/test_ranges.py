@@ -59,31 +59,7 @@ def seen(function, *args):
     return found[0]
 
 
-@pytest.mark.default_cases(
-    "all",
-    "arguments",
-    "booleans",
-    "casts that wrap",
-    "chosen",
-    "clipped",
-    "counts",
-    "difference",
-    "entry",
-    "half",
-    "least",
-    "negative",
-    "of floats",
-    "of what is not known",
-    "places",
-    "product",
-    "remainder",
-    "running",
-    "scaled",
-    "the most of counts",
-    "together",
-    "what may wrap",
-    "with a gradient of its own",
-)
+@pytest.mark.full_cases("called", "after a loop")
 @pytest.mark.parametrize("name", KNOWN)
 def test_ranges(name):
     function, *args, expected = KNOWN[name]

@@ -373,17 +373,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.default_cases(
-    "body of fewer results",
-    "condition as body",
-    "inputs that are not there",
-    "no condition",
-    "no such function",
-    "no such result",
-    "results of what is not there",
-    "too few inputs",
-    "too few results",
-)
+@pytest.mark.full_cases("loop of what is not there")
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_graphs_are_left_to_those_who_refuse_them(name):
     main = unread.drop_unread(MALFORMED[name]).main

@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from tf2jax_lite import stablehlo
-from tf2jax_lite.config import Config, current_config
+from tf2jax_lite.config import Config, current_config, with_active_checks
 from tf2jax_lite.errors import (
     DtypeMismatchError,
     ExportError,
@@ -189,7 +189,7 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
     def function(*args: Any, **kwargs: Any) -> Any:
         params, args = interface.take_params(args, kwargs)
         rng = interface.take_key(args, kwargs)
-        bound = interface.bind(args, kwargs, config)
+        bound = interface.bind(args, kwargs, with_active_checks(config))
         missing = [v for v in variables if v not in params]
         if missing:
             raise MissingParamError(
@@ -260,7 +260,7 @@ def _from_source(
     def function(*args: Any, **kwargs: Any) -> Any:
         params, args = interface.take_params(args, kwargs)
         rng = interface.take_key(args, kwargs)
-        flat = interface.bind(args, kwargs, config).flat
+        flat = interface.bind(args, kwargs, with_active_checks(config)).flat
         _check_multiples(interface, entry, flat)
         given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
         if entry["rng"] and rng is None:

@@ -2,45 +2,82 @@
 
 The first call for some shapes runs op by op; from the second on a jitted evaluator runs, so that a function that is
 called once is compiled no more than its loops are. Programs whose behavior may differ under `jax.jit` are left out:
-those with effects, data-dependent shapes, strings, or ops that users registered.
+those with effects, data-dependent shapes, strings, or ops that users registered. So are calls whose results may differ:
+those with integers that numpy computes with in 64 bits, where JAX has 32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
+from tf2jax_lite import ir
 from tf2jax_lite.ops.words import beyond_32_bits
 from tf2jax_lite.passes.callers import WHILES
 
 from .program import Program
 
-__all__ = ["CompiledCalls", "is_worth_compiling"]
+__all__ = ["CompiledCalls", "computes_in_64_bits", "is_worth_compiling"]
 
 # Shapes for which a function keeps compiled evaluators; with more it runs op by op.
 _MAX_COMPILED = 32
+_64_BITS = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 _Results = tuple[list[Any], dict[str, Any]]
 
 
 def is_worth_compiling(program: Program) -> bool:
     """Whether a program has loops, and gives the same results compiled as op by op."""
-    loops, seen, pending = False, set[str](), [program.graph.main]
+    loops = False
+    for step in (step for function in _functions(program) for step in program.plan(function).steps):
+        op = step.op  # without a bound those of dynamic shape "prefix" are refused rather than padded
+        pure = not (op.effect or op.dynamic_shape is True or op.name in program.evaluated)
+        if not pure or not op.fn.__module__.startswith("tf2jax_lite.") or program.fallback_nodes:
+            return False
+        loops = loops or op.name in WHILES
+    return loops
+
+
+def computes_in_64_bits(program: Program) -> bool:
+    """Whether 64-bit numbers are computed, not only moved or compared, of integer arguments and constants alone."""
+    captured = {capture.index for capture in program.graph.captures}
+    for function in _functions(program):
+        inner = function is not program.graph.main
+        plan = program.plan(function)
+        # An argument of a function that is called is known if the caller computed it of known integers.
+        known = {i for i, arg in enumerate(function.args) if inner or i not in captured if _may_be_known(arg.dtype)}
+        constants = set[int]()
+        for step in plan.steps:
+            op, inputs = step.op, set(step.inputs)
+            if op.plain and (op.shape_only or inputs <= constants):
+                constants.update(step.outputs)
+                continue
+            if not inputs <= known | constants or not (op.plain or step.node.functions):
+                continue
+            moves = op.moves or op.words == "each" or step.node.functions
+            if not moves and any(dtype in _64_BITS for dtype in step.dtypes if dtype is not None):
+                return True
+            known.update(step.outputs)
+    return False
+
+
+def _may_be_known(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and (dtype.kind in "iub" or dtype in _64_BITS)
+
+
+def _functions(program: Program) -> Iterator[ir.Function]:
+    """Yield the main function, and once each function that is called."""
+    seen, pending = set[str](), [program.graph.main]
     while pending:
         function = pending.pop()
+        yield function
         for step in program.plan(function).steps:
-            op = step.op  # without a bound those of dynamic shape "prefix" are refused rather than padded
-            pure = not (op.effect or op.dynamic_shape is True or op.name in program.evaluated)
-            if not pure or not op.fn.__module__.startswith("tf2jax_lite.") or program.fallback_nodes:
-                return False
-            loops = loops or op.name in WHILES
             callees = [program.function(ref.name) for ref in step.node.functions if ref.name not in seen]
             seen.update(callee.name for callee in callees)
             pending += callees
-    return loops
 
 
 class CompiledCalls:
@@ -49,10 +86,12 @@ class CompiledCalls:
     Args:
       run: takes params, flat inputs, a key or None, and whether dtypes are loose; returns flat results and the params
         that changed.
+      in_64_bits: see `computes_in_64_bits`.
     """
 
-    def __init__(self, run: Callable[[Mapping[str, Any], Sequence[Any], Any, bool], _Results]):
+    def __init__(self, run: Callable[[Mapping[str, Any], Sequence[Any], Any, bool], _Results], *, in_64_bits: bool):
         self._run = jax.jit(run, static_argnums=3)
+        self._in_64_bits = in_64_bits
         self._results: dict[Any, list[Any] | None] = {}  # None where results or compilation forbid it
         self._verified: set[Any] = set()
 
@@ -83,19 +122,24 @@ class CompiledCalls:
             self._results[shapes] = _specs(out[0])
         return out
 
-    @staticmethod
-    def _key(params: Mapping[str, Any], inputs: Sequence[Any], key: Any, loose: bool) -> Any:
+    def _key(self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, loose: bool) -> Any:
         """Returns the shapes that an evaluator is compiled for; None if the call is to run op by op."""
-        if jax.config.jax_disable_jit or not all(map(_is_array, params.values())):
+        values, wide = [*params.values(), *inputs], bool(jax.config.jax_enable_x64)
+        if jax.config.jax_disable_jit or not all(map(_is_array, values)) or _is_traced():
             return None
-        if not all(_is_array(v) and not beyond_32_bits(v) for v in inputs) or _is_traced():
+        # Known integers stay numpy arrays, with all of their bits, if the call runs op by op.
+        if not wide and any(beyond_32_bits(v) or (self._in_64_bits and _is_known_integer(v)) for v in values):
             return None
         given = tuple((v.shape, v.dtype) for v in inputs)
-        return given, loose, None if key is None else key.dtype, bool(jax.config.jax_enable_x64)
+        return given, loose, None if key is None else key.dtype, wide
 
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, jax.Array) or (isinstance(value, np.ndarray) and value.dtype != object)
+
+
+def _is_known_integer(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iub"
 
 
 def _is_traced() -> bool:

@@ -177,29 +177,7 @@ def test_dtypes():
             factory.create(whole)
 
 
-@pytest.mark.default_cases(
-    "<lambda>-20 clients a round of 10",
-    "<lambda>-above 0",
-    "<lambda>-at least 9",
-    "<lambda>-bound",
-    "<lambda>-clients_per_round",
-    "<lambda>-clipped_count_stddev must exceed",
-    "<lambda>-coding",
-    "<lambda>-even",
-    "<lambda>-fraction",
-    "<lambda>-initial_estimate",
-    "<lambda>-is a float, not an array",
-    "<lambda>-modulus_bits",
-    "<lambda>-no arrays",
-    "<lambda>-no room",
-    "<lambda>-noise_multiplier",
-    "<lambda>-norm_order",
-    "<lambda>-num_levels",
-    "<lambda>-sampling",
-    "<lambda>-smoothing",
-    "<lambda>-target_quantile",
-    "<lambda>-trim_fraction",
-)
+@pytest.mark.full_cases("<lambda>-delta")
 @pytest.mark.parametrize(
     ("make_factory", "says"),
     [
