@@ -15,12 +15,7 @@ from jax.experimental import checkify
 
 from tf2jax_lite.errors import OpError, PreventedGradientError
 
-# Families of their own that are loaded with this one.
-from . import blocks as _blocks  # noqa: F401
 from . import growth
-from . import matrix_diag as _matrix_diag  # noqa: F401
-from . import pad as _pad  # noqa: F401
-from . import slicing as _slicing  # noqa: F401
 from .extents import Extents, UnboundedError, as_size, cut, is_found, is_size, room
 from .gather import take
 from .open_splits import known_split, open_split

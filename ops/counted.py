@@ -16,8 +16,8 @@ from tf2jax_lite.errors import OpError
 from .extents import Extents, cut, room
 from .gather import take
 from .places import places
-from .ragged import row_of
 from .registry import op
+from .row_splits import row_of
 from .runs import starts
 from .sparse import check_indices
 from .values import canonical, known

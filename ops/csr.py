@@ -24,6 +24,7 @@ from .registry import Static, op
 from .sparse import check_indices, check_range, order_of, pick, scatter_entries
 from .sparse_entries import union
 from .values import canonical, dims, dims_array, known
+from .variant import Variant
 
 __all__ = ["SparseMatrix", "as_matrix"]
 
@@ -32,7 +33,7 @@ _INT64 = np.dtype(np.int64)
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class SparseMatrix:
+class SparseMatrix(Variant):
     """A sparse matrix, or a batch of them.
 
     Attributes:

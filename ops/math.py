@@ -12,7 +12,6 @@ from jax import core, lax
 from tf2jax_lite.errors import OpError
 
 from . import spelling_angles
-from .csr import SparseMatrix
 from .extents import limits
 from .inlining import inlined
 from .logistic import logistic
@@ -27,6 +26,7 @@ from .slopes import differentiable
 from .sums import in_float32
 from .tensor_list import TensorList, add_lists, zeros_like_list
 from .values import UNKNOWN, is_static, is_string, is_symbolic
+from .variant import Variant
 
 
 def _host1(fn: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -348,7 +348,7 @@ _unary("Rint", lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN))
 @op("Conj", host=lambda input: np.asarray(np.conj(input)))
 def conj(input: Any) -> Any:
     """Returns the conjugate, of a sparse matrix too. See tf.raw_ops.Conj."""
-    return input.conj() if isinstance(input, SparseMatrix) else lax.conj(jnp.asarray(input))
+    return input.conj() if isinstance(input, Variant) else lax.conj(jnp.asarray(input))
 
 
 def _lazy_logical(fn: Callable[[Any, Any], Any], decided: bool) -> Callable[[Any, Any], Any]:

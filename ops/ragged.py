@@ -19,40 +19,11 @@ from .extents import Extents, cut, natural, room
 from .gather import take
 from .registry import op
 from .row_ranges import most_between, most_together
+from .row_splits import array_module, row_of, search
 from .sparse import pick, scatter_entries
 from .values import canonical, dims, known
 
 _INT64 = np.dtype(np.int64)
-
-
-def _search(ordered: Any, query: Any, side: Any) -> Any:
-    """Bisects; with a symbolic length, of which no number of steps is known, compares all pairs instead."""
-    if _xp(ordered, query) is np:
-        return np.searchsorted(ordered, query, side=side)
-    ordered, query = jnp.asarray(ordered), jnp.asarray(query)
-    if isinstance(ordered.shape[0], int):
-        return jnp.searchsorted(ordered, query, side=side)
-    less = lax.le if side == "right" else lax.lt
-    count, number = ordered.shape[0], query.shape[0]
-    grid = (count, number)
-    pairs = less(
-        lax.broadcast_in_dim(ordered, grid, (0,)), lax.broadcast_in_dim(query, grid, (1,)).astype(ordered.dtype)
-    )
-    return jnp.sum(pairs, axis=0, dtype=np.int32)
-
-
-def row_of(splits: Any, count: Any) -> Any:
-    """Returns the row of each of ``count`` values; values past the last split get one row too many."""
-    found = known(splits)
-    if found is not None and isinstance(count, int):
-        return _search(found[1:], np.arange(count), "right").astype(found.dtype)
-    splits = jnp.asarray(splits)
-    return _search(splits[1:], lax.iota(splits.dtype, count), "right").astype(splits.dtype)
-
-
-def _xp(*values: Any) -> Any:
-    """Numpy if every value is known, jax.numpy otherwise."""
-    return np if all(known(v) is not None for v in values) else jnp
 
 
 # ---- ranges ----
@@ -90,7 +61,7 @@ def ragged_range(
     if any(v.ndim > 1 for v in (starts, limits, deltas)) or len(sizes) > 1:
         raise OpError("starts, limits and deltas must be scalars or vectors of one length")
     rows = sizes.pop() if sizes else 1
-    if _xp(starts, limits, deltas) is np:
+    if array_module(starts, limits, deltas) is np:
         starts, limits, deltas = (np.broadcast_to(v, rows) for v in (starts, limits, deltas))
         counts = _host_counts(starts, limits, deltas)
         splits = np.concatenate([[0], np.cumsum(counts)]).astype(Tsplits)
@@ -136,7 +107,7 @@ def repeat(
     rest = data.shape[rank:]
     if isinstance(repeats, np.ndarray):
         places = np.repeat(np.arange(repeats.size), np.maximum(repeats, 0).reshape(-1))
-        flat = _xp(data).reshape(data, (repeats.size, *rest))
+        flat = array_module(data).reshape(data, (repeats.size, *rest))
         return flat[places] if isinstance(flat, np.ndarray) else take(flat, places, 0)
     lengths = [like.shape[0] for like in likes if like.ndim]
     lengths += [a.shape[0] for a, b in _pairs(pairs) if rank == 1 and a.ndim == b.ndim > 0 and a.shape[0] != 1]
@@ -147,7 +118,7 @@ def repeat(
     fill = -1 if jnp.issubdtype(data.dtype, jnp.signedinteger) else 0
     data = jnp.concatenate([data, jnp.full((1, *rest), fill, data.dtype)])
     ends = jnp.cumsum(counts)
-    places = _search(ends, lax.iota(counts.dtype, size), "right")
+    places = search(ends, lax.iota(counts.dtype, size), "right")
     if not lengths:
         (places,) = cut(bound, lambda: jnp.sum(counts), places, of=(repeats,))
     return take(data, places, 0)
@@ -185,7 +156,7 @@ def _pairs(flat: list[Any]) -> Any:
 
 def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any, Any]:
     """Returns the splits of the rows at ``places``, and the places of what is in them (-1: padding)."""
-    if _xp(splits, places) is np:
+    if array_module(splits, places) is np:
         lengths = np.where(places >= 0, (splits[1:] - splits[:-1])[places], 0)
         begin = splits[:-1][places]
         out = np.concatenate([[0], np.cumsum(lengths)]).astype(splits.dtype)
@@ -267,13 +238,13 @@ def _ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) 
     values = rt_dense_values
     check_splits(rt_nested_splits, values.shape[0])
     nested = [_known_or_self(s) for s in rt_nested_splits]
-    xp = _xp(*nested) if isinstance(values.shape[0], int) else jnp
+    xp = array_module(*nested) if isinstance(values.shape[0], int) else jnp
     place: Any = xp.arange(values.shape[0])
     columns: list[Any] = []
     sizes: list[Any] = []
     for splits in reversed(nested):
         sizes.insert(0, xp.max(splits[1:] - splits[:-1], initial=0))
-        row = _search(splits[1:], place, "right")
+        row = search(splits[1:], place, "right")
         columns.insert(0, (place - splits[row]).astype(dtype))
         place = row
     indices = xp.stack([place.astype(dtype), *columns], axis=1)
@@ -338,12 +309,12 @@ def _rows_and_places(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
     if kind == "ROW_SPLITS":
         row = row_of(tensor, made)
         begin = pick(tensor, row)
-        return row, (np if _xp(row, begin) is np else jnp).arange(made, dtype=tensor.dtype) - begin
+        return row, (np if array_module(row, begin) is np else jnp).arange(made, dtype=tensor.dtype) - begin
     if known(tensor) is not None and isinstance(made, int):
         if tensor.size and ((tensor < 0).any() or (tensor[1:] < tensor[:-1]).any()):
             raise OpError("row ids must not be negative or decrease")
-        return tensor, np.arange(made) - _search(tensor, tensor, "left")
-    return tensor, jnp.arange(made) - _search(tensor, tensor, "left")
+        return tensor, np.arange(made) - search(tensor, tensor, "left")
+    return tensor, jnp.arange(made) - search(tensor, tensor, "left")
 
 
 @op("RaggedTensorToTensor", dynamic_shape="prefix")
@@ -390,7 +361,7 @@ def ragged_tensor_to_tensor(
         inside = (parent >= 0) & (parent < rows)
         if not places:  # rows of the first dimension stand where they are
             inside = inside & (parent < size)
-            places = [(np if _xp(parent) is np and isinstance(size, int) else jnp).where(inside, parent, -1)]
+            places = [(np if array_module(parent) is np and isinstance(size, int) else jnp).where(inside, parent, -1)]
         else:
             places = [_pick_or_none(place, parent, inside) for place in places]
         places.append(_limited(child, want))
@@ -419,7 +390,7 @@ def _limited(place: Any, size: Any) -> Any:
 
 def _pick_or_none(place: Any, parent: Any, inside: Any) -> Any:
     """Returns the places of parents; -1 for parents that are none."""
-    if _xp(place, parent, inside) is np:
+    if array_module(place, parent, inside) is np:
         return np.append(place, -1)[np.where(inside, parent, -1)]
     return jnp.where(inside, pick(place, jnp.where(inside, parent, -1)), -1)
 

@@ -18,9 +18,10 @@ from tf2jax_lite.errors import OpError
 from .extents import Extents, cut, most, room
 from .gather import take
 from .parted import PartedVector, cut_to, is_list_of_parted
-from .ragged import check_splits, row_of
+from .ragged import check_splits
 from .ragged_variant import Ragged, RaggedRows
 from .registry import Static, op
+from .row_splits import row_of
 from .tensor_list import TensorList
 from .values import as_array, canonical, dims, is_string, known
 

@@ -25,7 +25,7 @@ from .mesh_loops import while_loop
 from .once import once
 from .philox import at, bits, block, side_by_side, skip
 from .ranked import ranked
-from .special import gamma_slope
+from .slopes import gamma_slope
 from .values import canonical
 
 __all__ = [

@@ -421,6 +421,3 @@ def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, c
     if any(isinstance(d, jax.Array) for d in shape):
         return joined, flat, jnp.stack([_number(d, canonical(_INT64)) for d in shape])
     return joined, flat, dims_array(shape, canonical(_INT64))
-
-
-from . import sparse_entries as sparse_entries  # noqa: E402 -- registers the ops that choose entries

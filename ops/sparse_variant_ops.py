@@ -19,8 +19,8 @@ from tf2jax_lite.errors import OpError, UnsupportedAttributeError
 from .extents import Extents, cut, room
 from .gather import take
 from .parted import Parted, PartedVector, cut_to
-from .ragged import row_of
 from .registry import op
+from .row_splits import row_of
 from .sparse import check_indices, shape_of, sizes_of
 from .sparse_variant import Sparse, SparseRows
 from .tensor_list import TensorList

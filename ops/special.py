@@ -14,7 +14,7 @@ from jax.scipy import special
 
 from .bessel import in_float
 from .registry import op
-from .slopes import differentiable
+from .slopes import differentiable, gamma_slope
 from .words import Words, is_wide, narrow, to_words
 
 
@@ -123,25 +123,6 @@ def _i0(x: Any) -> Any:
 def _i0_jvp(primals: Any, tangents: Any) -> Any:
     # JAX goes through exp(|x|), whose derivative at 0 it takes to be 1; here it is 0.
     return _i0(*primals), tangents[0] * special.i1(primals[0])
-
-
-@jax.custom_jvp
-def gamma_slope(alpha: Any, sample: Any) -> Any:
-    """Returns the derivative of a gamma variable by ``alpha`` that keeps its quantile; floats of 32 or 64 bits.
-
-    JAX's own is made of loops, through which no gradient goes backwards.
-    """
-    slope: Any = lax.random_gamma_grad  # its type stub asks for a keyword that it does not take
-    return slope(alpha, sample)
-
-
-@gamma_slope.defjvp
-def _gamma_slope_jvp(primals: Any, tangents: Any) -> Any:
-    alpha, sample = primals
-    one, zero = jnp.ones_like(alpha), jnp.zeros_like(alpha)
-    by_alpha = jax.jvp(lax.random_gamma_grad, primals, (one, zero))[1]
-    by_sample = jax.jvp(lax.random_gamma_grad, primals, (zero, one))[1]
-    return gamma_slope(alpha, sample), by_alpha * tangents[0] + by_sample * tangents[1]
 
 
 # JAX's slopes: 0 at the ends of the normal distribution, where this one is infinite, and 1/2 where x is no number.

@@ -14,9 +14,7 @@ import jax.numpy as jnp
 from tf2jax_lite.errors import OpError
 
 from . import forms
-from .registry import op
 from .tensor_list import TensorList
-from .tensor_list_ops import tensor_list_push_back
 
 __all__ = ["ListBatch", "stack_lists", "unstack_lists"]
 
@@ -62,15 +60,3 @@ def unstack_lists(batch: ListBatch) -> list[TensorList]:
         return dataclasses.replace(stacked.with_buffer(buffer), shape=batch.shape)
 
     return [one(index) for index in range(batch.count)]
-
-
-@op("TensorListPushBackBatch")
-def tensor_list_push_back_batch(input_handles: Any, tensor: Any, *, element_dtype: Any) -> ListBatch:
-    """Appends a row of a tensor to each list of a batch. See tf.raw_ops.TensorListPushBackBatch."""
-    if not isinstance(input_handles, ListBatch):
-        raise OpError(f"expected a batch of tensor lists, got {type(input_handles).__name__}")
-    tensor = jnp.asarray(tensor)
-    if tensor.shape[:1] != (input_handles.count,):
-        raise OpError(f"a tensor of shape {tensor.shape} has no row for each of {input_handles.count} lists")
-    pushed = tensor_list_push_back(input_handles.stacked, tensor, element_dtype=element_dtype)
-    return dataclasses.replace(input_handles, stacked=pushed)

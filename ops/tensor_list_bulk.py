@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -16,7 +17,8 @@ from .extents import Extents, cut, room
 from .parted import PartedRows, PartedVector, is_list_of_parted, is_unset
 from .registry import Static, op
 from .tensor_list import TensorList, is_full, reaching, resized, zeros
-from .tensor_list_ops import as_list, plain_dtype, resize_list, unset_element, unset_shape
+from .tensor_list_batch import ListBatch
+from .tensor_list_ops import as_list, plain_dtype, resize_list, tensor_list_push_back, unset_element, unset_shape
 from .values import UNKNOWN, canonical, known
 
 __all__ = [
@@ -255,3 +257,15 @@ def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) 
         parts = [a.buffer, b.buffer]
     joined = jax.tree.map(lambda *leaves: lax.concatenate([jnp.asarray(leaf) for leaf in leaves], 0), *parts)
     return a.with_buffer(joined, a.length + b.length)
+
+
+@op("TensorListPushBackBatch")
+def tensor_list_push_back_batch(input_handles: Any, tensor: Any, *, element_dtype: Any) -> ListBatch:
+    """Appends a row of a tensor to each list of a batch. See tf.raw_ops.TensorListPushBackBatch."""
+    if not isinstance(input_handles, ListBatch):
+        raise OpError(f"expected a batch of tensor lists, got {type(input_handles).__name__}")
+    tensor = jnp.asarray(tensor)
+    if tensor.shape[:1] != (input_handles.count,):
+        raise OpError(f"a tensor of shape {tensor.shape} has no row for each of {input_handles.count} lists")
+    pushed = tensor_list_push_back(input_handles.stacked, tensor, element_dtype=element_dtype)
+    return dataclasses.replace(input_handles, stacked=pushed)

@@ -30,10 +30,10 @@ OWN = {
 
 def _tested():
     found = set(CORE)
-    for path in HERE.glob("test_*.py"):
+    for path in HERE.rglob("test_*.py"):
         if path.name == Path(__file__).name:
             continue
-        module = importlib.import_module(f".{path.stem}", __package__)
+        module = importlib.import_module(".".join(["", *path.relative_to(HERE).with_suffix("").parts]), __package__)
         found |= {case.op for case in getattr(module, "CASES", [])}
         found |= set(getattr(module, "TESTED_OTHERWISE", ()))
     return found

@@ -21,6 +21,7 @@ from tests.compiling import fast_options
 
 from .harness import Case, Subject
 
+HERE = Path(__file__).parent
 # What went wrong there once, of each kind; the others are slow.
 ALWAYS = """AvgPoolGrad BlockLSTMGrad CTCLoss Conv2DBackpropFilter Conv3DBackpropInputV2 CropAndResizeGradBoxes
 DepthwiseConv2dNativeBackpropInput FusedBatchNormGradV3 ImageProjectiveTransformV3 IsotonicRegression MaxPoolGrad
@@ -34,10 +35,11 @@ FAILING = {"Betainc", "Expint", "Spence"}
 def _cases():
     """The first two cases of each op that traces anything."""
     found = {}
-    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+    for path in sorted(HERE.rglob("test_*.py")):
         if path.name == Path(__file__).name:
             continue
-        for table in vars(importlib.import_module(f"tests.ops.{path.stem}")).values():
+        module = ".".join(path.relative_to(HERE).with_suffix("").parts)
+        for table in vars(importlib.import_module(f"tests.ops.{module}")).values():
             for case in table if isinstance(table, list | tuple) else ():
                 values = getattr(case, "values", None)  # of pytest.param
                 case = values[0] if isinstance(values, tuple) and values else case

@@ -30,9 +30,9 @@ def cases() -> dict[str, tuple[Case, ...]]:
     found: dict[str, list[Case]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for path in sorted(OPS.glob("test_*.py")):
+        for path in sorted(OPS.rglob("test_*.py")):
             if path.name != "test_coverage.py":
-                module = importlib.import_module(f"tests.ops.{path.stem}")
+                module = importlib.import_module(".".join(["tests.ops", *path.relative_to(OPS).with_suffix("").parts]))
                 for case in getattr(module, "CASES", []):
                     if not case.error and case.op not in LEFT_OUT and hasattr(tf.raw_ops, case.op):
                         found.setdefault(case.op, []).append(case)
