@@ -49,12 +49,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for marker in item.iter_markers():
             if marker.name in ("default_cases", "full_cases"):
-                functions[item.path, getattr(item, "originalname", item.name), marker].append(item)
-    for (path, name, marker), cases in functions.items():
-        named = set(marker.args)
+                functions[item.path, getattr(item, "originalname", item.name), marker.name].append((item, marker.args))
+    for (path, name, marker), marked in functions.items():
+        cases, named = [item for item, _ in marked], set(marked[0][1])
         found = {item.callspec.id for item in cases}
         if len(found) > 1 and named - found:
-            raise pytest.UsageError(f"{path}: {name} has no cases {sorted(named - found)}, which {marker.name} names")
+            raise pytest.UsageError(f"{path}: {name} has no cases {sorted(named - found)}, which {marker} names")
         for item in cases:
-            if (item.callspec.id in named) == (marker.name == "full_cases"):
+            if (item.callspec.id in named) == (marker == "full_cases"):
                 item.add_marker(pytest.mark.full)
