@@ -21,6 +21,7 @@ _STEP = "\x1estep "
 # How many lines of stderr are kept, and how many an error quotes.
 _MOST_KEPT = 200
 _MOST_QUOTED = 3
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else ()
 # How long a child that has got the terminal's Ctrl-C may take to end.
 _GRACE_SECONDS = 2.0
 
@@ -34,21 +35,24 @@ def report_step(text: str) -> None:
 def in_child() -> int | None:
     """Forks: returns None in the child, which goes on, and in the parent, once the child has ended, its exit code.
 
-    The process must not have imported TensorFlow or JAX, which do not survive a fork once they have been used. Where
-    there is no fork (Windows), it goes on as if it were the child. The child ends with its parent, and gets the
-    parent's signals.
+    TensorFlow and JAX do not survive a fork once they have been used: a process that has imported one of them, or that
+    cannot fork (Windows), goes on as if it were the child. The child ends with its parent, and gets the parent's
+    signals.
 
     Raises:
       CrashedError: a signal ended the child.
     """
-    if not hasattr(os, "fork"):
+    if not hasattr(os, "fork") or not {"jax", "tensorflow"}.isdisjoint(sys.modules):
         return None
     sys.stdout.flush()
     sys.stderr.flush()
     said, says = os.pipe()
     watched, held = os.pipe()
+    # A signal that comes before the handlers are in place waits for them.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(said)
         os.close(held)
         quiet.sink = says
@@ -60,12 +64,13 @@ def in_child() -> int | None:
     reader = threading.Thread(target=_read, args=(said, lines), daemon=True)
     reader.start()
     with _forwarding(child):
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _, status = os.waitpid(child, 0)
     reader.join(timeout=1)  # a process that the child has left behind may hold the pipe
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
-    if -code in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if -code in _FORWARDED:
         return 128 - code
     raise CrashedError(_crash(signal.Signals(-code).name, list(lines)))
 
