@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tf2jax_lite import federated as fed
-from tf2jax_lite.errors import InputError
+from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated import client_work
 from tf2jax_lite.federated.algorithms import server_optimizer
 
@@ -323,3 +323,15 @@ def test_model_of_bare_params_raises():
     model = dataclasses.replace(bare, init=lambda key: fed.ModelWeights(np.ones(2), ()))
     with pytest.raises(InputError, match=r"apply_for_train .* expected a TrainOutput"):
         fed.model_grad(model)(model.init(None), {"x": np.ones((2, 2))}, None)
+
+
+def test_client_ids_for_a_process_without_states_raise():
+    process = average()
+    with pytest.raises(DataError, match=r"client 0 .* pair of the client's id .*client_states=ByClient\(first\)"):
+        process.next(process.initialize(), [("a", CLIENTS[0])])
+
+
+def test_model_grad_of_other_weights_names_the_weights():
+    weights = fed.ModelWeights({"w": None}, ())
+    with pytest.raises(InputError, match=r"weights are not those of the model: trainable weights\['w'\] .* none"):
+        fed.model_grad(MODEL)(weights, CLIENTS[0][0], None)

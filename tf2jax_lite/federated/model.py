@@ -320,9 +320,14 @@ def model_value_and_grad(
 
     def value_and_grad(weights: Any, batch: Batch, rng: Any) -> tuple[BatchLoss, PyTree]:
         weights = as_model_weights(weights)
-        (_, aux), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            weights.trainable, weights.non_trainable, batch, rng
-        )
+        differentiated = jax.value_and_grad(loss_fn, has_aux=True)
+        try:
+            (_, aux), grads = differentiated(weights.trainable, weights.non_trainable, batch, rng)
+        except (Tf2JaxError, RuntimeError):
+            raise
+        except Exception:  # client work may pass other weights, for which the model's error blames the data
+            check_weights(model, weights)
+            raise
         return aux, grads
 
     return value_and_grad

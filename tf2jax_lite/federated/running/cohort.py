@@ -216,6 +216,11 @@ def _rows_in_order(total: int, cutting: ShuffleRepeatBatchHParams) -> np.ndarray
 
 def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Client | None:
     kept: list[dict[str, np.ndarray]] = []
+    if isinstance(batches, tuple) and len(batches) == 2 and isinstance(batches[0], str | bytes | int | np.integer):
+        raise DataError(
+            f"client {index} of the round: a pair of the client's id and its data, but the process keeps nothing for "
+            "each client. Pass the data alone, or build the process with client_states=ByClient(first)."
+        )
     for batch in batches:
         if not isinstance(batch, Mapping):
             raise DataError(f"client {index} of the round: a batch is a dict of arrays, not {type(batch).__name__}")
