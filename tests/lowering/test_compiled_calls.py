@@ -10,6 +10,7 @@ from tf2jax_lite.function import ConvertedFunction
 
 X = np.linspace(0.5, 1, 3).astype(np.float32)
 SPEC = tf.TensorSpec([None], tf.float32)
+TEN = tf.constant(10, tf.int64)
 
 
 @pytest.fixture
@@ -87,13 +88,14 @@ def test_results_of_data_dependent_size_stay_eager():
         (lambda x: loop(tf.cast(x, tf.int64), lambda v: v + 1) * 2 // 4, np.uint32(4_000_000_000), 2_000_000_001),
         (lambda x: loop(tf.cast(x, tf.float64), lambda v: v - 1.0) - 1e8, np.int32(100_000_004), 1),
         (lambda x: x * tf.shape(loop(tf.zeros([3]), tf.sin), tf.int64)[0] // 9, np.int64(2**30), 357_913_941),
+        (lambda x: (x * TEN // TEN, loop(TEN, lambda v: v)), np.int64(300_000_000), 300_000_000),
     ],
-    ids=["int64", "cast", "float64", "shape"],
+    ids=["int64", "cast", "float64", "shape", "captured"],
 )
 def test_repeated_calls_keep_64_bits_of_known_integers(fn, x, expected):
     x = np.asarray(x)
     jax_fn = tf2jax.convert_functional(tf.function(fn), x)
-    assert [jax_fn(x).item() for _ in range(3)] == [expected] * 3
+    assert [jax.tree.leaves(jax_fn(x))[0].item() for _ in range(3)] == [expected] * 3
 
 
 def test_calls_with_known_labels_and_64_bit_choices_are_compiled(runs):

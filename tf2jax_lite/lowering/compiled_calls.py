@@ -43,14 +43,14 @@ def is_worth_compiling(program: Program) -> bool:
 
 def computes_in_64_bits(program: Program) -> bool:
     """Whether 64-bit numbers are computed, not only moved or compared, of integer arguments and constants alone."""
-    captured = {capture.index for capture in program.graph.captures}
+    captures = program.graph.captures
     for function in _functions(program):
-        inner = function is not program.graph.main
-        plan = program.plan(function)
-        # An argument of a function that is called is known if the caller computed it of known integers.
-        known = {i for i, arg in enumerate(function.args) if inner or i not in captured if _may_be_known(arg.dtype)}
         constants = set[int]()
-        for step in plan.steps:
+        if function is program.graph.main:
+            constants = {capture.index for capture in captures if not isinstance(capture.value, ir.Variable)}
+        # An argument of a function that is called is known if the caller computed it of known integers.
+        known = {i for i, arg in enumerate(function.args) if _may_be_known(arg.dtype)} - constants
+        for step in program.plan(function).steps:
             op, inputs = step.op, set(step.inputs)
             if op.plain and (op.shape_only or inputs <= constants):
                 constants.update(step.outputs)
