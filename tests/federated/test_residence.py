@@ -10,8 +10,13 @@ import pytest
 
 import tf2jax_lite.federated as fed
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset
+from tf2jax_lite.federated.losses import named_loss
 from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.training.finetuning import finetune
+
+
+# The predictions are logits, which cannot be seen from a StableHLO module.
+LOSS = named_loss("sparse_categorical_crossentropy", from_logits=True)
 
 
 def exported_model():
@@ -20,7 +25,7 @@ def exported_model():
     exported = jax.export.export(jax.jit(lambda w, x: x @ w))(*spec)
     predict = jax.export.deserialize(exported.serialize(vjp_order=1)).call
     weights = {"w": np.zeros((2, 3), np.float32)}
-    return fed.create_model_from_fn(weights, lambda p, b: predict(p["w"], b["x"]), "sparse_categorical_crossentropy")
+    return fed.create_model_from_fn(weights, lambda p, b: predict(p["w"], b["x"]), LOSS)
 
 
 DATA = {"x": np.arange(16, dtype=np.float32).reshape(8, 2) / 16, "y": np.arange(8) % 3}
