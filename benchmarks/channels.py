@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops import spelling_blocks
+from tf2jax_lite.xla_cpu.conv import channel_blocking
 
 from .spelling import Form
 from .timing import in_turns, ratios, seconds
@@ -42,9 +42,9 @@ def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for form in SMALL if options.size == "small" else FORMS:
         x, w = form.arguments()
         run = form.plain(True)
-        if form.window**2 >= spelling_blocks.FEWEST_PLACES and form.inputs >= spelling_blocks.FEWEST_CHANNELS:
+        if form.window**2 >= channel_blocking.FEWEST_PLACES and form.inputs >= channel_blocking.FEWEST_CHANNELS:
             blocks = jax.jit(run).lower(x, w).compile()
-            with mock.patch.object(spelling_blocks, "FEWEST_CHANNELS", 1 << 30):
+            with mock.patch.object(channel_blocking, "FEWEST_CHANNELS", 1 << 30):
                 jax.clear_caches()  # what was traced before would be taken again
                 whole = jax.jit(lambda x, w, run=run: run(x, w)).lower(x, w).compile()
             jax.clear_caches()

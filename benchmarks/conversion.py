@@ -14,11 +14,11 @@ from .timing import in_turns, ratios, seconds
 # Where our time goes: a name for the page, then the function and the end of its file's path. None holds another.
 PARTS = {
     "TensorFlow's GraphDef": ("as_graph_def", "framework/ops.py"),
-    "nodes": ("load_main", "loading/graph_def.py"),
-    "functions": ("load_library", "loading/graph_def.py"),
-    "gradient functions": ("trace", "loading/gradient_functions.py"),
-    "values of variables": ("_captures", "loading/concrete.py"),
-    "checks and plans": ("_converted", "tf2jax_lite/api.py"),
+    "nodes": ("load_main", "frontend/graphdef/functions.py"),
+    "functions": ("load_library", "frontend/graphdef/functions.py"),
+    "gradient functions": ("trace", "frontend/gradients/tf_registry.py"),
+    "values of variables": ("_captures", "frontend/concrete/concrete_function.py"),
+    "checks and plans": ("_converted", "tf2jax_lite/pipeline/convert.py"),
 }
 # What TensorFlow does, whoever asks.
 GIVEN = ("TensorFlow's GraphDef", "gradient functions", "values of variables")

@@ -23,8 +23,9 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_toggles
 
 from tf2jax_lite import ir
-from tf2jax_lite.loading import graph_def
-from tf2jax_lite.passes import control_flow_v1, stacks
+from tf2jax_lite.frontend.graphdef import functions
+from tf2jax_lite.passes.canonicalize import stacks_to_lists
+from tf2jax_lite.passes.control_flow_v1 import functionalize
 
 tf1 = tf.compat.v1
 
@@ -55,13 +56,13 @@ def measure(proto: Any, outputs: list[str], repeats: int) -> dict[str, float]:
     args = [ir.Argument(node.name, ir.VARIANT) for node in proto.node if node.op == "Placeholder"]
     for _ in range(repeats):
         begin = time.process_time()
-        main = graph_def.load_main(proto, "graph", args, outputs)
+        main = functions.load_main(proto, "graph", args, outputs)
         read = time.process_time()
-        graph = control_flow_v1.functionalize(ir.Graph(main, {}))
+        graph = functionalize.functionalize(ir.Graph(main, {}))
         functionalized = time.process_time()
-        graph = stacks.stacks_as_lists(graph)
+        graph = stacks_to_lists.stacks_as_lists(graph)
         done = time.process_time()
-        assert not any(node.op in control_flow_v1.OPS for _, node in graph.walk())
+        assert not any(node.op in functionalize.OPS for _, node in graph.walk())
         steps = {"read": read - begin, "functionalize": functionalized - read, "stacks": done - functionalized}
         best = {name: min(value, best.get(name, value)) for name, value in steps.items()}
     return best

@@ -1,7 +1,8 @@
 """The suite long: computations of many steps, whose values are used again: in another loop, or at another place.
 
 XLA puts what is cheap into each of its users, and computes it there anew, so that such programs can take as long as the
-square of their steps, or far longer, to compile and to run, in JAX written by hand, too (`lowering/sharing.py`).
+square of their steps, or far longer, to compile and to run, in JAX written by hand, too
+(`lowering/scheduling/materialize.py`).
 """
 
 from __future__ import annotations

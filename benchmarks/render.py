@@ -45,13 +45,13 @@ as the image), large images without padding (all windows are written down first)
 (most products are by zero), volumes, and the gradient of a maximum (`select_and_scatter`). JAX written by hand has
 these times too.
 
-**What changed.** `ops/spelling.py` makes twins of primitives (`conv_general_dilated`, `reduce_window_max`,
+**What changed.** `xla_cpu/rules.py` makes twins of primitives (`conv_general_dilated`, `reduce_window_max`,
 `reduce_window_sum`, `select_and_gather_add`, `select_and_scatter_add`, and of reductions, below). A twin has its
 primitive's name, parameters and derivatives, so jaxprs and exported source look as JAX's do; only its lowering on CPU
 asks a rule, by shape. Gradients are written with twins again, so the rule sees them too. GPU, TPU and what is exported
 for them keep the primitives.
 
-The rules (`ops/spelling_conv.py`, `ops/spelling_window.py`):
+The rules (`xla_cpu/conv/rule.py`, `xla_cpu/pooling.py`):
 
 | operation | on CPU | where |
 | --- | --- | --- |
@@ -96,14 +96,15 @@ exchanged, takes ten times as long and more. Ours have that order everywhere, wh
 Where a product sums over an operand's leading dimensions XLA lays that operand out anew if it stands on the left, and
 fuses everything that it is made of into this: a sum of thirty arrays, or a resized image, is then computed column by
 column. Gradients by the filter of 1x1 convolutions and of patches have the operand with fewer values on the left,
-marked to be computed once (`sum_of_products` in `ops/spelling_layout.py`; *convolution of a sum* below).
+marked to be computed once (`sum_of_products` in `xla_cpu/conv/params.py`; *convolution of a sum* below).
 
-What is written with tiles, with 36 taps and more or gathered stays a call of its own (`ops/kept.py`): else XLA fuses it
-into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions twice).
+What is written with tiles, with 36 taps and more or gathered stays a call of its own (`xla_cpu/outline.py`): else XLA
+fuses it into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions
+twice).
 
 So it does with sums that end in an operation of one operand, rectifiers above all: in a residual network each block
 adds up all blocks before it anew. What a convolution or a product shares with others, and the cotangent that comes back
-to it, is marked to be computed once (`ops/once.py`, `lowering/sharing.py`).
+to it, is marked to be computed once (`xla_cpu/materialize.py`, `lowering/scheduling/materialize.py`).
 
 XLA (of JAX 0.10) shares a convolution among threads by columns of the result, in blocks of about 2^18 / (channels x
 outputs): one thread computes all of a convolution whose rows are no longer than that, however many rows and images it

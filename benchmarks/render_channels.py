@@ -13,9 +13,10 @@ TEXT = """## Channels by blocks
 A sum over a window's places reads as many values and weights of each channel; with all channels at once that is more
 than a processor keeps nearest, and where a row of channels is a power of two bytes long its places compete for the same
 few lines. On CPU convolutions of each channel with 36 places and 256 channels and more go through 32 channels at a
-time, in an order that the image gets where it is padded (`ops/spelling_blocks.py`). Gradients by the filter were one
-reduction over all images. Now rows of 48 values and more are summed up each by itself (windows of up to 25 places), of
-other images 16 channels at a time (8 from 25 places on), if that divides them. Gradients by the filter then take
+time, in an order that the image gets where it is padded (`xla_cpu/conv/channel_blocking.py`). Gradients by the filter
+were one reduction over all images. Now rows of 48 values and more are summed up each by itself (windows of up to 25
+places), of other images 16 channels at a time (8 from 25 places on), if that divides them. Gradients by the filter
+then take
 {gradient} of the time (median), the results {result}. Measured on {machine}.
 """
 HEADER = ("convolution", "", "before, ms", "now", "ratio", "to TensorFlow, before", "now")

@@ -13,7 +13,8 @@ XLA puts cheap operations into each of their users. Where a value is used in two
 or read at two places (a slice beside another, a roll), it is computed twice, and what it is made of, used likewise,
 four times. JAX written by hand has this, too. A value that took more than some ten steps since what is in memory is
 written there if it is used so, and so is what products share with others; what called functions do is looked into
-(`lowering/sharing.py`, `parting.py`). Wherever all ways from a value meet in one loop it is left to XLA.
+(`lowering/scheduling/materialize.py`, `lowering/scheduling/post_dominators.py`). Wherever all ways from a value meet
+in one loop it is left to XLA.
 
 Tracing and compiling is processor time. The rows are measured on {machine}.
 

@@ -16,12 +16,13 @@ Converted, jitted, beside `tf.function`; gradients are those of the sum of the r
 calls takes {call} of TensorFlow's time, of {gradients} gradients {gradient}.
 
 What was slow on CPU, in JAX written by hand, too, and is no longer: reductions over leading axes whose rows are long
-(`ops/spelling_reduce.py`: row by row, 16 at a time, instead of column by column), the places of maxima (the largest
-value first, then its first place), images resized (`ops/resampling.py`: the few pixels that have a weight are gathered,
-backwards as well, instead of a product with a matrix of zeros), grouped convolutions (`ops/spelling_members.py`,
-`ops/spelling_groups.py`). Loops that went one by one have become few steps: boxes selected by class
-(`ops/suppression.py`: one class changes in a step), swaps of a shuffle (chains of places, followed from all at once),
-bits of the n-th smallest (`ops/selected.py`).{slow}
+(`xla_cpu/reductions.py`: row by row, 16 at a time, instead of column by column), the places of maxima (the largest
+value first, then its first place), images resized (`xla_cpu/constant_dot.py`: the few pixels that have a weight are
+gathered, backwards as well, instead of a product with a matrix of zeros), grouped convolutions
+(`xla_cpu/conv/grouped_as_depthwise.py`,
+`xla_cpu/conv/grouped.py`). Loops that went one by one have become few steps: boxes selected by class
+(`ops/image/_greedy_nms.py`: one class changes in a step), swaps of a shuffle (chains of places, followed from all at
+once), bits of the n-th smallest (`ops/arrays/_radix_select.py`).{slow}
 """
 
 

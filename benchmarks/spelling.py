@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops import spelling_conv, spelling_window
+from tf2jax_lite.xla_cpu import pooling
+from tf2jax_lite.xla_cpu.conv import rule
 
 from .timing import in_turns, ratios, seconds
 
@@ -55,9 +56,7 @@ class Form:
         if self.kind in ("max", "sum"):
             where = ((1, self.window, self.window, 1), (1, self.stride, self.stride, 1), "SAME")
             pool = _max if self.kind == "max" else _sum
-            return (
-                (lambda x: spelling_window.call(pool, x, where=where)) if respelled else lambda x: pool(x, where=where)
-            )
+            return (lambda x: pooling.call(pool, x, where=where)) if respelled else lambda x: pool(x, where=where)
         rank = self.rank
         keywords: dict[str, Any] = {
             "window_strides": (self.stride,) * rank,
@@ -67,7 +66,7 @@ class Form:
         }
         convolve = functools.partial(lax.conv_general_dilated, **keywords)
         if respelled:
-            convolve = functools.partial(spelling_conv.call, lax.conv_general_dilated, **keywords)
+            convolve = functools.partial(rule.call, lax.conv_general_dilated, **keywords)
         if self.kind == "convolution of a sum":
             return lambda x, w: convolve(_summed(x, jnp.roll), w)
         return convolve

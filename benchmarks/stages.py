@@ -18,7 +18,8 @@ import jax.numpy as jnp
 from jax import lax
 
 import tf2jax_lite
-from tf2jax_lite.ops import equations, spelling
+from tf2jax_lite.jaxprs import equations
+from tf2jax_lite.xla_cpu import rules
 
 from . import models
 from .steps import kernels
@@ -48,7 +49,7 @@ _SPELLED = (
 
 def plain(closed: Any) -> Callable[..., list[Any]]:
     """Returns a jaxpr's function with JAX's own primitives in the place of their twins; those in calls stay."""
-    own = {spelling.twin_of(primitive): primitive for primitive in _SPELLED}
+    own = {rules.twin_of(primitive): primitive for primitive in _SPELLED}
 
     def run(*args: Any) -> list[Any]:
         env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))

@@ -1,4 +1,9 @@
-"""TensorFlow's op semantics in pure JAX. Importing this package never imports TensorFlow."""
+"""TensorFlow op semantics in JAX, one package per family. Importing it never imports TensorFlow.
+
+`registry.op` registers a function as an op; its signature is the OpDef. Read `registry`, `common`, then `arrays` and
+`math`. `unsupported` lists ops that are rejected with a reason, `removable` stateful ops that may be dropped. Imports
+`xla_cpu`, `dynamic_shapes`, `values` and what is below them, nothing of the converter.
+"""
 
 if __name__ != "tf2jax_lite.ops":
     raise ImportError(
@@ -6,7 +11,22 @@ if __name__ != "tf2jax_lite.ops":
         "the registry would exist twice."
     )
 
-from . import _families as _families
+from . import (  # noqa: F401
+    arrays,
+    containers,
+    image,
+    legacy,
+    linalg,
+    math,
+    nn,
+    quantization,
+    ragged,
+    random,
+    sparse,
+    state,
+    strings,
+    xla,
+)
 from .registry import Op, RegistrationError, Static, known_ops, lookup, op, override_op, register_op
 
 __all__ = ["Op", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]

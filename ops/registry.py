@@ -20,8 +20,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from tf2jax_lite.errors import RegistrationError
-from tf2jax_lite.scopes import Scoped
+from tf2jax_lite.support.errors import RegistrationError
+from tf2jax_lite.support.scoped import Scoped
 
 __all__ = ["Op", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]
 

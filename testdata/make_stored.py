@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.model_files import convert_file
+from tf2jax_lite.pipeline.model_files import convert_file
 
 tf1 = tf.compat.v1
 STORED = Path(__file__).parent / "stored"

@@ -9,9 +9,9 @@ import tensorflow as tf
 from typer.testing import CliRunner
 
 import tf2jax_lite
-from tf2jax_lite import model_files
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import InputError, InvalidModelError
+from tf2jax_lite.pipeline import model_files
 
 LAYERS = """
 import keras

@@ -7,11 +7,15 @@ Importing this package imports neither TensorFlow nor JAX: each name loads what 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .config import get_config, override_config, update_config
 from .errors import MissingInputError, Tf2JaxError
+from .support.config import get_config, override_config, update_config
 
 if TYPE_CHECKING:
-    from .api import (
+    from .calling.params import Variable, VariableName, merge_params, split_params
+    from .export import export_functions, load
+    from .export.to_tensorflow import export_to_tf
+    from .ops.registry import override_op, register_op
+    from .pipeline.convert import (
         convert,
         convert_from_restored,
         convert_functional,
@@ -19,32 +23,28 @@ if TYPE_CHECKING:
         convert_graph_def,
         convert_saved_model,
     )
-    from .export import export_functions, load
-    from .function import AnnotatedFunction
-    from .ops.registry import override_op, register_op
-    from .params import Variable, VariableName, merge_params, split_params
-    from .stablehlo import from_stablehlo
-    from .to_tf import export_to_tf
+    from .pipeline.converted_function import AnnotatedFunction
+    from .stablehlo.api import from_stablehlo
     from .verification import verify
 
 _LAZY = {
-    "AnnotatedFunction": ".function",
-    "convert": ".api",
-    "convert_from_restored": ".api",
-    "convert_functional": ".api",
-    "convert_functional_from_restored": ".api",
-    "convert_graph_def": ".api",
-    "convert_saved_model": ".api",
+    "AnnotatedFunction": ".pipeline.converted_function",
+    "convert": ".pipeline.convert",
+    "convert_from_restored": ".pipeline.convert",
+    "convert_functional": ".pipeline.convert",
+    "convert_functional_from_restored": ".pipeline.convert",
+    "convert_graph_def": ".pipeline.convert",
+    "convert_saved_model": ".pipeline.convert",
     "export_functions": ".export",
-    "export_to_tf": ".to_tf",
+    "export_to_tf": ".export.to_tensorflow",
     "load": ".export",
-    "Variable": ".params",
-    "VariableName": ".params",
-    "merge_params": ".params",
-    "split_params": ".params",
+    "Variable": ".calling.params",
+    "VariableName": ".calling.params",
+    "merge_params": ".calling.params",
+    "split_params": ".calling.params",
     "override_op": ".ops.registry",
     "register_op": ".ops.registry",
-    "from_stablehlo": ".stablehlo",
+    "from_stablehlo": ".stablehlo.api",
     "verify": ".verification",
 }
 

@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "stablehlo.md"
 BEGIN, END = "<!-- version matrix: python -m tools.version_matrix --write -->", "<!-- end of version matrix -->"
 # What a user needs whatever the release: import, convert, from_stablehlo, what jax2tf wrote.
 CORE = (
-    "tests/test_api.py",
+    "tests/pipeline/test_convert.py",
     "tests/stablehlo/test_versions.py",
     "tests/stablehlo/test_jax2tf.py",
 )

@@ -12,7 +12,7 @@ from jax import lax
 
 from benchmarks import render, stages, steps, timing
 from benchmarks.__main__ import main
-from tf2jax_lite.ops import spelling
+from tf2jax_lite.xla_cpu import rules
 
 
 @pytest.mark.full
@@ -79,7 +79,7 @@ def test_a_program_without_spellings():
     """JAX's own convolution stands in the place of its twin, and computes the same."""
     x, w = jnp.ones((1, 5, 6, 3)), jnp.ones((3, 3, 1, 3))
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
-    fn = partial(spelling.call, lax.conv_general_dilated, feature_group_count=3, **params)
+    fn = partial(rules.call, lax.conv_general_dilated, feature_group_count=3, **params)
     traced = jax.jit(lambda x, w: jnp.tanh(fn(x, w))).trace(x, w)
     own = jax.jit(stages.plain(traced.jaxpr)).trace(x, w)
     counts = [program.lower().as_text().count("stablehlo.convolution") for program in (traced, own)]

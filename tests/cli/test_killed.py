@@ -17,7 +17,8 @@ SCRIPT = """
 
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow, jax, keras
-    from tf2jax_lite import api, export, model_files
+    from tf2jax_lite.pipeline import convert as api, model_files
+    from tf2jax_lite import export
     from tf2jax_lite.cli import main
 
     model, folder, kills, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])

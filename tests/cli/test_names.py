@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tf2jax_lite.cli import main
 from tf2jax_lite.cli.shared import console
-from tf2jax_lite.units import printable
+from tf2jax_lite.support.text import printable
 from tools.reliability.commands import DIGITS
 from tools.reliability.strange_protos import FLOAT, const, node
 

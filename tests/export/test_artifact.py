@@ -28,7 +28,7 @@ from tf2jax_lite.errors import (
     MissingParamError,
     ShapeMismatchError,
 )
-from tf2jax_lite.export import files, tensors
+from tf2jax_lite.export import atomic_dir, params_file
 from tf2jax_lite.export.load import call_with_arrays
 
 ROOT = Path(__file__).parent.parent.parent
@@ -511,7 +511,7 @@ def test_garbage_behind_right_hashes(digits, tmp_path):
         shutil.copytree(digits[2], path)
         (path / file).write_bytes(b"\x80\x04K\x01." * 20)
         data = json.loads((path / "metadata.json").read_text())
-        data["files"][file]["sha256"] = files.sha256(path / file)
+        data["files"][file]["sha256"] = atomic_dir.sha256(path / file)
         (path / "metadata.json").write_text(json.dumps(data))
         with pytest.raises(ExportError):
             tf2jax.load(path)
@@ -526,7 +526,7 @@ def test_a_module_that_has_no_main(digits, tmp_path):
     assert main
     file.write_bytes(head + b"\0mbin\0" + tail)
     data = json.loads((path / "metadata.json").read_text())
-    data["files"][file.name]["sha256"] = files.sha256(file)
+    data["files"][file.name]["sha256"] = atomic_dir.sha256(file)
     (path / "metadata.json").write_text(json.dumps(data))
     with pytest.raises(ExportError, match=r"model\.stablehlo: the StableHLO module has no function 'main'"):
         tf2jax.load(path)
@@ -544,14 +544,14 @@ def test_what_is_there_is_not_overwritten(digits, tmp_path):
 
 
 def test_failing_leaves_nothing(tmp_path):
-    with pytest.raises(RuntimeError), files.new_directory(tmp_path / "out", overwrite=False) as folder:
+    with pytest.raises(RuntimeError), atomic_dir.new_directory(tmp_path / "out", overwrite=False) as folder:
         (folder / "half").write_text("x")
         raise RuntimeError
     assert not list(tmp_path.iterdir())
 
 
 def write_slowly(out):
-    with files.new_directory(out, overwrite=True) as folder:
+    with atomic_dir.new_directory(out, overwrite=True) as folder:
         for i in range(40):
             (folder / f"part{i}").write_text("new")
             time.sleep(0.002)
@@ -579,7 +579,7 @@ def test_killing_never_leaves_a_broken_directory(tmp_path):
             kind = (out / "metadata.json").read_text()
             assert (kind == "old" and found == {"metadata.json"}) or (kind == "new" and len(found) == 41)
     # What the killed ones left is cleared away by the next.
-    with files.new_directory(out, overwrite=True) as folder:
+    with atomic_dir.new_directory(out, overwrite=True) as folder:
         (folder / "metadata.json").write_text("{}")
     assert os.listdir(tmp_path) == ["out"]
 
@@ -592,10 +592,10 @@ def test_float8_is_read_back_with_what_is_beside_it(dtype, tmp_path):
     kinds = [dtype, "bfloat16", "float16", "float64", "int8", "uint32", "bool"]
     values = {kind: np.asarray([[1, 0], [2, 4]]).astype(jnp.dtype(kind)) for kind in kinds}
     values["complex64"], values["scalar"] = np.complex64([1 + 2j]), np.asarray(2, jnp.dtype(dtype))
-    tensors.write_tensors(values, tmp_path)
-    found = tensors.read_tensors(tmp_path / "params.safetensors")
+    params_file.write_tensors(values, tmp_path)
+    found = params_file.read_tensors(tmp_path / "params.safetensors")
     for name, value in values.items():
-        read = tensors.as_complex(found[name], value.dtype.name)
+        read = params_file.as_complex(found[name], value.dtype.name)
         assert read.dtype == value.dtype and read.shape == value.shape
         np.testing.assert_array_equal(read.astype(complex), value.astype(complex))
 
@@ -609,15 +609,15 @@ def test_tensors_are_split_and_read_back(tmp_path):
         "f": np.zeros((0, 3), np.int8),
         "g": np.asarray(True),
     }
-    placed = tensors.write_tensors(values, tmp_path, shard_bytes=60)
+    placed = params_file.write_tensors(values, tmp_path, shard_bytes=60)
     assert len(set(placed.values())) > 1
     for name, value in values.items():
-        found = tensors.read_tensors(tmp_path / placed[name])[name]
-        found = tensors.as_complex(found, value.dtype.name)
+        found = params_file.read_tensors(tmp_path / placed[name])[name]
+        found = params_file.as_complex(found, value.dtype.name)
         assert found.dtype == value.dtype
         np.testing.assert_array_equal(found, value)
     with pytest.raises(ExportError, match="safetensors"):
-        tensors.write_tensors({"x": np.ones(2, jnp.int4)}, tmp_path)
+        params_file.write_tensors({"x": np.ones(2, jnp.int4)}, tmp_path)
 
 
 @pytest.mark.default_cases("uint2")

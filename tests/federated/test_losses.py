@@ -19,8 +19,8 @@ from tf2jax_lite.federated import (
     model_per_example_loss,
     named_loss,
 )
-from tf2jax_lite.model_files import convert_keras_model
-from tf2jax_lite.training.subject import artifact_subject
+from tf2jax_lite.finetuning.trained_artifact import artifact_subject
+from tf2jax_lite.pipeline.model_files import convert_keras_model
 
 NAME = "sparse_categorical_crossentropy"
 RNG = np.random.default_rng(0)

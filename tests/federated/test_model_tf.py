@@ -17,7 +17,7 @@ from tf2jax_lite.federated.model import (
     model_value_and_grad,
 )
 from tf2jax_lite.federated.model_sources import create_model_from_artifact, create_model_from_tf
-from tf2jax_lite.model_files import convert_keras_model
+from tf2jax_lite.pipeline.model_files import convert_keras_model
 
 KERAS = {"keras": keras, "tf_keras": tf_keras}
 X = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)

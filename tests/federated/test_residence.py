@@ -12,8 +12,7 @@ import tf2jax_lite.federated as fed
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset
 from tf2jax_lite.federated.losses import named_loss
 from tf2jax_lite.federated.residence import resident
-from tf2jax_lite.training.finetuning import finetune
-
+from tf2jax_lite.finetuning.central_training import finetune
 
 # The predictions are logits, which cannot be seen from a StableHLO module.
 LOSS = named_loss("sparse_categorical_crossentropy", from_logits=True)

@@ -101,7 +101,7 @@ def test_what_cannot_be_batched_is_refused_side_by_side():
 
 def test_depthwise_convolutions_of_converted_models_are_no_convolutions_there():
     """`ops.spelling` writes them as sums of shifted slices when they are lowered for a CPU."""
-    from tf2jax_lite.ops import spelling
+    from tf2jax_lite.xla_cpu import rules
 
     x, kernel = np.ones((2, 5, 5, 4), np.float32), np.ones((3, 3, 1, 4), np.float32)
 
@@ -110,7 +110,7 @@ def test_depthwise_convolutions_of_converted_models_are_no_convolutions_there():
 
     closed = jax.make_jaxpr(plain)(x, kernel)
     assert keeps_convolution_on_cpu(plain, x, kernel)
-    assert not keeps_convolution_on_cpu(lambda *args: spelling.emit(closed, args)[0], x, kernel)
+    assert not keeps_convolution_on_cpu(lambda *args: rules.emit(closed, args)[0], x, kernel)
 
 
 @pytest.mark.full

@@ -263,9 +263,9 @@ def test_growing_shapes_are_unrolled():
 def test_recursion_is_refused():
     """A function library may hold a circle although tf.function cannot make one."""
     from tf2jax_lite import ir
-    from tf2jax_lite.config import Config
     from tf2jax_lite.errors import InvalidModelError
     from tf2jax_lite.lowering import Program
+    from tf2jax_lite.support.config import Config
 
     call = ir.Node(
         "call", "PartitionedCall", (), (0,), (), {"f": ir.FunctionRef("f")}, output_dtypes=(np.dtype(np.float32),)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from jax import lax
 
-from tf2jax_lite.lowering.xla_call_module import xla_call_module
+from tf2jax_lite.lowering.op_lowerings.xla_call_module import xla_call_module
 
 from . import builders
 

@@ -3,7 +3,7 @@
 import pytest
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.model_files import convert_file
+from tf2jax_lite.pipeline.model_files import convert_file
 
 from .demo_set import DEMO_SET
 

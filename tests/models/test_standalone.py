@@ -12,7 +12,7 @@ import pytest
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.export.load import flat_results
-from tf2jax_lite.model_files import convert_file
+from tf2jax_lite.pipeline.model_files import convert_file
 
 from .demo_set import DEMO_SET
 

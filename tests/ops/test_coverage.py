@@ -10,8 +10,8 @@ from tensorflow.python.framework import op_def_registry
 import tf2jax_lite
 from tf2jax_lite import coverage, lowering
 from tf2jax_lite.errors import UnsupportedOpsError
-from tf2jax_lite.lowering.plan import INERT
-from tf2jax_lite.ops.refused import REFUSED
+from tf2jax_lite.lowering.planning.plan import INERT
+from tf2jax_lite.ops.unsupported import REFUSED
 
 HERE = Path(__file__).parent
 REGISTERED = lowering.known_ops()

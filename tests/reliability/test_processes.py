@@ -19,7 +19,7 @@ SCRIPT = """
     from concurrent.futures import ThreadPoolExecutor
     import jax, numpy as np, tensorflow
     import tf2jax_lite as tf2jax
-    from tf2jax_lite import api
+    from tf2jax_lite.pipeline import convert as api
 
     X = np.linspace(-1, 1.5, 12, dtype=np.float32).reshape(3, 4)
 

@@ -13,7 +13,7 @@ import pytest
 
 import tf2jax_lite
 from tf2jax_lite.errors import Tf2JaxError
-from tf2jax_lite.loading.frozen import default_ends
+from tf2jax_lite.frontend.saved.graph_def_file import default_ends
 from tools.reliability.commands import DIGITS, Shell
 from tools.reliability.strange_files import FILES
 from tools.reliability.strange_graphs import GRAPHS as WHOLE

@@ -13,7 +13,7 @@ import numpy as np
 from jax import export
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.ops.equations import COMPOSITE, expanded
+from tf2jax_lite.jaxprs.equations import COMPOSITE, expanded
 
 # JAX since 0.12 writes the arcsine out where it lowers it; what is read is as long.
 WRITTEN_OUT = None if jax.version.__version_info__ >= (0, 12) else 1.3

@@ -13,7 +13,7 @@ from jax import lax
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops as xla
 from tensorflow.compiler.xla import xla_data_pb2
 
-from tf2jax_lite.ops.equations import scan_counts
+from tf2jax_lite.jaxprs.equations import scan_counts
 
 RULES = {}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.stablehlo import parse
+from tf2jax_lite.stablehlo.api import parse
 
 from .harness import same
 

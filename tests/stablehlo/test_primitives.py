@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 
 from tf2jax_lite.errors import Tf2JaxError
-from tf2jax_lite.stablehlo.idioms import parse
-from tf2jax_lite.stablehlo.mlir import read
+from tf2jax_lite.stablehlo.parsing.mlir_reader import read
+from tf2jax_lite.stablehlo.raising.recognizer import parse
 from tools.pages import stablehlo_primitives as coverage
 
 from . import primitives

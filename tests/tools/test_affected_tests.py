@@ -9,10 +9,10 @@ from tools.affected_tests import affected
 @pytest.mark.parametrize(
     ("changed", "first", "others"),
     [
-        (["ops/norm.py"], "tests/ops/test_norm.py", []),
-        (["tf2jax_lite/params.py"], "tests/test_params.py", []),
-        (["tests/ops/test_pad.py"], "tests/ops/test_pad.py", []),
-        (["tests/ops/batches.py"], None, ["tests/ops/test_pad.py", "tests/ops/test_norm.py"]),
+        (["ops/nn/normalization.py"], "tests/ops/nn/test_normalization.py", []),
+        (["tf2jax_lite/calling/params.py"], "tests/calling/test_params.py", []),
+        (["tests/ops/arrays/test_pad.py"], "tests/ops/arrays/test_pad.py", []),
+        (["tests/ops/batches.py"], None, ["tests/ops/arrays/test_pad.py", "tests/ops/nn/test_normalization.py"]),
         (["tf2jax_lite/federated/aggregators/mean.py"], None, []),
     ],
 )

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.lowering import gradient_cases
-from tests.ops.random_claims import CLAIMS, ULP
+from tests.ops.random.claims import CLAIMS, ULP
 from tools.pages import gradients, random_numbers, reliability
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import InputError, InvalidModelError, LimitError
-from tf2jax_lite.verification.ranges import index_ranges
-from tf2jax_lite.verification.subjects import subject, subjects
+from tf2jax_lite.verification.index_ranges import index_ranges
+from tf2jax_lite.verification.targets import subject, subjects
 
 from . import models
 

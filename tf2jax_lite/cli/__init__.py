@@ -65,8 +65,8 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     import typer
 
-    from tf2jax_lite.errors import Tf2JaxError
-    from tf2jax_lite.units import printable
+    from tf2jax_lite.support.errors import Tf2JaxError
+    from tf2jax_lite.support.text import printable
 
     from .advice import for_shell
     from .app import app

@@ -49,7 +49,7 @@ def inspect(
 ) -> None:
     """Show what kind of model it is, its signatures, variables and ops, and whether it converts."""
     import_tensorflow()
-    from tf2jax_lite.describe import describe_model
+    from tf2jax_lite.pipeline.inspect_model import describe_model
 
     with quiet_stderr(), limits(max_nodes, max_constant_bytes, trust, modules=modules):
         found = describe_model(model, tag, inputs=inputs, outputs=outputs)

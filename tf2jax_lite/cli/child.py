@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from tf2jax_lite.errors import CrashedError
+from tf2jax_lite.support.errors import CrashedError
 
 from . import quiet
 

@@ -82,10 +82,10 @@ def convert(
 ) -> None:
     """Convert a model to a directory that runs without TensorFlow: params, StableHLO and readable JAX source."""
     import_tensorflow()
-    from tf2jax_lite.config import override_config
     from tf2jax_lite.export import export_functions
-    from tf2jax_lite.export.files import refuse_existing
-    from tf2jax_lite.model_files import convert_file
+    from tf2jax_lite.export.atomic_dir import refuse_existing
+    from tf2jax_lite.pipeline.model_files import convert_file
+    from tf2jax_lite.support.config import override_config
 
     refuse_existing(out, overwrite=force)
     target = _dtype(dtype)
@@ -196,7 +196,7 @@ def _print_cut(name: str, cut: dict[str, Any]) -> None:
 def _dtype(name: str | None) -> Any:
     if name is None:
         return None
-    from tf2jax_lite.errors import InputError
+    from tf2jax_lite.support.errors import InputError
 
     if name not in ("bfloat16", "float16", "float32", "float64"):
         raise InputError(f"--dtype is a floating dtype such as bfloat16, not {name!r}")
@@ -207,7 +207,7 @@ def _dtype(name: str | None) -> Any:
 
 def _settings(given: list[str] | None) -> dict[str, Any]:
     """Reads ``name=value``; values are true, false, integers or text."""
-    from tf2jax_lite.errors import InputError
+    from tf2jax_lite.support.errors import InputError
 
     found: dict[str, Any] = {}
     for item in given or []:
@@ -223,7 +223,7 @@ def _settings(given: list[str] | None) -> dict[str, Any]:
 
 
 def _shapes(given: list[str] | None) -> Any:
-    from tf2jax_lite.errors import InputError
+    from tf2jax_lite.support.errors import InputError
 
     if not given:
         return None
@@ -250,12 +250,12 @@ def run(
     import jax
     import numpy as np
 
-    from tf2jax_lite.errors import InputError
     from tf2jax_lite.export import load
+    from tf2jax_lite.export.atomic_dir import write_file
     from tf2jax_lite.export.execution import run_compiled
-    from tf2jax_lite.export.files import write_file
     from tf2jax_lite.export.load import call_with_arrays, fitting_arrays, flat_results
-    from tf2jax_lite.npz import read_npz
+    from tf2jax_lite.support.errors import InputError
+    from tf2jax_lite.support.npz import read_npz
 
     if not -(2**63) <= seed < 2**63:
         raise InputError(f"--seed is a whole number of 64 bits, not {seed}")

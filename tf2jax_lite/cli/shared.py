@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from tf2jax_lite.units import printable, size_text
+from tf2jax_lite.support.text import printable, size_text
 from tf2jax_lite.version import installed_version
 
 __all__ = [
@@ -154,7 +154,7 @@ def limits(
     modules: list[str] | None = None,
 ) -> Iterator[None]:
     """Holds the options that say how much a model or its inputs may take, and do."""
-    from tf2jax_lite.config import override_config
+    from tf2jax_lite.support.config import override_config
 
     trust = [*(trust or []), *(modules or [])]
     with contextlib.ExitStack() as stack:
@@ -168,7 +168,7 @@ def limits(
         if trust:
             stack.enter_context(override_config("trusted", ",".join(trust)))
         if modules:
-            from tf2jax_lite.keras_code import imported
+            from tf2jax_lite.frontend.safety.keras_config import imported
 
             if os.getcwd() not in sys.path:
                 sys.path.append(os.getcwd())  # as `python -m` has it

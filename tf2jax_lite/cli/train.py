@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tf2jax_lite.errors import InputError
-from tf2jax_lite.units import printable
+from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.support.text import printable
 
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import Json, MaxInputBytes, Tag, app, console, limits, print_json, styled
@@ -134,8 +134,8 @@ def finetune(
     quiet: Quiet = False,
 ) -> None:
     """Fine-tune an artefact on an .npz of examples, and write a new artefact. TensorFlow is not needed."""
-    from tf2jax_lite.training import finetune_artifact
-    from tf2jax_lite.training.datasets import read_arrays
+    from tf2jax_lite.finetuning import finetune_artifact
+    from tf2jax_lite.finetuning.datasets import read_arrays
 
     with limits(max_input_bytes=max_input_bytes):
         examples, held_out = read_arrays(data), None if evaluation is None else read_arrays(evaluation)
@@ -258,8 +258,8 @@ def federate(
     quiet: Quiet = False,
 ) -> None:
     """Train an artefact by federated learning, and write a new artefact. TensorFlow is not needed."""
-    from tf2jax_lite.training import federate_artifact
-    from tf2jax_lite.training.datasets import open_clients, read_arrays
+    from tf2jax_lite.finetuning import federate_artifact
+    from tf2jax_lite.finetuning.datasets import open_clients, read_arrays
 
     with limits(max_input_bytes=max_input_bytes):
         clients = open_clients(data, client_key, split)
@@ -323,7 +323,7 @@ def export_tf(
 ) -> None:
     """Write an artefact's weights into the TensorFlow model that it came from, as a new SavedModel."""
     import_tensorflow()
-    from tf2jax_lite.to_tf import export_to_tf
+    from tf2jax_lite.export.to_tensorflow import export_to_tf
 
     with quiet_stderr():
         report = export_to_tf(artefact, out, model=model, tags=tag)

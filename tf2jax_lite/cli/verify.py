@@ -87,8 +87,8 @@ def verify(
 ) -> None:
     """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
     import_tensorflow()
-    from tf2jax_lite.errors import InputError
-    from tf2jax_lite.npz import read_npz
+    from tf2jax_lite.support.errors import InputError
+    from tf2jax_lite.support.npz import read_npz
     from tf2jax_lite.verification import verify as verify_model
 
     if source and artefact is None:

@@ -7,8 +7,8 @@ from importlib import resources
 from typing import Any
 
 from tf2jax_lite import lowering
-from tf2jax_lite.ops.known_strings import MOST_BYTES
-from tf2jax_lite.ops.refused import REFUSED
+from tf2jax_lite.ops.strings.host_evaluation import MOST_BYTES
+from tf2jax_lite.ops.unsupported import REFUSED
 
 __all__ = ["Coverage", "Entry", "coverage", "markdown"]
 

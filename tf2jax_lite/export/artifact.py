@@ -13,19 +13,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.errors import ExportError, InputError, Tf2JaxError
-from tf2jax_lite.function import AnnotatedFunction, ConvertedFunction
-from tf2jax_lite.signature import OutputRef, TensorArgument, map_structure
-from tf2jax_lite.units import size_text
+from tf2jax_lite.calling.interface import OutputRef, TensorArgument, map_structure
+from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
+from tf2jax_lite.support.errors import ExportError, InputError, Tf2JaxError
+from tf2jax_lite.support.text import size_text
 
-from . import source, structures
-from .checkpoint import write_checkpoint
-from .files import METADATA, new_directory, sha256
-from .open_sizes import stage_symbolic
+from . import codegen, interface_json
+from .atomic_dir import METADATA, new_directory, sha256
+from .orbax import write_checkpoint
+from .params_file import SHARD_BYTES, write_tensors
 from .predictions import prediction_kinds
-from .stablehlo import serialize
-from .staging import Staged, argument_names
-from .tensors import SHARD_BYTES, write_tensors
+from .stablehlo_module import serialize
+from .stage import Staged, argument_names
+from .symbolic_dims import stage_symbolic
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "ExportReport", "converted_function", "entry", "export_functions"]
 
@@ -100,7 +100,7 @@ def export_functions(
     warnings: list[str] = []
     with new_directory(Path(path), overwrite=overwrite) as folder:
         entries, signatures, unread = {}, {}, []
-        spelled = source.Names()
+        spelled = codegen.Names()
         for name, (fn, _) in functions.items():
             progress(f"trace {name}")
             converted = converted_function(fn)
@@ -225,7 +225,7 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
     return np.asarray(value).astype(dtype) if floating else value
 
 
-def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str) -> source.Entry:
+def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str) -> codegen.Entry:
     """Returns a traced function as an entry of a source module, with the arguments that the original takes.
 
     Args:
@@ -235,7 +235,7 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
       function: its name in the source.
     """
     interface = converted.interface
-    spelled = source.Names()
+    spelled = codegen.Names()
     inputs = [spelled.new(spec.name, "x") for spec in staged.inputs]
     arguments: dict[str, Any] = {}
     named = [(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
@@ -243,20 +243,20 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
         if not _leaves(structure):
             continue  # a literal, baked in
         if isinstance(structure, TensorArgument):
-            arguments[inputs[structure.index]] = source.Ref(structure.index)
+            arguments[inputs[structure.index]] = codegen.Ref(structure.index)
         else:
-            refs = map_structure(lambda x: source.Ref(x.index) if isinstance(x, TensorArgument) else x, structure)
+            refs = map_structure(lambda x: codegen.Ref(x.index) if isinstance(x, TensorArgument) else x, structure)
             arguments[spelled.new(argument, "inputs")] = refs
     results = len(staged.results)
-    block = source.from_jaxpr(staged.jaxpr)
-    return source.Entry(
+    block = codegen.from_jaxpr(staged.jaxpr)
+    return codegen.Entry(
         name=function,
         block=block,
         variables=[str(v) for v in staged.variables],
         inputs=inputs,
         arguments=arguments,
         rng=staged.rng,
-        structure=map_structure(lambda x: source.Ref(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
+        structure=map_structure(lambda x: codegen.Ref(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
         updates={str(u): results + i for i, u in enumerate(staged.updates)},
         doc=_doc(name, staged, inputs),
     )
@@ -291,7 +291,7 @@ def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
             }
             for r, kind in zip(staged.results, kinds, strict=False)  # updates stand after the results
         ],
-        "interface": structures.encode_interface(interface),
+        "interface": interface_json.encode_interface(interface),
         "variables": [str(v) for v in staged.variables],
         "updates": [str(v) for v in staged.updates],
         "rng": staged.rng,
@@ -301,10 +301,10 @@ def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
 
 
 def _source(
-    entries: Mapping[str, source.Entry], title: str, signatures: dict[str, Any], warnings: list[str]
+    entries: Mapping[str, codegen.Entry], title: str, signatures: dict[str, Any], warnings: list[str]
 ) -> tuple[str | None, dict[str, Any]]:
     try:
-        text, constants = source.write_module(
+        text, constants = codegen.write_module(
             list(entries.values()),
             [
                 title or "A model converted from TensorFlow.",
@@ -319,6 +319,6 @@ def _source(
         warnings.append(f"no source: {type(error).__name__}: {error}")
         return None, {}
     for name, entry in entries.items():
-        arguments = [structures.encode(a) for a in entry.arguments.values()]
+        arguments = [interface_json.encode(a) for a in entry.arguments.values()]
         signatures[name]["function"] = {"name": entry.name, "arguments": arguments}
     return text, constants

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.errors import ExportError, LimitError
+from tf2jax_lite.support.errors import ExportError, LimitError
 
 from .load import call_with_arrays
 

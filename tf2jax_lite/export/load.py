@@ -14,19 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.mlir import ir
 
-from tf2jax_lite import stablehlo
-from tf2jax_lite.config import Config, current_config, with_active_checks
-from tf2jax_lite.errors import (
-    DtypeMismatchError,
-    ExportError,
-    InputError,
-    MissingKeyError,
-    MissingParamError,
-    Tf2JaxError,
-)
-from tf2jax_lite.limits import reading
-from tf2jax_lite.params import VariableName
-from tf2jax_lite.signature import (
+from tf2jax_lite.calling.interface import (
     Interface,
     OutputRef,
     TensorArgument,
@@ -36,12 +24,24 @@ from tf2jax_lite.signature import (
     map_structure,
     match_arrays,
 )
+from tf2jax_lite.calling.params import VariableName
+from tf2jax_lite.stablehlo import api
+from tf2jax_lite.support.config import Config, current_config, with_active_checks
+from tf2jax_lite.support.errors import (
+    DtypeMismatchError,
+    ExportError,
+    InputError,
+    MissingKeyError,
+    MissingParamError,
+    Tf2JaxError,
+)
+from tf2jax_lite.support.limits import reading
 
-from .dimensions import MULTIPLE
+from .dimension_syntax import MULTIPLE
+from .interface_json import decode, decode_interface
 from .metadata import check_hashes, inside, named_signature, read_metadata
+from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
-from .structures import decode, decode_interface
-from .tensors import as_complex, read_tensors
 
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
@@ -148,7 +148,7 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
         raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
     content = inside(folder, file).read_bytes()
     try:
-        return stablehlo.read_exported(content)
+        return api.read_exported(content)
     except Tf2JaxError as error:
         raise ExportError(f"{folder / file}: {error}") from error
 

@@ -10,11 +10,11 @@ from typing import Any
 import ml_dtypes  # noqa: F401  (numpy then knows bfloat16 and the others by name)
 import numpy as np
 
-from tf2jax_lite.errors import ExportError
-from tf2jax_lite.limits import regular
+from tf2jax_lite.support.errors import ExportError
+from tf2jax_lite.support.limits import regular
 
 from .artifact import FORMAT, FORMAT_VERSION
-from .files import METADATA, sha256
+from .atomic_dir import METADATA, sha256
 
 __all__ = ["FAMILY", "check_hashes", "inside", "named_signature", "read_metadata"]
 

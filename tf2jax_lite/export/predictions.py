@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tf2jax_lite.ops.ranges import OPAQUE, Range, jaxpr_ranges
+from tf2jax_lite.dynamic_shapes.intervals import OPAQUE, Range, jaxpr_ranges
 
 __all__ = ["LOGITS", "PROBABILITIES", "UNKNOWN", "Kind", "prediction_kinds"]
 

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators.base import tree_norm
 from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.support.errors import InputError
 
 __all__ = [
     "Distributor",

@@ -16,11 +16,11 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from tf2jax_lite.errors import CheckpointError, InputError, Tf2JaxError
-from tf2jax_lite.export.files import write_file
+from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
 from tf2jax_lite.federated.states import restored_state, state_arrays
-from tf2jax_lite.limits import regular
+from tf2jax_lite.support.errors import CheckpointError, InputError, Tf2JaxError
+from tf2jax_lite.support.limits import regular
 
 __all__ = ["Checkpoint", "CheckpointFile", "CheckpointStore", "Checkpoints"]
 

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.convolutions import with_products
 from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, check_metrics, evaluate_batch
 from tf2jax_lite.federated.model import (
@@ -27,6 +26,7 @@ from tf2jax_lite.federated.model import (
 )
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.support.errors import InputError
 
 __all__ = [
     "ClientOptimizer",

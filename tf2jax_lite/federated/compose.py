@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor
 from tf2jax_lite.federated.client_work import ClientWork
@@ -35,6 +34,7 @@ from tf2jax_lite.federated.running import Cohort, CohortResult, CohortRunner, Ex
 from tf2jax_lite.federated.running.cohort import Batching, Check
 from tf2jax_lite.federated.running.strategies import Context
 from tf2jax_lite.federated.states import ByClient
+from tf2jax_lite.support.errors import InputError
 
 __all__ = [
     "LearningState",

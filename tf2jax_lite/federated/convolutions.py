@@ -3,7 +3,7 @@
 XLA's CPU backend runs a convolution by a library call outside loops and by a plain loop nest inside them, which is some
 25 times slower; and the gradients of small convolutions are slow everywhere. A convolution is a matrix product of
 patches, whose gradients are matrix products too: as fast inside a loop as outside it. Gradients of poolings are slow as
-well; `tf2jax_lite.ops.spelling` has the remedy, which converted models have already and models in plain JAX get here.
+well; `tf2jax_lite.xla_cpu.rules` has the remedy, which converted models have already and models in plain JAX get here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from jax import lax
 from jax.extend import core as jex_core
 
 from tf2jax_lite.federated.model import Model
-from tf2jax_lite.ops import spelling_conv as _conv  # noqa: F401  (these two register what `twin_of` finds)
-from tf2jax_lite.ops import spelling_window as _window  # noqa: F401
-from tf2jax_lite.ops.equations import bind
-from tf2jax_lite.ops.spelling import twin_of
+from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.xla_cpu import pooling as _window  # noqa: F401
+from tf2jax_lite.xla_cpu.conv import rule as _conv  # noqa: F401  (these two register what `twin_of` finds)
+from tf2jax_lite.xla_cpu.rules import twin_of
 
 __all__ = [
     "contains_convolution",

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.compose import (
@@ -29,6 +28,7 @@ from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
 from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["EvalState", "build_fed_eval", "build_personalization_eval"]
 

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.losses import LONG_NAMES, LOSSES, TrainLoss, named_loss
 from tf2jax_lite.federated.metrics import Metric, Stat
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["as_jax_loss", "as_jax_metrics"]
 
@@ -102,12 +102,12 @@ class _Converted:
 
     def __call__(self, *args: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Returns results, the variables' values at conversion, and their new values."""
-        from tf2jax_lite import api
+        from tf2jax_lite.pipeline import convert
 
         leaves, form = jax.tree.flatten(args)
         key = (form, tuple((np.shape(v)[1:], np.ndim(v) > 0, str(jnp.result_type(v))) for v in leaves))
         if key not in self._found:
-            self._found[key] = api.convert(self._function, *jax.tree.map(_spec, args))
+            self._found[key] = convert.convert(self._function, *jax.tree.map(_spec, args))
         fn, params = self._found[key]
         results, after = fn(params, *args)
         return results, params, after
@@ -191,14 +191,14 @@ class KerasMetric(Metric):
     @functools.cached_property
     def computed(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The function of the state that returns the result, and the state without examples."""
-        from tf2jax_lite import api
+        from tf2jax_lite.pipeline import convert
 
         self.metric.reset_state()
 
         def result() -> Any:
             return self.metric.result()
 
-        return api.convert(result)
+        return convert.convert(result)
 
     def zero(self) -> KerasStat:
         """See `Metric.zero`."""

@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.export.predictions import LOGITS, UNKNOWN, prediction_kinds
 from tf2jax_lite.federated.metrics import (
     binary_crossentropy,
     categorical_crossentropy,
     sparse_categorical_crossentropy,
 )
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["LOSSES", "NamedLoss", "TrainLoss", "as_train_loss", "named_loss", "traced_kinds"]
 

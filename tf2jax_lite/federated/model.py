@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError, Tf2JaxError
 from tf2jax_lite.federated.losses import NamedLoss, TrainLoss, traced_kinds
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
 from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.options import check_key
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.federated.user_functions import described, first_line, model_function, of_model, raised_by
+from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
 __all__ = [
     "BatchLoss",

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError
+from tf2jax_lite.calling.params import is_seed_state, is_trainable, merge_params
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.federated.losses import NamedLoss, TrainLoss, as_train_loss
 from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.model import Model, TrainOutput, as_model_weights
 from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.params import is_seed_state, is_trainable, merge_params
+from tf2jax_lite.support.errors import InputError
 
 __all__ = [
     "InputSource",
@@ -227,9 +227,9 @@ def create_model_from_tf(
       InputError: ``specs`` is missing for functions, or the model is not compiled with one loss.
       UnsupportedError: the code cannot be converted.
     """
-    from tf2jax_lite import api
     from tf2jax_lite.federated.keras_functions import as_jax_loss, as_jax_metrics
-    from tf2jax_lite.model_files import convert_keras_model
+    from tf2jax_lite.pipeline import convert
+    from tf2jax_lite.pipeline.model_files import convert_keras_model
 
     loss, metrics = as_jax_loss(train_loss, model), as_jax_metrics(eval_metrics)
     if hasattr(model, "trainable_variables") and hasattr(model, "losses") and callable(model):
@@ -240,7 +240,7 @@ def create_model_from_tf(
             raise InputError("create_model_from_tf: functions need specs, a tuple of tf.TensorSpec, one an argument")
         pair = tuple(model) if isinstance(model, (tuple, list)) else (model, model)
         arguments = specs if isinstance(specs, tuple) else (specs,)
-        train, evaluate = api.convert(pair[0], *arguments), api.convert(pair[-1], *arguments)
+        train, evaluate = convert.convert(pair[0], *arguments), convert.convert(pair[-1], *arguments)
         regularized = False
     return create_model_from_converted(
         train,

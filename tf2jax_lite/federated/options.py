@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError, Tf2JaxError
+from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
 __all__ = ["check_key", "check_number", "check_seed"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.errors import InputError
-from tf2jax_lite.export.files import write_file
+from tf2jax_lite.export.atomic_dir import write_file
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["plot_history"]
 

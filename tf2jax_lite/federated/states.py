@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import CheckpointError, InputError
+from tf2jax_lite.support.errors import CheckpointError, InputError
 
 __all__ = ["ByClient", "restored_state", "state_arrays"]
 

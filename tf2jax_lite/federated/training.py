@@ -13,13 +13,13 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from tf2jax_lite.errors import CheckpointError, DataError, InputError, Tf2JaxError
 from tf2jax_lite.federated.checkpoint import Checkpoints, CheckpointStore
 from tf2jax_lite.federated.events import EventWriter
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.plots import plot_history
 from tf2jax_lite.federated.process import LearningProcess
-from tf2jax_lite.limits import regular
+from tf2jax_lite.support.errors import CheckpointError, DataError, InputError, Tf2JaxError
+from tf2jax_lite.support.limits import regular
 
 __all__ = ["ClientSampler", "Record", "flat_metrics", "read_history", "run_rounds"]
 

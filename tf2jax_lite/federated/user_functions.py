@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tf2jax_lite.errors import InputError, Tf2JaxError
+from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
 __all__ = ["described", "first_line", "model_function", "named_function", "of_model", "raised_by"]
 

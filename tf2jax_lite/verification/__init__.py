@@ -2,8 +2,8 @@
 
 from .bisection import bisect
 from .compare import OutputComparison
+from .findings import Bisection, NodeError, Suspect
 from .results import CaseComparison, SignatureComparison, Verification
-from .suspects import Bisection, NodeError, Suspect
 from .verifier import verify, verify_saved_model
 
 __all__ = [

@@ -18,18 +18,18 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
 from tf2jax_lite.lowering import Program, Trace
-from tf2jax_lite.lowering.plan import Plan, Step
-from tf2jax_lite.lowering.trace import Frame
-from tf2jax_lite.ops import values
-from tf2jax_lite.ops.table import Table
-from tf2jax_lite.passes.callers import CALLS, CASES, IFS, WHILES
+from tf2jax_lite.lowering.interpreter.trace import Frame
+from tf2jax_lite.lowering.planning.plan import Plan, Step
+from tf2jax_lite.ops.containers.lookup_table import Table
+from tf2jax_lite.values import static
 
 from .compare import is_float, relative_error, tolerance_of
-from .locations import locate
-from .subjects import Subject
-from .suspects import Bisection, NodeError, Suspect, describe_inputs, short_attributes
-from .tf_nodes import run_node
+from .eager_ops import run_node
+from .findings import Bisection, NodeError, Suspect, describe_inputs, short_attributes
+from .source_locations import locate
+from .targets import Subject
 
 __all__ = ["Pair", "Walk", "bisect", "is_opaque"]
 
@@ -112,7 +112,7 @@ class Walk:
         for index in range(len(graph.main.args)):
             value = captured[index] if index in captured else inputs[index]
             if isinstance(value, ir.Variable):
-                handle = values.VariableHandle(value.name, value.dtype, value.shape)
+                handle = static.VariableHandle(value.name, value.dtype, value.shape)
                 pairs.append(Pair(self._variables[value.name].handle, handle, None))
             elif isinstance(value, Table):  # TensorFlow's own is in a session
                 pairs.append(Pair(None, value, None))
@@ -310,7 +310,7 @@ class _Own:
 
     def error(self) -> float | None:
         """Returns the node's own error; None if its inputs have no counterpart in JAX."""
-        if any(is_opaque(p.tf) and not isinstance(p.jax, values.VariableHandle) for p in self.pairs):
+        if any(is_opaque(p.tf) and not isinstance(p.jax, static.VariableHandle) for p in self.pairs):
             return None
         walk = self.walk
         with self._variables_of_tf():
@@ -338,7 +338,7 @@ class _Own:
 
 
 def _handles(pairs: Sequence[Pair]) -> list[str]:
-    return [p.jax.name for p in pairs if isinstance(p.jax, values.VariableHandle)]
+    return [p.jax.name for p in pairs if isinstance(p.jax, static.VariableHandle)]
 
 
 def _truth(value: Any) -> bool:
@@ -366,7 +366,7 @@ def _error(tensor: Any, value: Any) -> float | None:
     if is_opaque(tensor) or _is_symbol(value):
         return None
     try:
-        return relative_error(tensor.numpy(), np.asarray(values.as_array(value)))
+        return relative_error(tensor.numpy(), np.asarray(static.as_array(value)))
     except (TypeError, ValueError):  # something of JAX's that is no array
         return None
 
@@ -379,7 +379,7 @@ def _forced(pair: Pair) -> Any:
     if is_opaque(pair.tf) or (pair.jax is not None and _is_symbol(pair.jax)):
         return pair.jax
     array = pair.tf.numpy()
-    return np.asarray(array) if values.is_static(pair.jax) else jnp.asarray(array)
+    return np.asarray(array) if static.is_static(pair.jax) else jnp.asarray(array)
 
 
 def _as_jax(tensor: Any) -> Any:
@@ -395,7 +395,7 @@ def _as_tf(value: Any) -> Any:
 
 def _as_numpy(tensor: Any, before: dict[str, np.ndarray], variables: dict[str, Any], handle: Any) -> Any:
     """Returns an input's value, a variable's for a handle; None if it has none."""
-    if isinstance(handle, values.VariableHandle):
+    if isinstance(handle, static.VariableHandle):
         if handle.name in before:
             return before[handle.name]
         return variables[handle.name].numpy() if handle.name in variables else None

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .suspects import NodeError
+from .findings import NodeError
 
 __all__ = ["bars", "error_chart", "escaped"]
 

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from .compare import OutputComparison, compare_arrays, is_float
-from .judging import judged
-from .subjects import SessionSubject, Subject
-from .wide import Wide, gradients_in_tensorflow
+from .float64_reference import Wide, gradients_in_tensorflow
+from .roundoff_verdict import judged
+from .targets import SessionSubject, Subject
 
 __all__ = ["compare_gradients"]
 

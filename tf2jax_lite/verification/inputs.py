@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.errors import InputError
-from tf2jax_lite.limits import check_bytes
-from tf2jax_lite.signature import TensorArgument, accepted_names, match_arrays
+from tf2jax_lite.calling.interface import TensorArgument, accepted_names, match_arrays
+from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.support.limits import check_bytes
 
-from .ranges import Range
+from .index_ranges import Range
 
 __all__ = ["draw", "given_values"]
 
@@ -56,7 +56,7 @@ def draw(
 
     Args:
       arguments: by name.
-      ranges: of integer arguments, by index; see `tf2jax_lite.verification.ranges.index_ranges`.
+      ranges: of integer arguments, by index; see `tf2jax_lite.verification.index_ranges.index_ranges`.
       seed: for the generator.
       batch: what an unknown first dimension becomes.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tf2jax_lite.errors import ExportError
-from tf2jax_lite.export.files import write_file
+from tf2jax_lite.export.atomic_dir import write_file
+from tf2jax_lite.support.errors import ExportError
 
 from .charts import bars, error_chart, escaped
 from .compare import TOLERANCE, OutputComparison
+from .findings import Bisection, Suspect
 from .results import SignatureComparison, Verification
-from .suspects import Bisection, Suspect
 
 __all__ = ["html_report", "write_report"]
 

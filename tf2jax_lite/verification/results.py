@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from .compare import OutputComparison
-from .suspects import Bisection
+from .findings import Bisection
 
 __all__ = ["CaseComparison", "SignatureComparison", "Verification"]
 

@@ -14,22 +14,22 @@ import jax
 import numpy as np
 from tensorflow.python.util import _pywrap_util_port
 
-from tf2jax_lite.errors import ExportError, InputError
 from tf2jax_lite.lowering import Program
+from tf2jax_lite.support.errors import ExportError, InputError
 
-from .artefacts import Artefact
+from .artifacts import Artefact
 from .bisection import bisect as bisect_subject
 from .compare import OutputComparison, compare_arrays, failed
 from .gradients import compare_gradients
+from .index_ranges import index_ranges
 from .inputs import draw, given_values
-from .judging import Judge
-from .randomness import random_results
-from .ranges import index_ranges
+from .random_outputs import random_results
 from .report import write_report
-from .repro import write_repro
+from .repro_script import write_repro
 from .results import CaseComparison, SignatureComparison, Verification
-from .runs import JaxRunner, named, run_tf, time_both
-from .subjects import Source, Subject, subject, subjects
+from .roundoff_verdict import Judge
+from .runners import JaxRunner, named, run_tf, time_both
+from .targets import Source, Subject, subject, subjects
 
 __all__ = ["verify", "verify_saved_model"]
 

@@ -67,7 +67,7 @@ class Target:
 @contextlib.contextmanager
 def limits() -> Iterator[None]:
     """Holds the options that a server would set for files from strangers."""
-    from tf2jax_lite.config import override_config
+    from tf2jax_lite.support.config import override_config
 
     with (
         override_config("max_nodes", MAX_NODES),
@@ -108,7 +108,7 @@ def _graph_targets(corpus: Path, work: Path) -> dict[str, Target]:
 
     def convert(name: str, data: bytes) -> Any:
         import tf2jax_lite
-        from tf2jax_lite.loading.frozen import default_ends
+        from tf2jax_lite.frontend.saved.graph_def_file import default_ends
 
         return tf2jax_lite.convert_graph_def(data, *default_ends(data))
 
@@ -134,7 +134,7 @@ def _graph_targets(corpus: Path, work: Path) -> dict[str, Target]:
         return place
 
     def describe(name: str, data: bytes) -> Any:
-        from tf2jax_lite.describe import describe_saved_model
+        from tf2jax_lite.pipeline.inspect_model import describe_saved_model
 
         return describe_saved_model(model(name, data))
 
@@ -179,7 +179,7 @@ def _artefact_targets(corpus: Path, work: Path) -> dict[str, Target]:
 
     def tensors(file: str, data: bytes) -> Any:
         from tf2jax_lite.errors import Tf2JaxError
-        from tf2jax_lite.export.tensors import read_tensors
+        from tf2jax_lite.export.params_file import read_tensors
         from tf2jax_lite.federated.data.records import decode_examples
 
         path = work / "tensors.safetensors"
@@ -259,8 +259,8 @@ def _stablehlo_targets(corpus: Path) -> dict[str, Target]:
     def trace(name: str, data: bytes) -> Any:
         import jax
 
-        from tf2jax_lite.stablehlo import main_function
-        from tf2jax_lite.stablehlo import parse as read
+        from tf2jax_lite.stablehlo.api import main_function
+        from tf2jax_lite.stablehlo.api import parse as read
 
         text = data.decode("utf-8", "surrogateescape")
         fn = parse(name, data)

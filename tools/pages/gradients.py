@@ -25,10 +25,10 @@ _TAIL = """
 ## How it works
 
 TensorFlow marks a node whose gradient is replaced. Its gradient function is traced once, at conversion, and one
-primitive (`lowering/own_gradient.py`) stands on the node, which does what `jax.custom_vjp` does, and more. The results
-of the forward code get no gradient, so that code is not even differentiated (where zeros could become NaN). A second
-derivative goes through the gradient function, through what it captures, and meets the node's own gradient again. What a
-gradient function draws has its own key, the same in every evaluation of one call.
+primitive (`autodiff/custom_gradient.py`) stands on the node, which does what `jax.custom_vjp` does, and more. The
+results of the forward code get no gradient, so that code is not even differentiated (where zeros could become NaN). A
+second derivative goes through the gradient function, through what it captures, and meets the node's own gradient
+again. What a gradient function draws has its own key, the same in every evaluation of one call.
 
 - `tf.recompute_grad` (and `keras.remat`) becomes `jax.checkpoint` around the nodes between arguments and results: the
   same random numbers in the forward and the backward pass, and every derivative that JAX can take. As in TensorFlow,

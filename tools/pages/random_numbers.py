@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.ops.random_claims import CLAIMS, ULP
+from tests.ops.random.claims import CLAIMS, ULP
 
 PAGE = Path(__file__).parents[2] / "docs" / "random.md"
 
 _HEAD = """# Random numbers
 
-Written by `python -m tools.pages.random_numbers`; `tests/ops/test_random_claims.py` checks each line against TensorFlow
+Written by `python -m tools.pages.random_numbers`; `tests/ops/random/test_claims.py` checks each line against TensorFlow
 on CPU, for sizes that are no multiple of four, every dtype, and counters of which 32, 64 and 96 bits run over.
 
 - **exact**: bit for bit what TensorFlow draws.

@@ -15,7 +15,7 @@ from tests.stablehlo.primitives import CASES
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "stablehlo-primitives.md"
 
-COLLECTIVE = "a collective: refused among several devices, tests/stablehlo/test_compact.py among one"
+COLLECTIVE = "a collective: refused among several devices, tests/stablehlo/raising/test_compound_ops.py among one"
 INTERNAL = "never reaches a module: jax replaces it while tracing or lowering"
 # Primitives that no case has, and why.
 NOT_SWEPT = {
@@ -28,7 +28,7 @@ NOT_SWEPT = {
     **dict.fromkeys(("one_minus_square", "polynomial"), "of JAX since 0.12, lowered to products and sums"),
     "rng_uniform": "XLA's own generator: values are any; read as lax.rng_uniform",
     "name": "jax.ad_checkpoint.checkpoint_name: an identity that nothing lowers to",
-    "select_and_scatter": "general regions have no public function; tests/ops/test_xla_reduce.py",
+    "select_and_scatter": "general regions have no public function; tests/ops/xla/test_computations.py",
 }
 
 

@@ -77,11 +77,13 @@ _SERVER = """
     if {tensorflow}:
         import tensorflow, keras
     import jax, optax, safetensors.numpy, typer, rich.progress
-    from tf2jax_lite import export, training, update_config
-    from tf2jax_lite.training import artifacts, datasets, federated_training, finetuning
+    from tf2jax_lite import export, finetuning as training, update_config
+    from tf2jax_lite.finetuning import artifacts, datasets, federated_training, central_training as finetuning
     from tf2jax_lite.cli import app
     if {tensorflow}:
-        from tf2jax_lite import api, model_files, to_tf, verification
+        from tf2jax_lite.pipeline import convert as api, model_files
+        from tf2jax_lite.export import to_tensorflow as to_tf
+        from tf2jax_lite import verification
     from tf2jax_lite.cli import main
 
     def jumping(clock):

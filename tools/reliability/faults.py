@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.npz import read_npz
+from tf2jax_lite.support.npz import read_npz
 
 from .commands import DIGITS, Ended, Shell
 

@@ -47,9 +47,9 @@ def _off(against: str, file: str, condition: str, test: str) -> Guard:
     return Guard(against, file, condition, f"{indent}if False:", test)
 
 
-_GRAPHS = "tests/loading/test_hostile_graphs.py::"
-_UNSAFE = "tests/loading/test_unsafe.py::"
-_NPZ = "tests/test_npz.py::test_other_files_are_refused"
+_GRAPHS = "tests/frontend/safety/test_hostile_graphs.py::"
+_UNSAFE = "tests/frontend/safety/test_unsafe_ops.py::"
+_NPZ = "tests/support/test_npz.py::test_other_files_are_refused"
 _ARTEFACTS = "tests/export/test_artifact.py::test_damaged_artefacts_are_refused"
 _HERE = "tests/reliability/"
 _DATA = "tests/federated/data/test_federated_data.py::"
@@ -57,60 +57,60 @@ _DATA = "tests/federated/data/test_federated_data.py::"
 GUARDS = (
     _off(
         "graphs of very many nodes",
-        "tf2jax_lite/loading/graph_size.py",
+        "tf2jax_lite/frontend/graphdef/size_limits.py",
         "    if count > allowed:",
         f"{_GRAPHS}test_max_nodes_is_an_option_and_counts_functions",
     ),
     _off(
         "constants that declare much",
-        "tf2jax_lite/loading/graph_size.py",
+        "tf2jax_lite/frontend/graphdef/size_limits.py",
         "        if self._total > self._allowed:",
         f"{_GRAPHS}test_constants_count_together",
     ),
     _off(
         "functions that call each other too deeply",
-        "tf2jax_lite/passes/call_tree.py",
+        "tf2jax_lite/ir/verify.py",
         "                if depth[name] > MAX_CALL_DEPTH + 1:",
         f"{_GRAPHS}test_functions_nest_as_deep_as_tracing_can_follow",
     ),
     Guard(
         "ops that run code or touch files",
-        "tf2jax_lite/loading/unsafe.py",
+        "tf2jax_lite/frontend/safety/unsafe_ops.py",
         "    if not found:",
         "    if True:",
         f"{_UNSAFE}test_unsafe_ops_are_refused_by_name",
     ),
     _off(
         "assets outside of the model",
-        "tf2jax_lite/loading/unsafe.py",
+        "tf2jax_lite/frontend/safety/unsafe_ops.py",
         "    if not inside and not is_trusted(name) and not is_trusted(file):",
         f"{_UNSAFE}test_assets_that_lead_out_of_the_model",
     ),
     _off(
         "tables filled from files elsewhere",
-        "tf2jax_lite/loading/unsafe.py",
+        "tf2jax_lite/frontend/safety/unsafe_ops.py",
         "    if not inside and not is_trusted(path):",
         f"{_UNSAFE}test_tables_that_read_files_which_are_no_assets",
     ),
     _off(
         "Keras layers that hold code",
-        "tf2jax_lite/keras_code.py",
+        "tf2jax_lite/frontend/safety/keras_config.py",
         "    if found:",
-        "tests/test_keras_code.py::test_layers_that_hold_code_are_refused",
+        "tests/frontend/safety/test_keras_config.py::test_layers_that_hold_code_are_refused",
     ),
-    _off("archives that unpack to very much", "tf2jax_lite/npz.py", "                    if left < 0:", _NPZ),
-    _off("pickles in archives", "tf2jax_lite/npz.py", "                    if dtype.hasobject:", _NPZ),
+    _off("archives that unpack to very much", "tf2jax_lite/support/npz.py", "                    if left < 0:", _NPZ),
+    _off("pickles in archives", "tf2jax_lite/support/npz.py", "                    if dtype.hasobject:", _NPZ),
     _off(
         "arrays that announce more than there is",
-        "tf2jax_lite/npz.py",
+        "tf2jax_lite/support/npz.py",
         "                    if file.tell() + count * dtype.itemsize != member.file_size:",
         _NPZ,
     ),
     _off(
         "tensors larger than their checkpoint",
-        "tf2jax_lite/loading/checkpoints.py",
+        "tf2jax_lite/frontend/saved/checkpoint_reader.py",
         "            if any(int(d) < 0 for d in shape) or needed > there:",
-        "tests/loading/test_hostile_checkpoints.py::test_tensors_larger_than_their_files",
+        "tests/frontend/safety/test_hostile_checkpoints.py::test_tensors_larger_than_their_files",
     ),
     _off(
         "links in HDF5 files",
@@ -138,14 +138,14 @@ GUARDS = (
     ),
     Guard(
         "StableHLO payloads that crash MLIR",
-        "tf2jax_lite/stablehlo/isolation.py",
+        "tf2jax_lite/stablehlo/parsing/isolation.py",
         '    if is_trusted("StableHLO"):',
         "    if True:",
-        "tests/stablehlo/test_isolation.py::test_an_artefact_with_such_a_payload",
+        "tests/stablehlo/parsing/test_isolation.py::test_an_artefact_with_such_a_payload",
     ),
     _off(
         "pipes among a model's files",
-        "tf2jax_lite/limits.py",
+        "tf2jax_lite/support/limits.py",
         "    if not stat.S_ISREG(mode):",
         f"{_UNSAFE}test_assets_that_are_pipes",
     ),
@@ -157,9 +157,9 @@ GUARDS = (
     ),
     _off(
         "shapes in checkpoints over which TensorFlow ends the process",
-        "tf2jax_lite/loading/bundle_index.py",
+        "tf2jax_lite/frontend/safety/checkpoint_index.py",
         "    if len(sizes) > _MOST_DIMENSIONS:",
-        "tests/loading/test_hostile_checkpoints.py::test_shapes_over_which_tensorflow_ends_the_process",
+        "tests/frontend/safety/test_hostile_checkpoints.py::test_shapes_over_which_tensorflow_ends_the_process",
     ),
     Guard(
         "codes for terminals in names",
@@ -170,35 +170,35 @@ GUARDS = (
     ),
     Guard(
         "names that become source",
-        "tf2jax_lite/export/source/module.py",
+        "tf2jax_lite/export/codegen/module.py",
         '            doc = docstring([f"TensorFlow scope {scope}."], 4)',
         """            doc = [f'    \"\"\"TensorFlow scope {scope}.\"\"\"']""",
-        "tests/export/test_source.py::test_names_are_text_and_nothing_else",
+        "tests/export/codegen/test_source.py::test_names_are_text_and_nothing_else",
     ),
     Guard(
         "options that leak to other threads",
-        "tf2jax_lite/config.py",
+        "tf2jax_lite/support/config.py",
         "    with _overrides.holding((name, _checked(name, value))):",
         "    for _ in [update_config(name, value)]:",
         f"{_HERE}test_threads.py::test_options_do_not_leak_between_threads",
     ),
     Guard(
         "variables read into a trace around the conversion",
-        "tf2jax_lite/loading/concrete.py",
+        "tf2jax_lite/frontend/concrete/concrete_function.py",
         "    with tf.init_scope():  # variables are read here",
         "    if True:  # variables are read here",
         f"{_HERE}test_inside_traces.py::test_inside_of_a_tf_function_with_values",
     ),
     Guard(
         "conversions that leave something",
-        "tf2jax_lite/loading/node_forms.py",
+        "tf2jax_lite/frontend/graphdef/nodes.py",
         "        if not form.shared.functions and len(written)",
         "        if len(written)",
-        "tests/loading/test_node_forms.py::test_nodes_that_name_functions_are_not_kept",
+        "tests/frontend/graphdef/test_nodes.py::test_nodes_that_name_functions_are_not_kept",
     ),
     Guard(
         "pieces of an output",
-        "tf2jax_lite/export/files.py",
+        "tf2jax_lite/export/atomic_dir.py",
         "        yield work\n        _move(work, path)\n",
         "        try:\n            yield work\n        finally:\n            _move(work, path)\n",
         "tests/export/test_artifact.py::test_failing_leaves_nothing",
@@ -219,10 +219,10 @@ GUARDS = (
     ),
     Guard(
         "numbers that are wrong and no round-off",
-        "tf2jax_lite/verification/round_off.py",
+        "tf2jax_lite/verification/roundoff_error.py",
         "        if not ours <= allowed:",
         "        if ours != ours:",
-        "tests/verification/test_round_off.py::test_a_wrong_op_is_told_from_round_off",
+        "tests/verification/test_roundoff_error.py::test_a_wrong_op_is_told_from_round_off",
     ),
 )
 

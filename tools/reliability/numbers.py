@@ -82,10 +82,10 @@ def _one(path: Path, inputs_path: Path) -> dict[str, Any]:
 
     from tf2jax_lite.errors import UnsupportedError
     from tf2jax_lite.verification.inputs import given_values, named_arguments
-    from tf2jax_lite.verification.round_off import in_float64, round_off
-    from tf2jax_lite.verification.runs import run_tf
-    from tf2jax_lite.verification.subjects import subject as load
-    from tf2jax_lite.verification.subjects import subjects
+    from tf2jax_lite.verification.roundoff_error import in_float64, round_off
+    from tf2jax_lite.verification.runners import run_tf
+    from tf2jax_lite.verification.targets import subject as load
+    from tf2jax_lite.verification.targets import subjects
 
     with np.load(inputs_path) as data:
         arrays = {name: data[name] for name in data.files}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...errors import InputError, MissingLibraryError
+from tf2jax_lite.support.errors import InputError, MissingLibraryError
+
 from ..options import check_number
 
 __all__ = ["gaussian_epsilon", "gaussian_noise_multiplier"]

@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ...errors import InputError
-from ...ops.spelling_reduce import reduced
+from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.xla_cpu.reductions import reduced
+
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 
 __all__ = [

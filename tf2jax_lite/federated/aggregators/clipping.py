@@ -9,7 +9,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates
 from .base import Factory, Stage, as_aggregator, before, float_template, keep_rows, row_norms, scale_rows

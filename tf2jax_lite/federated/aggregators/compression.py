@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates
 from .base import Factory, Stage, as_aggregator, before, cast_like, client_keys, float_template

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 import jax
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from ..options import check_number
 from ..process import AggregationProcess, MeasuredProcessOutput
 from .base import Factory, cast_like, float_template

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from ..options import check_number
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from .base import Factory, cast_like, float_template, rows

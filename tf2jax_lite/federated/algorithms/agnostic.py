@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import MeanFactory, SumFactory
 from tf2jax_lite.federated.blocks import Finalizer, check_optimizer
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
@@ -26,6 +25,7 @@ from tf2jax_lite.federated.model import Model, model_per_example_loss
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["DomainState", "build_agnostic_fed_avg"]
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
 from tf2jax_lite.federated.compose import apply_non_trainable, as_clients, initial_weights, reusable, round_keys
@@ -20,6 +19,7 @@ from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner
 from tf2jax_lite.federated.running.cohort import Batching
 from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["kmeans_init", "loss_work"]
 

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.algorithms.cluster_init import loss_work
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
@@ -25,6 +24,7 @@ from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput
 from tf2jax_lite.federated.running import Cohort, CohortRunner
 from tf2jax_lite.federated.running.cohort import Batching
 from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["HypClusterState", "build_hyp_cluster"]
 

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
 from tf2jax_lite.federated.blocks import build_add_finalizer
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, delta
@@ -19,6 +18,7 @@ from tf2jax_lite.federated.metrics import MeanStat
 from tf2jax_lite.federated.model import Model, TrainOutput
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, ModelWeights
+from tf2jax_lite.support.errors import DataError, InputError
 
 __all__ = ["build_jax_federated_averaging_process"]
 

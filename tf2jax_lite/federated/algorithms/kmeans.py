@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
@@ -20,6 +19,7 @@ from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching
 from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["KMeansState", "build_fed_kmeans"]
 

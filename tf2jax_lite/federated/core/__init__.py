@@ -6,7 +6,7 @@ JAX functions; `set_default_context` makes calls run, in this process.
 
 from __future__ import annotations
 
-from tf2jax_lite.errors import MissingLibraryError
+from tf2jax_lite.support.errors import MissingLibraryError
 
 try:
     import federated_language as _  # noqa: F401

@@ -8,11 +8,11 @@ from typing import Any
 import federated_language as fl
 import numpy as np
 
-from tf2jax_lite.errors import FederatedTypeError
 from tf2jax_lite.federated.core.intrinsics import INTRINSICS
 from tf2jax_lite.federated.core.jax_computation import run_exported
 from tf2jax_lite.federated.core.types import leaves, map_structure
 from tf2jax_lite.federated.core.values import Ingest, from_value
+from tf2jax_lite.support.errors import FederatedTypeError
 
 __all__ = ["ExecutionContext", "set_default_context"]
 

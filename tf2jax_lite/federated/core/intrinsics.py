@@ -11,9 +11,9 @@ from typing import Any
 import federated_language as fl
 import numpy as np
 
-from tf2jax_lite.errors import FederatedTypeError
 from tf2jax_lite.federated.core.types import map_structure
 from tf2jax_lite.federated.core.values import AllEqual
+from tf2jax_lite.support.errors import FederatedTypeError
 
 __all__ = ["INTRINSICS", "members"]
 

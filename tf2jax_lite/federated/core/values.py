@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from federated_language.common_libs import structure
 
-from tf2jax_lite.errors import FederatedTypeError
 from tf2jax_lite.federated.core.types import is_named_tuple
+from tf2jax_lite.support.errors import FederatedTypeError
 
 __all__ = ["AllEqual", "Ingest", "from_value", "to_struct"]
 

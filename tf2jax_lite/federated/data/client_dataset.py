@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.errors import DataError
 from tf2jax_lite.federated.data.examples import check_examples, num_examples, pad_examples, take_examples
 from tf2jax_lite.federated.data.hparams import BatchHParams, PaddedBatchHParams, ShuffleRepeatBatchHParams, resolve
 from tf2jax_lite.federated.data.preprocessor import BatchPreprocessor, Examples, NoOpBatchPreprocessor
 from tf2jax_lite.federated.data.seeds import numpy_rng
+from tf2jax_lite.support.errors import DataError
 
 __all__ = ["Batches", "ClientDataset", "index_table", "last_batch_size", "shuffled_indices"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from tf2jax_lite.errors import DataError
+from tf2jax_lite.support.errors import DataError
 
 __all__ = ["ExampleParser", "element_spec_of", "new_example"]
 

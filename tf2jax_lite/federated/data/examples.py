@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.errors import DataError
 from tf2jax_lite.federated.data.preprocessor import Examples
+from tf2jax_lite.support.errors import DataError
 
 __all__ = ["EXAMPLE_MASK_KEY", "check_examples", "concat_examples", "num_examples", "pad_examples", "take_examples"]
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tf2jax_lite.errors import DataError, UnknownClientError
 from tf2jax_lite.federated.data.client_dataset import ClientDataset
 from tf2jax_lite.federated.data.examples import check_examples, num_examples
 from tf2jax_lite.federated.data.preprocessor import (
@@ -21,6 +20,7 @@ from tf2jax_lite.federated.data.preprocessor import (
     NoOpClientPreprocessor,
 )
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng
+from tf2jax_lite.support.errors import DataError, UnknownClientError
 
 __all__ = ["ClientId", "FederatedData", "ShuffledClients", "SubsetFederatedData", "buffered_shuffle"]
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tf2jax_lite.errors import DataError
 from tf2jax_lite.federated.data.seeds import Seed, seed_words
+from tf2jax_lite.support.errors import DataError
 
 __all__ = ["BatchHParams", "PaddedBatchHParams", "ShuffleRepeatBatchHParams", "resolve"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from tf2jax_lite.errors import DataError, UnknownClientError
 from tf2jax_lite.federated.data.examples import check_examples
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.preprocessor import Examples
-from tf2jax_lite.npz import read_npz, shapes_in_npz
+from tf2jax_lite.support.errors import DataError, UnknownClientError
+from tf2jax_lite.support.npz import read_npz, shapes_in_npz
 
 __all__ = ["MAX_CLIENT_BYTES", "NpzFolderFederatedData", "npz_file_name"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.errors import DataError
 from tf2jax_lite.federated.data.client_dataset import ClientDataset, last_batch_size
 from tf2jax_lite.federated.data.examples import concat_examples, pad_examples, take_examples
 from tf2jax_lite.federated.data.federated_data import FederatedData, buffered_shuffle
 from tf2jax_lite.federated.data.hparams import PaddedBatchHParams, resolve
 from tf2jax_lite.federated.data.preprocessor import BatchPreprocessor
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng
+from tf2jax_lite.support.errors import DataError
 
 __all__ = [
     "padded_batch_client_datasets",

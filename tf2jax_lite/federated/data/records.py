@@ -13,10 +13,10 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from tf2jax_lite.errors import DataError
 from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
 from tf2jax_lite.federated.data.examples import check_examples
 from tf2jax_lite.federated.data.preprocessor import Examples
+from tf2jax_lite.support.errors import DataError
 
 __all__ = ["decode_examples", "encode_examples"]
 

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import DataError
 from tf2jax_lite.federated.data.client_dataset import ClientDataset
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData, ShuffledClients
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng, seed_words
+from tf2jax_lite.support.errors import DataError
 
 __all__ = [
     "ClientSampler",

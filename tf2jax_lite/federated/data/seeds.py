@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.errors import DataError
+from tf2jax_lite.support.errors import DataError
 
 __all__ = ["Seed", "numpy_rng", "seed_words"]
 

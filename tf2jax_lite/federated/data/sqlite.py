@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.errors import DataError, UnknownClientError
 from tf2jax_lite.federated.data.examples import check_examples, num_examples
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.records import decode_examples, encode_examples
 from tf2jax_lite.federated.data.sqlite_file import SQLiteFile
+from tf2jax_lite.support.errors import DataError, UnknownClientError
 
 __all__ = ["SQLiteFederatedData", "SQLiteFederatedDataBuilder"]
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.errors import DataError
+from tf2jax_lite.support.errors import DataError
 
 __all__ = ["SQLiteFile"]
 

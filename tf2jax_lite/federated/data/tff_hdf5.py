@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.errors import DataError, MissingLibraryError, UnknownClientError
 from tf2jax_lite.federated.data.examples import check_examples
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.npz_folder import MAX_CLIENT_BYTES
 from tf2jax_lite.federated.data.preprocessor import Examples
-from tf2jax_lite.limits import regular
+from tf2jax_lite.support.errors import DataError, MissingLibraryError, UnknownClientError
+from tf2jax_lite.support.limits import regular
 
 __all__ = ["TFFHDF5FederatedData"]
 

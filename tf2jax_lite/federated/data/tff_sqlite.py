@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from tf2jax_lite.errors import DataError, UnknownClientError
 from tf2jax_lite.federated.data.client_dataset import ClientDataset
 from tf2jax_lite.federated.data.example_proto import ExampleParser, element_spec_of
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.sqlite_file import SQLiteFile
+from tf2jax_lite.support.errors import DataError, UnknownClientError
 
 # Python's order of ids, whatever order the file's tables declare.
 _BINARY = "COLLATE BINARY"

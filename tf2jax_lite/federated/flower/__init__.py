@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tf2jax_lite.errors import MissingLibraryError
+from tf2jax_lite.support.errors import MissingLibraryError
 
 try:
     import flwr as _  # noqa: F401

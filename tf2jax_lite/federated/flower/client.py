@@ -11,7 +11,6 @@ from flwr.app import Context as FlowerContext
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.compose import results_of
 from tf2jax_lite.federated.data import ClientDataset
@@ -29,6 +28,7 @@ from tf2jax_lite.federated.model import Model, changing_leaves, evaluate_model, 
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.federated.running import Cohort
 from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["client_app"]
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from tf2jax_lite.errors import InputError
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["CONFIG", "METRICS", "NON_TRAINABLE", "WEIGHTS", "from_arrays", "scalars", "to_arrays"]
 

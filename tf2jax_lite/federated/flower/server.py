@@ -11,11 +11,11 @@ from flwr.app import Context as FlowerContext
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.compose import initial_weights
 from tf2jax_lite.federated.flower.records import from_arrays, to_arrays
 from tf2jax_lite.federated.model import Model
 from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["server_app"]
 

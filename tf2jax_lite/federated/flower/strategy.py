@@ -14,7 +14,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor, build_add_finalizer
 from tf2jax_lite.federated.client_work import ClientResult
@@ -33,6 +32,7 @@ from tf2jax_lite.federated.flower.records import (
 from tf2jax_lite.federated.model import Model, changing_leaves
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.federated.running import accumulate
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["BlocksStrategy"]
 

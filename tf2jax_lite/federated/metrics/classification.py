@@ -9,7 +9,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from ..options import check_number
 from . import losses
 from .metric import Metric, as_float, pick

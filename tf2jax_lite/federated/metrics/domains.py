@@ -9,7 +9,8 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from ..options import check_number
 from .metric import Metric, pick
 from .stat import Stat

@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from .metric import as_float
 
 __all__ = ["binary_crossentropy", "categorical_crossentropy", "sparse_categorical_crossentropy"]

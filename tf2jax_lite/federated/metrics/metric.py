@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from ..user_functions import raised_by
 from .stat import Stat
 

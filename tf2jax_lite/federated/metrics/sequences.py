@@ -12,7 +12,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ...errors import InputError
+from tf2jax_lite.support.errors import InputError
+
 from ..options import check_number
 from .classification import TargetMetric, in_top_k
 from .losses import sparse_categorical_crossentropy

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated.data import (
     EXAMPLE_MASK_KEY,
     BatchHParams,
@@ -21,6 +20,7 @@ from tf2jax_lite.federated.data import (
 )
 from tf2jax_lite.federated.data.client_dataset import index_table, num_steps
 from tf2jax_lite.federated.data.seeds import seed_words
+from tf2jax_lite.support.errors import DataError, InputError
 
 __all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "client_seed"]
 

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
 from tf2jax_lite.federated.model import fitting
@@ -22,6 +21,7 @@ from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import AggregationProcess
 from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.federated.user_functions import named_function
+from tf2jax_lite.support.errors import InputError
 
 from . import accumulate
 from .accumulate import Accumulator

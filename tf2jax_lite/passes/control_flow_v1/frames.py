@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from tf2jax_lite import ir
-from tf2jax_lite.errors import InvalidModelError, UnsupportedError
+from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 
 __all__ = ["Frame", "find_frames", "ordered"]
 

@@ -1,0 +1,203 @@
+"""Blocks and patches: space to batch, space to depth, and their inverses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import core, lax
+
+from tf2jax_lite.dynamic_shapes.canonical_dims import in_one_form
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
+from tf2jax_lite.values.static import dims
+
+from .pad import pairs
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer))
+
+
+def _blocks(block_shape: Any, rank: int) -> tuple[int, ...]:
+    blocks = tuple(map(int, dims(block_shape)))
+    if np.ndim(block_shape) != 1 or len(blocks) >= rank:
+        raise OpError(f"block_shape of shape {np.shape(block_shape)} for a tensor of rank {rank}")
+    if any(b < 1 for b in blocks):
+        raise OpError(f"block sizes must be positive, got {blocks}")
+    return blocks
+
+
+@op("SpaceToBatchND", moves=True)
+def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
+    """Moves blocks of spatial dimensions into the batch. See tf.raw_ops.SpaceToBatchND."""
+    x = jnp.asarray(input)
+    blocks = _blocks(block_shape, x.ndim)
+    count = len(blocks)
+    pads = pairs(paddings, count)
+    config = [(0, 0, 0), *[(b, a, 0) for b, a in pads], *[(0, 0, 0)] * (x.ndim - 1 - count)]
+    if any(not (_is_int(p) and p == 0) for pair in pads for p in pair):
+        x = lax.pad(x, np.zeros((), x.dtype), config)
+    split: list[Any] = [x.shape[0]]
+    for i, block in enumerate(blocks):
+        size = x.shape[1 + i]
+        if _is_int(size) and size % block:
+            raise OpError(f"padded dimension {1 + i} of size {size} is no multiple of the block's {block}")
+        split += [size // block, block]
+    batch = x.shape[0] * math.prod(blocks)
+    x = lax.reshape(x, (*split, *x.shape[1 + count :]))
+    rest = range(1 + 2 * count, x.ndim)
+    x = lax.transpose(x, (*(2 + 2 * i for i in range(count)), 0, *(1 + 2 * i for i in range(count)), *rest))
+    return lax.reshape(x, (batch, *x.shape[count + 1 :]))
+
+
+@op("BatchToSpaceND", moves=True)
+def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
+    """Moves blocks of the batch into spatial dimensions. See tf.raw_ops.BatchToSpaceND."""
+    x = jnp.asarray(input)
+    blocks = _blocks(block_shape, x.ndim)
+    count = len(blocks)
+    cut = pairs(crops, count)
+    total = math.prod(blocks)
+    batch = x.shape[0]
+    if _is_int(batch) and batch % total:
+        raise OpError(f"batch of {batch} is no multiple of the block's {total}")
+    batch = batch // total
+    spatial = [d * b for d, b in zip(x.shape[1 : 1 + count], blocks, strict=True)]
+    rest = x.shape[1 + count :]
+    x = lax.reshape(x, (*blocks, batch, *x.shape[1:]))
+    order = [count, *(i for j in range(count) for i in (count + 1 + j, j)), *range(2 * count + 1, x.ndim)]
+    x = lax.reshape(lax.transpose(x, order), (batch, *spatial, *rest))
+    for i, ((before, after), size) in enumerate(zip(cut, spatial, strict=True)):
+        if all(map(_is_int, (before, after, size))) and before + after > size:
+            raise OpError(f"crops ({before}, {after}) of dimension {1 + i} of size {size}")
+        if not all(_is_int(c) and c == 0 for c in (before, after)):
+            if all(map(_is_int, (before, after, size))):
+                x = lax.slice_in_dim(x, before, size - after, axis=1 + i)
+                continue
+            # A slice would have to be known to end inside, which JAX cannot tell of all symbolic sizes.
+            after = size - before - core.max_dim(size - before - after, 0)
+            config = [(-before, -after, 0) if axis == 1 + i else (0, 0, 0) for axis in range(x.ndim)]
+            x = lax.pad(x, np.zeros((), x.dtype), config)
+    return x
+
+
+def _block_size(block_size: int) -> int:
+    if block_size < 2:
+        raise OpError(f"block size must be greater than 1, got {block_size}")
+    return block_size
+
+
+@op("SpaceToBatch", moves=True)
+def space_to_batch(input: Any, paddings: Static, *, block_size: int) -> Any:
+    """Moves blocks of an image into the batch. See tf.raw_ops.SpaceToBatch."""
+    return space_to_batch_nd(input, np.full(2, _block_size(block_size)), paddings)
+
+
+@op("BatchToSpace", moves=True)
+def batch_to_space(input: Any, crops: Static, *, block_size: int) -> Any:
+    """Moves blocks of the batch into an image. See tf.raw_ops.BatchToSpace."""
+    return batch_to_space_nd(input, np.full(2, _block_size(block_size)), crops)
+
+
+def _image(input: Any, block_size: int, data_format: str) -> tuple[Any, bool]:
+    x = jnp.asarray(input)
+    if data_format not in ("NHWC", "NCHW"):
+        raise UnsupportedAttributeError(f"data_format {data_format!r} (quantized values) is not supported")
+    if x.ndim != 4:
+        raise OpError(f"input must have rank 4, got {x.ndim}")
+    _block_size(block_size)
+    return x, data_format == "NHWC"
+
+
+@op("SpaceToDepth", moves=True)
+def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
+    """Moves blocks of an image into its channels. See tf.raw_ops.SpaceToDepth."""
+    x, channels_last = _image(input, block_size, data_format)
+    n, h, w, c = x.shape if channels_last else (x.shape[0], *x.shape[2:], x.shape[1])
+    if any(_is_int(d) and d % block_size for d in (h, w)):
+        raise OpError(f"an image of {h} x {w} does not divide into blocks of {block_size}")
+    rows, columns, depth = h // block_size, w // block_size, c * block_size * block_size
+    if channels_last:
+        x = lax.reshape(x, (n, rows, block_size, columns, block_size, c))
+        return lax.reshape(lax.transpose(x, (0, 1, 3, 2, 4, 5)), (n, rows, columns, depth))
+    x = lax.reshape(x, (n, c, rows, block_size, columns, block_size))
+    return lax.reshape(lax.transpose(x, (0, 3, 5, 1, 2, 4)), (n, depth, rows, columns))
+
+
+@op("DepthToSpace", moves=True)
+def depth_to_space(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
+    """Moves channels into blocks of an image. See tf.raw_ops.DepthToSpace."""
+    x, channels_last = _image(input, block_size, data_format)
+    n, h, w, c = x.shape if channels_last else (x.shape[0], *x.shape[2:], x.shape[1])
+    if _is_int(c) and c % (block_size * block_size):
+        raise OpError(f"{c} channels do not divide into blocks of {block_size} x {block_size}")
+    rows, columns, depth = h * block_size, w * block_size, c // (block_size * block_size)
+    if channels_last:
+        x = lax.reshape(x, (n, h, w, block_size, block_size, depth))
+        return lax.reshape(lax.transpose(x, (0, 1, 3, 2, 4, 5)), (n, rows, columns, depth))
+    x = lax.reshape(x, (n, block_size, block_size, depth, h, w))
+    return lax.reshape(lax.transpose(x, (0, 3, 4, 1, 5, 2)), (n, depth, rows, columns))
+
+
+def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str) -> Any:
+    """Returns patches of the spatial dimensions 1 to n-2, flattened into the last dimension."""
+    rank = x.ndim
+    spatial = range(1, rank - 1)
+    for name, values in (("ksizes", ksizes), ("strides", strides), ("rates", rates)):
+        if len(values) != rank:
+            raise OpError(f"{name} must have {rank} elements, got {list(values)}")
+        if values[0] != 1 or values[-1] != 1 or min(values) < 1:
+            raise OpError(f"{name} must be positive, and 1 for batch and depth, got {list(values)}")
+    if padding not in ("SAME", "VALID"):
+        raise OpError(f"unknown padding {padding!r}")
+    counts: list[Any] = []
+    config: list[Any] = [(0, 0, 0)] * rank
+    for i in spatial:
+        size, extent, stride = x.shape[i], (ksizes[i] - 1) * rates[i] + 1, strides[i]
+        if padding == "VALID":
+            counts.append(core.max_dim(in_one_form((size - extent) // stride + 1), 0))
+            continue
+        counts.append(in_one_form(-(-size // stride)))
+        missing = core.max_dim((counts[-1] - 1) * stride + extent - size, 0)
+        config[i] = (missing // 2, missing - missing // 2, 0)
+    if any(not (_is_int(p) and p == 0) for before, after, _ in config for p in (before, after)):
+        x = lax.pad(x, np.zeros((), x.dtype), config)
+    # One dimension at a time: the sum of the kernel's sizes in slices, not their product. Dimension i of the image
+    # becomes two, the windows and the places inside a window.
+    axis = 1
+    for i, count in zip(spatial, counts, strict=True):
+        step, rate = strides[i], rates[i]
+        if _is_int(count) and count == 0:
+            x = jnp.zeros((*x.shape[:axis], 0, ksizes[i], *x.shape[axis + 1 :]), x.dtype)
+        else:
+            span = (count - 1) * step + 1
+            parts = [lax.slice_in_dim(x, k * rate, k * rate + span, step, axis) for k in range(ksizes[i])]
+            x = lax.concatenate([lax.expand_dims(p, (axis + 1,)) for p in parts], axis + 1)
+        axis += 2
+    n = rank - 2
+    x = lax.transpose(x, (0, *(1 + 2 * i for i in range(n)), *(2 + 2 * i for i in range(n)), 1 + 2 * n))
+    return lax.reshape(x, (*x.shape[: 1 + n], math.prod(x.shape[1 + n :])))
+
+
+@op("ExtractImagePatches", moves=True)
+def extract_image_patches(
+    images: Any, *, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
+) -> Any:
+    """Puts the patches of images into the last dimension. See tf.raw_ops.ExtractImagePatches."""
+    x = jnp.asarray(images)
+    if x.ndim != 4:
+        raise OpError(f"images must have rank 4, got {x.ndim}")
+    return _patches(x, ksizes, strides, rates, padding)
+
+
+@op("ExtractVolumePatches", moves=True)
+def extract_volume_patches(input: Any, *, ksizes: Sequence[int], strides: Sequence[int], padding: str) -> Any:
+    """Puts the patches of volumes into the last dimension. See tf.raw_ops.ExtractVolumePatches."""
+    x = jnp.asarray(input)
+    if x.ndim != 5:
+        raise OpError(f"input must have rank 5, got {x.ndim}")
+    return _patches(x, ksizes, strides, (1,) * 5, padding)

@@ -1,0 +1,304 @@
+"""TensorArrays, as TF1 and the raw ops have them: a resource handle and a ``flow`` that orders its uses.
+
+In TensorFlow the contents are behind the handle and the flow is a dummy scalar. Here it is the other way round: the
+flow carries the contents, as a tensor list, so that loops and branches take them along; the handle is a symbol.
+
+A gradient array (TensorArrayGradV3) starts as zeros, and its writes add. TensorFlow's gradient code starts each of
+them from the *forward* array's flow and adds up the flows that result, which is why a flow knows whose it is.
+
+Not checked: that an element is read once only (``clear_after_read``) and, in arrays that are not gradients, written
+once only. A correct program does not depend on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.dynamic_shapes.tracker import Extents
+from tf2jax_lite.ops.common import result_size
+from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_unset
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, known
+from tf2jax_lite.values.tensor_list import TensorList, reaching, resized
+
+from . import tensor_list_elements as lists
+from . import tensor_list_stack as bulk
+
+__all__ = ["ArrayHandle"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayHandle:
+    """What the resource tensor of a TensorArray is here.
+
+    Attributes:
+      dtype: element dtype, None of variants (the rows of a ragged tensor).
+      shape: element shape, None for unknown dimensions or rank.
+      size: elements when it was made.
+      dynamic: whether writing past the end makes it longer.
+      sources: names of the gradient computations that it belongs to, outermost last; none for a forward array.
+    """
+
+    dtype: np.dtype | None
+    shape: tuple[Any, ...] | None
+    size: Any
+    dynamic: bool = False
+    sources: tuple[str, ...] = ()
+
+    @property
+    def is_host(self) -> bool:
+        """Numpy can go on with it: how long an array becomes is known where the places that are written are."""
+        return isinstance(self.size, int)
+
+    def contents(self, flow: Any) -> Any:
+        """Returns what a flow carries; a flow that is not this array's own (or just a number) carries nothing yet.
+
+        That is a `TensorList`, or the `PartedRows` that an array was filled with.
+        """
+        if isinstance(flow, TensorList) and flow.owner == self.sources:
+            return flow
+        if isinstance(flow, PartedRows) and not self.sources:
+            return flow
+        length = self.size
+        if self.dtype is None:
+            items = (None,) * length if isinstance(length, int) else None
+            return TensorList(None, length, None, self.shape, items=items, owner=self.sources)
+        full = self.shape is not None and all(d is not None for d in self.shape)
+        buffer = jnp.zeros((length, *self.shape), canonical(self.dtype)) if full and self.shape is not None else None
+        return TensorList(buffer, length, self.dtype, self.shape, owner=self.sources)
+
+
+def _handle(value: Any) -> ArrayHandle:
+    if not isinstance(value, ArrayHandle):
+        raise OpError(f"expected a TensorArray's handle, got {type(value).__name__}")
+    return value
+
+
+def _vector(shape: Any) -> np.ndarray:
+    """Returns an element shape the way the tensor list ops take it."""
+    if shape is None:
+        return np.asarray(-1)
+    out = np.empty(len(shape), object)
+    out[:] = [-1 if d is None else d for d in shape]
+    return out
+
+
+@op("TensorArrayV3", elements=result_size.count(0))
+def tensor_array(
+    size: Static,
+    *,
+    dtype: Any,
+    element_shape: Any = None,
+    dynamic_size: bool = False,
+    clear_after_read: bool = True,
+    identical_element_shapes: bool = False,
+    tensor_array_name: str = "",
+) -> tuple[ArrayHandle, TensorList]:
+    """Makes an array of unset elements. See tf.raw_ops.TensorArrayV3."""
+    (count,) = dims(size)
+    handle = ArrayHandle(lists.plain_dtype(dtype), element_shape, count, dynamic_size)
+    return handle, handle.contents(None)
+
+
+def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) -> tuple[ArrayHandle, Any]:
+    array = _handle(handle)
+    forward = array.contents(flow_in)
+    if array.dtype is None:
+        count = forward.count if isinstance(forward, PartedRows) else forward.length
+        return ArrayHandle(None, None, count, False, (*array.sources, source)), flow_in
+    shape = array.shape
+    if forward.buffer is not None:
+        shape = tuple(forward.buffer.shape[1:])
+    elif len(found := {tuple(v.shape) for v in forward.items or () if v is not None}) == 1:
+        shape = found.pop()
+    shape = None if shape is None else (*prepend, *shape)
+    size = forward.capacity if forward.is_traced else forward.length
+    return ArrayHandle(array.dtype, shape, size, False, (*array.sources, source)), flow_in
+
+
+@op("TensorArrayGradV3")
+def tensor_array_grad(handle: Any, flow_in: Any, *, source: str) -> tuple[ArrayHandle, Any]:
+    """Makes the array that gradients of an array's elements are added up in. See tf.raw_ops.TensorArrayGradV3."""
+    return _gradient(handle, flow_in, source, ())
+
+
+@op("TensorArrayGradWithShape")
+def tensor_array_grad_with_shape(
+    handle: Any, flow_in: Any, shape_to_prepend: Static, *, source: str
+) -> tuple[ArrayHandle, Any]:
+    """Like TensorArrayGradV3, with further dimensions before the elements'. See tf.raw_ops.TensorArrayGradWithShape."""
+    return _gradient(handle, flow_in, source, dims(shape_to_prepend))
+
+
+def _host_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
+    if not isinstance(handle, ArrayHandle) or flow_in is UNKNOWN:
+        return UNKNOWN
+    return lists.host_set(
+        handle.contents(flow_in),
+        index,
+        UNKNOWN,
+        element_dtype=handle.dtype,
+        resize_if_index_out_of_bounds=handle.dynamic,
+    )
+
+
+@op("TensorArrayWriteV3", host=_host_write, lazy=True)
+def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> TensorList:
+    """Sets an element; adds to it in a gradient array. See tf.raw_ops.TensorArrayWriteV3."""
+    array = _handle(handle)
+    contents, value = array.contents(flow_in), value if array.dtype is None else jnp.asarray(value)
+    if array.sources and not _is_unset(contents, index):
+        old = lists.tensor_list_get_item(contents, index, _vector(None), element_dtype=array.dtype)
+        value = old.added(value) if array.dtype is None else old + value
+    return lists.tensor_list_set_item(
+        contents, index, value, element_dtype=array.dtype, resize_if_index_out_of_bounds=array.dynamic
+    )
+
+
+def _is_unset(contents: TensorList, index: Any) -> bool:
+    position = known(index)
+    if contents.items is not None and position is not None:
+        return int(position) >= len(contents.items) or contents.items[int(position)] is None
+    return contents.packed().buffer is None
+
+
+@op("TensorArrayReadV3")
+def tensor_array_read(handle: Any, index: Any, flow_in: Any, *, dtype: Any) -> Any:
+    """Returns an element. See tf.raw_ops.TensorArrayReadV3."""
+    array = _handle(handle)
+    return lists.tensor_list_get_item(array.contents(flow_in), index, _vector(array.shape), element_dtype=dtype)
+
+
+@op("TensorArrayGatherV3")
+def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None) -> Any:
+    """Stacks the elements at ``indices``. See tf.raw_ops.TensorArrayGatherV3."""
+    array = _handle(handle)
+    contents = array.contents(flow_in)
+    positions = known(indices)
+    if array.dtype is None:
+        return _gather_rows(contents, positions)
+    if positions is not None and not contents.is_traced and isinstance(contents.length, int):
+        if positions.size and not (positions.min() >= 0 and positions.max() < contents.length):
+            raise OpError(f"index {int(positions.max())} is out of range for an array of {contents.length} elements")
+        if contents.buffer is not None and np.array_equal(positions, np.arange(contents.length)):
+            return contents.buffer
+    shape = element_shape if array.shape is None else array.shape
+    return bulk.tensor_list_gather(contents, as_array(indices), _vector(shape), element_dtype=dtype)
+
+
+def _gather_rows(contents: Any, positions: Any) -> Any:
+    """Returns a vector of variants: all of them as they are, some one by one."""
+    count = contents.count if isinstance(contents, PartedRows) else contents.length
+    if positions is None:
+        raise OpError("which variants of a TensorArray are gathered depends on data")
+    if isinstance(count, int) and np.array_equal(positions, np.arange(count)):
+        return bulk.tensor_list_stack(contents, _vector(None), element_dtype=None)
+    if positions.size and not (positions.min() >= 0 and (not isinstance(count, int) or positions.max() < count)):
+        raise OpError(f"index {int(positions.max())} is out of range for an array of {count} elements")
+    rows = [lists.tensor_list_get_item(contents, p, _vector(None), element_dtype=None) for p in positions]
+    return PartedVector(TensorList(None, len(rows), items=tuple(rows)))
+
+
+@op("_TensorArrayStack", dynamic_shape="prefix")
+def tensor_array_stack(
+    handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | Extents | None = None
+) -> Any:
+    """Stacks all elements: TensorArrayGatherV3 at ``range(size)``.
+
+    Where the size depends on data, as TensorListStack.
+    """
+    array = _handle(handle)
+    shape = element_shape if array.shape is None else array.shape
+    return bulk.tensor_list_stack(array.contents(flow_in), _vector(shape), element_dtype=dtype, bound=bound)
+
+
+@op("TensorArrayScatterV3")
+def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
+    """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
+    array = _handle(handle)
+    if isinstance(value, PartedRows | PartedVector):
+        return _scatter_rows(array, indices, value, array.contents(flow_in))
+    contents, value = array.contents(flow_in).packed().settled(), jnp.asarray(value)
+    if contents.buffer is None:
+        empty = jnp.zeros((contents.capacity, *value.shape[1:]), value.dtype)
+        contents = contents.with_buffer(empty)
+    positions = known(indices)
+    if positions is not None and positions.size and not contents.is_traced and isinstance(contents.length, int):
+        needed = int(positions.max()) + 1
+        if positions.min() < 0 or (needed > contents.length and not array.dynamic):
+            raise OpError(f"index {needed - 1} is out of range for an array of {contents.length} elements")
+        if needed > contents.length:
+            contents = contents.with_buffer(resized(contents, needed), needed)
+    elif contents.is_traced and array.dynamic and value.shape[0] != 0:
+        contents = reaching(contents, indices)
+    if tuple(value.shape[1:]) != tuple(contents.buffer.shape[1:]):
+        raise OpError(
+            f"elements of shape {list(value.shape[1:])} do not fit an array of {list(contents.buffer.shape[1:])}"
+        )
+    rows = jnp.asarray(contents.buffer).at[jnp.asarray(indices)]
+    rows = rows.add(value, mode="drop") if array.sources else rows.set(value, mode="drop")
+    return contents.with_buffer(rows).with_spare(contents.spare)
+
+
+def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) -> Any:
+    """Sets elements to the rows of a tensor: where they are all that there is, they stay beside each other."""
+    positions, count = known(indices), rows.shape[0]
+    whole = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
+    if whole and isinstance(rows, PartedRows) and not array.sources:
+        rows = rows.listed()
+    else:
+        rows = lists.as_list(rows) if isinstance(rows, PartedRows) else rows.rows
+    if whole and (not array.sources or is_unset(contents)):
+        return dataclasses.replace(rows, owner=array.sources) if isinstance(rows, TensorList) else rows
+    if positions is None:
+        raise OpError("variants are put at places of a TensorArray that depend on data")
+    for row, place in enumerate(positions):
+        element = lists.tensor_list_get_item(rows, np.int32(row), _vector(None), element_dtype=None)
+        contents = tensor_array_write(array, place, element, contents)
+    return contents
+
+
+@op("TensorArrayUnpack")
+def tensor_array_unpack(handle: Any, value: Any, flow_in: Any) -> TensorList:
+    """Sets all elements to the rows of a tensor, as TF1 first had it. See the OpDef TensorArrayUnpack."""
+    (count,) = np.shape(value)[:1]
+    return tensor_array_scatter(handle, np.arange(count, dtype=np.int32), value, flow_in)
+
+
+@op("TensorArraySplitV3")
+def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -> TensorList:
+    """Sets all elements to pieces of a tensor, cut along its first axis. See tf.raw_ops.TensorArraySplitV3."""
+    array = _handle(handle)
+    pieces = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
+    contents = array.contents(flow_in)
+    if not contents.is_traced and contents.length != pieces.length and not array.dynamic:
+        raise OpError(f"{pieces.length} pieces do not fit an array of {contents.length} elements")
+    if pieces.items is not None:  # of different lengths
+        return contents.with_items(pieces.items)
+    return tensor_array_scatter(array, np.arange(pieces.length), pieces.buffer, contents)
+
+
+@op("TensorArrayConcatV3")
+def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_except0: Any = None) -> tuple[Any, Any]:
+    """Joins the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorArrayConcatV3."""
+    array = _handle(handle)
+    return bulk.tensor_list_concat_v2(
+        array.contents(flow_in), _vector(array.shape), np.zeros(0, np.int64), element_dtype=dtype
+    )
+
+
+@op("TensorArraySizeV3")
+def tensor_array_size(handle: Any, flow_in: Any) -> Any:
+    """Returns the number of elements. See tf.raw_ops.TensorArraySizeV3."""
+    return lists.tensor_list_length(_handle(handle).contents(flow_in))
+
+
+@op("TensorArrayCloseV3")
+def tensor_array_close(handle: Any) -> tuple[()]:
+    """Does nothing: memory is not managed here. See tf.raw_ops.TensorArrayCloseV3."""
+    return ()

@@ -1,0 +1,271 @@
+"""Ops on all elements of a tensor list at once: stacking, gathering, scattering, cutting and joining."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_list_of_parted, is_unset
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values import specs
+from tf2jax_lite.values.static import UNKNOWN, canonical, known
+from tf2jax_lite.values.tensor_list import TensorList, is_full, reaching, resized, zeros
+from tf2jax_lite.values.tensor_list_batch import ListBatch
+
+from .tensor_list_elements import as_list, plain_dtype, resize_list, tensor_list_push_back, unset_element, unset_shape
+
+__all__ = [
+    "tensor_list_concat_v2",
+    "tensor_list_gather",
+    "tensor_list_split",
+    "tensor_list_stack",
+]
+
+_PROBLEM = "the length of a list that is stacked depends on data; give the TensorArray a size"
+
+
+def _host_stack(
+    handle: Any, element_shape: Any, *, element_dtype: Any, num_elements: int = -1, bound: int | Extents | None = None
+) -> Any:
+    if handle is UNKNOWN or element_shape is UNKNOWN or handle.buffer is UNKNOWN:
+        return UNKNOWN
+    return tensor_list_stack(handle, element_shape, element_dtype=element_dtype, num_elements=num_elements)
+
+
+@op("TensorListStack", host=_host_stack, lazy=True, dynamic_shape="prefix")
+def tensor_list_stack(
+    input_handle: Any,
+    element_shape: Static,
+    *,
+    element_dtype: Any,
+    num_elements: int = -1,
+    bound: int | Extents | None = None,
+) -> Any:
+    """Stacks all elements on a new first axis. See tf.raw_ops.TensorListStack.
+
+    Where the length depends on data, ``bound`` elements come out, those past the length zeros; or as many as there are,
+    with room for all that the list may come to have.
+    """
+    if isinstance(input_handle, PartedRows):
+        return input_handle
+    if is_list_of_parted(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
+        return PartedVector(input_handle)
+    lst = as_list(input_handle).packed().checked()
+    if lst.is_traced and num_elements < 0:
+        size = room(bound, lst.capacity, _PROBLEM)
+        buffer = _filled(lst, element_shape, element_dtype, size)
+        if isinstance(bound, Extents):
+            return cut(bound, lambda: lst.length, buffer, of=(lst.length,))[0]
+        return _cleared(lst.with_buffer(buffer), size)
+    if lst.is_traced:
+        return _filled(lst, element_shape, element_dtype, num_elements)
+    if num_elements >= 0 and lst.length != num_elements:
+        raise OpError(f"the list has {lst.length} elements where {num_elements} are expected")
+    return _filled(lst, element_shape, element_dtype, lst.length)
+
+
+def _filled(lst: TensorList, element_shape: Any, dtype: Any, count: Any) -> Any:
+    """Returns ``count`` elements of a packed list."""
+    if lst.buffer is not None:
+        return resized(lst, count)
+    shape = unset_shape(lst, element_shape)
+    if not is_full(shape):
+        raise OpError(f"the elements of a list are read that were never set, and whose shape is not known ({shape})")
+    return zeros(count, shape, dtype)
+
+
+def _cleared(lst: TensorList, count: int) -> Any:
+    inside = jnp.arange(count) < lst.length
+    mask = inside.reshape(count, *[1] * (lst.buffer.ndim - 1))
+    return jnp.where(mask, lst.buffer, jnp.zeros((), lst.buffer.dtype))
+
+
+@op("TensorListGather")
+def tensor_list_gather(input_handle: Any, indices: Any, element_shape: Static, *, element_dtype: Any) -> Any:
+    """Stacks the elements at ``indices``. See tf.raw_ops.TensorListGather."""
+    lst = as_list(input_handle)
+    positions = known(indices)
+    if lst.items is not None and positions is not None and positions.size:
+        if positions.min() < 0 or positions.max() >= lst.length:
+            raise OpError(f"an index is out of range for a list of {lst.length} elements ({positions.tolist()})")
+        lst = lst.with_items(tuple(lst.items[int(i)] for i in positions))
+        return _filled(lst.packed(), element_shape, element_dtype, lst.length)
+    lst = lst.packed().checked()
+    if lst.buffer is None:
+        return _filled(lst, element_shape, element_dtype, jnp.shape(indices)[0])
+    return jax.tree.map(lambda leaf: jnp.take(leaf, indices, axis=0, mode="clip"), lst.buffer)
+
+
+def _scattered(count: Any, tensor: Any, indices: Any, base: Any = None) -> Any:
+    start = jnp.zeros((count, *tensor.shape[1:]), tensor.dtype) if base is None else base
+    return jnp.asarray(start).at[jnp.asarray(indices)].set(tensor, mode="drop")
+
+
+@op("TensorListScatter")
+def tensor_list_scatter(tensor: Any, indices: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
+    """Makes a list whose element ``indices[i]`` is ``tensor[i]``. See tf.raw_ops.TensorListScatter."""
+    return tensor_list_scatter_v2(tensor, indices, element_shape, np.int32(-1), element_dtype=element_dtype)
+
+
+@op("TensorListScatterV2")
+def tensor_list_scatter_v2(
+    tensor: Any, indices: Any, element_shape: Static, num_elements: Static, *, element_dtype: Any
+) -> TensorList:
+    """Like TensorListScatter, for a list of ``num_elements`` (-1: as many as needed)."""
+    tensor = jnp.asarray(tensor)
+    count = int(num_elements)
+    if count < 0:
+        positions = known(indices)
+        if positions is None:
+            raise OpError("the length of the list depends on indices that are not known while tracing")
+        count = int(positions.max(initial=-1)) + 1
+    return TensorList(_scattered(count, tensor, indices), count, plain_dtype(element_dtype), tuple(tensor.shape[1:]))
+
+
+@op("TensorListScatterIntoExistingList")
+def tensor_list_scatter_into_existing_list(
+    input_handle: Any, tensor: Any, indices: Any, *, element_dtype: Any
+) -> TensorList:
+    """Sets the elements at ``indices``. See tf.raw_ops.TensorListScatterIntoExistingList."""
+    lst = as_list(input_handle)
+    tensor = jnp.asarray(tensor)
+    positions = known(indices)
+    if positions is not None and not lst.is_traced and isinstance(lst.length, int) and positions.size:
+        lst = resize_list(lst, max(lst.length, int(positions.max()) + 1))
+    lst = lst.packed()
+    if lst.is_traced and tensor.shape[0] != 0:
+        if lst.buffer is None:
+            lst = lst.with_buffer(jnp.zeros((lst.places, *tensor.shape[1:]), tensor.dtype)).with_spare(lst.spare)
+        lst = reaching(lst, indices)
+    return lst.with_buffer(_scattered(lst.capacity, tensor, indices, lst.buffer)).with_spare(lst.spare)
+
+
+@op("TensorListSplit")
+def tensor_list_split(tensor: Any, element_shape: Static, lengths: Static, *, element_dtype: Any) -> TensorList:
+    """Splits a tensor along its first axis into the elements of a list. See tf.raw_ops.TensorListSplit."""
+    sizes = [int(n) for n in np.asarray(lengths)]
+    if sum(sizes) != tensor.shape[0]:
+        raise OpError(f"the lengths {sizes} do not add up to the first dimension ({tensor.shape[0]})")
+    dtype, rest = plain_dtype(element_dtype), tuple(tensor.shape[1:])
+    if len(set(sizes)) > 1:
+        ends = np.cumsum(sizes)
+        items = tuple(tensor[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True))
+        return TensorList(None, len(items), dtype, (None, *rest), items=items)
+    size = sizes[0] if sizes else 0
+    return TensorList(tensor.reshape((len(sizes), size, *rest)), len(sizes), dtype, (size, *rest))
+
+
+@op("TensorListConcatV2", dynamic_shape="prefix")
+def tensor_list_concat_v2(
+    input_handle: Any,
+    element_shape: Static,
+    leading_dims: Any,
+    *,
+    element_dtype: Any,
+    shape_type: Any = None,
+    bound: int | Extents | None = None,
+) -> tuple[Any, Any]:
+    """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcatV2.
+
+    Where the list's length depends on data, as `tensor_list_stack`.
+    """
+    lst = as_list(input_handle)
+    if lst.items:
+        return _concatenated(lst, element_shape, leading_dims, element_dtype)
+    if lst.buffer is None and not lst.is_traced and lst.length == 0:
+        shape = unset_shape(lst, element_shape)
+        if not shape or not is_full(shape[1:]):
+            raise OpError(f"all but the first dimension of an empty list's elements must be known, not {shape}")
+        return zeros(0, shape[1:], element_dtype), np.zeros(0, np.int64)
+    stacked = tensor_list_stack(lst, element_shape, element_dtype=element_dtype, bound=bound)
+    if stacked.ndim < 2:
+        raise OpError("concatenating a list of scalars")
+    count, size, *rest = stacked.shape
+    if not lst.is_traced:
+        return stacked.reshape((-1, *rest)), np.full(count, size, np.int64)
+    lengths = jnp.full(count, size, canonical(np.int64))
+    if isinstance(bound, Extents):
+        return bound.reshaped(stacked, (count * size, *rest)), lengths
+    return stacked.reshape((-1, *rest)), jnp.where(jnp.arange(count) < lst.length, lengths, 0)
+
+
+def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype: Any) -> tuple[Any, Any]:
+    leading = known(leading_dims) if leading_dims is not None else None
+    assert lst.items is not None
+    shape = _shape_from_others(lst.items, unset_shape(lst, element_shape))
+    parts: list[Any] = []
+    for index, item in enumerate(lst.items):
+        if item is None and shape and leading is not None and index < leading.size:
+            item = unset_element(lst, np.asarray([int(leading[index]), *shape[1:]]), dtype)
+        elif item is None:
+            item = unset_element(lst, np.asarray(shape) if is_full(shape) else element_shape, dtype)
+        if not item.ndim:
+            raise OpError("concatenating a list of scalars")
+        parts.append(jnp.asarray(item))
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise OpError(f"elements of shapes {[list(part.shape) for part in parts]} cannot be concatenated")
+    return lax.concatenate(parts, 0), np.asarray([part.shape[0] for part in parts], np.int64)
+
+
+def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
+    """Returns the shape of elements never set: what is not known of it is that of the elements that were, if one."""
+    shapes = {jnp.shape(item) for item in items if item is not None}
+    if is_full(shape) or not shapes or () in shapes:
+        return shape
+    first, rest = {s[0] for s in shapes}, next(iter(shapes))[1:]
+    given = None if not shape else shape[0]
+    leading = given if given is not None else first.pop() if len(first) == 1 else None
+    return (leading, *rest)
+
+
+@op("TensorListConcat", dynamic_shape="prefix")
+def tensor_list_concat(
+    input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: int | Extents | None = None
+) -> tuple[Any, Any]:
+    """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcat."""
+    return tensor_list_concat_v2(as_list(input_handle), np.asarray(-1), None, element_dtype=element_dtype, bound=bound)
+
+
+@op("TensorListConcatLists")
+def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) -> TensorList:
+    """Appends the elements of one list to another. See tf.raw_ops.TensorListConcatLists."""
+    a, b = as_list(input_a), as_list(input_b)
+    if a.is_traced or b.is_traced:
+        raise OpError("joining lists whose length depends on data")
+    empty = (a.buffer is None and a.items is None) or (b.buffer is None and b.items is None)
+    if empty or (a.items is not None and b.items is not None):
+        a, b = a.unpacked(), b.unpacked()
+        return a.with_items((*(a.items or ()), *(b.items or ())))
+    a, b = a.packed(), b.packed()
+    if a.buffer is None or b.buffer is None:
+        filled = a if a.buffer is not None else b
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), filled.buffer)
+        blank = specs.fitted(None, row)
+        parts = [
+            x.buffer if x.buffer is not None else jax.tree.map(lambda leaf, n=x.length: jnp.stack([leaf] * n), blank)
+            for x in (a, b)
+            if x.length
+        ]
+    else:
+        parts = [a.buffer, b.buffer]
+    joined = jax.tree.map(lambda *leaves: lax.concatenate([jnp.asarray(leaf) for leaf in leaves], 0), *parts)
+    return a.with_buffer(joined, a.length + b.length)
+
+
+@op("TensorListPushBackBatch")
+def tensor_list_push_back_batch(input_handles: Any, tensor: Any, *, element_dtype: Any) -> ListBatch:
+    """Appends a row of a tensor to each list of a batch. See tf.raw_ops.TensorListPushBackBatch."""
+    if not isinstance(input_handles, ListBatch):
+        raise OpError(f"expected a batch of tensor lists, got {type(input_handles).__name__}")
+    tensor = jnp.asarray(tensor)
+    if tensor.shape[:1] != (input_handles.count,):
+        raise OpError(f"a tensor of shape {tensor.shape} has no row for each of {input_handles.count} lists")
+    pushed = tensor_list_push_back(input_handles.stacked, tensor, element_dtype=element_dtype)
+    return dataclasses.replace(input_handles, stacked=pushed)

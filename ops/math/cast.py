@@ -1,0 +1,186 @@
+"""Changes of dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
+from tf2jax_lite.values.int64 import Words, from_words, is_wide, narrow, to_words
+from tf2jax_lite.values.static import as_array, canonical, is_string, is_symbolic, of_sizes
+from tf2jax_lite.values.symbolic_float import RealSize, is_real_size, whole
+
+# Low bits of the mantissa that a truncating cast clears before it rounds. For other pairs TensorFlow rounds as usual.
+_TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32", "float16"): 13}
+_TRUNCATED |= {("float32", "bfloat16"): 16, ("complex128", "complex64"): 29}
+
+
+def _host_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
+    x = np.asarray(x)
+    if is_string(x):
+        raise OpError("strings cannot be cast")
+    if is_symbolic(x):
+        return _host_cast_of_sizes(x, np.dtype(DstT))
+    if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(DstT, jnp.complexfloating):
+        x = np.real(x)
+    to_integer = jnp.issubdtype(x.dtype, jnp.floating) and np.issubdtype(DstT, np.integer)
+    if (Truncate and (x.dtype.name, np.dtype(DstT).name) in _TRUNCATED) or (to_integer and x.size):
+        with np.errstate(invalid="ignore"):
+            whole = x.astype(np.float64)
+        limits = np.iinfo(DstT) if to_integer else None
+        if limits is None or not np.all((whole > limits.min - 1.0) & (whole < limits.max + 1.0)):
+            # What numpy gives outside the range depends on the machine.
+            return cast(as_array(x), DstT=DstT, Truncate=Truncate)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(x.astype(DstT))
+
+
+def _host_cast_of_sizes(x: np.ndarray, dtype: np.dtype) -> Any:
+    """Casts dimension expressions, which stay what they are as integers of any width; most types need an array."""
+    if dtype.kind in "iu" and not is_real_size(x):
+        return x
+    if dtype.kind in "iu":
+        change: Any = whole
+    elif dtype.name in ("float32", "float64"):
+        change = _as_real
+    else:
+        return cast(as_array(x), DstT=dtype)
+    out = np.empty(x.shape, of_sizes(dtype))
+    out.flat[:] = [change(v) for v in x.flat]
+    return out
+
+
+def _as_real(size: Any) -> Any:
+    return size if isinstance(size, (RealSize, float, np.floating)) else RealSize(size)
+
+
+def _truncated(x: Any, bits: int) -> Any:
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return lax.complex(_truncated(lax.real(x), bits), _truncated(lax.imag(x), bits))
+    unsigned = np.dtype(f"uint{8 * x.dtype.itemsize}")
+    mask = np.array((1 << 8 * x.dtype.itemsize) - (1 << bits), unsigned)
+    kept = lax.bitwise_and(lax.bitcast_convert_type(x, unsigned), jnp.broadcast_to(mask, x.shape))
+    # Written as a difference, so that the derivative is that of a cast.
+    cleared = lax.bitcast_convert_type(kept, x.dtype)
+    return lax.select(lax.is_finite(x), lax.add(x, lax.stop_gradient(lax.sub(cleared, x))), x)
+
+
+def _to_integer(x: Any, dtype: np.dtype) -> Any:
+    """Converts floats to integers the way x86 processors do, which TensorFlow on CPU leaves it to.
+
+    Outside the range of the type: the least int32 or int64 (XLA saturates, and gives 0 for NaN); narrower types are
+    the low bits of an int32; negative numbers wrap around in unsigned types.
+    """
+    if x.dtype.itemsize < 4:
+        x = lax.convert_element_type(x, np.float32)  # the bounds below are no numbers of a narrow type
+    if dtype.itemsize < 4:
+        return lax.convert_element_type(_to_integer(x, np.dtype(np.int32)), dtype)
+    out = lax.convert_element_type(x, dtype)
+    if dtype.kind == "u":
+        signed = lax.convert_element_type(x, np.dtype(f"int{8 * dtype.itemsize}"))
+        return lax.select(lax.lt(x, jnp.zeros_like(x)), lax.convert_element_type(signed, dtype), out)
+    inside = lax.lt(x, jnp.full_like(x, 2.0 ** (8 * dtype.itemsize - 1)))  # false for NaN; XLA does the lower end
+    return lax.select(inside, out, jnp.full_like(out, np.iinfo(dtype).min))
+
+
+@op("Cast", host=_host_cast, words="whole")
+def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
+    """Casts; complex numbers become real by their real part. See tf.raw_ops.Cast, and `_to_integer`.
+
+    Without 64-bit mode, signed integers as uint64 keep the high word that their sign gives: seeds become counters so.
+    """
+    if isinstance(x, Words) and np.dtype(DstT).itemsize == 8 and np.dtype(DstT).kind in "iu":
+        return x.astype(DstT)
+    x = jnp.asarray(narrow(x))
+    if DstT == np.uint64 and canonical(DstT) != DstT and jnp.issubdtype(x.dtype, jnp.signedinteger):
+        return from_words(to_words(x), DstT)
+    dtype = canonical(DstT)
+    if x.dtype == dtype:
+        return x
+    if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
+        x = lax.real(x)
+    if dtype == np.bool_:
+        return lax.ne(x, jnp.zeros_like(x))
+    if jnp.issubdtype(x.dtype, jnp.floating) and dtype.kind in "iu":
+        return _to_integer(x, dtype)
+    bits = _TRUNCATED.get((x.dtype.name, dtype.name)) if Truncate else None
+    return lax.convert_element_type(x if bits is None else _truncated(x, bits), dtype)
+
+
+def _bitcast_shape(shape: tuple[Any, ...], before: np.dtype, after: np.dtype) -> tuple[Any, ...]:
+    if before.itemsize >= after.itemsize:
+        ratio = before.itemsize // after.itemsize
+        return shape if ratio == 1 else (*shape, ratio)
+    ratio = after.itemsize // before.itemsize
+    if not shape or shape[-1] != ratio:
+        raise OpError(f"cannot bitcast from {before} to {after}: the last dimension of {shape} is not {ratio}")
+    return shape[:-1]
+
+
+def _host_bitcast(input: Any, *, type: Any) -> Any:
+    input, dtype = np.asarray(input), np.dtype(type)
+    if input.dtype == object:
+        raise OpError("bits of dimensions that are not known, or of strings")
+    shape = _bitcast_shape(input.shape, input.dtype, dtype)
+    return np.frombuffer(input.tobytes(), dtype).reshape(shape)
+
+
+def _part(dtype: np.dtype) -> np.dtype:
+    """Returns the type of the real part, the type itself if it is real."""
+    return np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype
+
+
+@op("Bitcast", host=_host_bitcast, words="whole")
+def bitcast(input: Any, *, type: Any) -> Any:
+    """Reads the same bits as another type. See tf.raw_ops.Bitcast."""
+    dtype = np.dtype(type)
+    if isinstance(input, Words):
+        if dtype.itemsize == 8 and dtype.kind in "iu":
+            return input.astype(dtype)
+        if dtype.itemsize < 8:
+            return lax.reshape(bitcast(input.data, type=dtype), (*input.shape, 8 // dtype.itemsize))
+    elif is_wide(input):
+        return bitcast(from_words(to_words(input), input.dtype), type=dtype)
+    input = jnp.asarray(narrow(input))
+    if canonical(dtype) != dtype:
+        if dtype.kind in "iu" and input.dtype.kind in "iu" and input.dtype.itemsize == 4:
+            _bitcast_shape(input.shape, input.dtype, dtype)
+            return from_words(lax.bitcast_convert_type(input, np.uint32), dtype)
+        raise UnsupportedAttributeError(f"the bits of {dtype} need jax_enable_x64")
+    shape = _bitcast_shape(input.shape, input.dtype, dtype)
+    if input.dtype == dtype:
+        return input
+    if input.dtype.kind != "c" and dtype.kind != "c":
+        return lax.bitcast_convert_type(input, dtype)
+    # JAX reads no bits of complex numbers; they are pairs of floats.
+    if input.dtype.kind == "c":
+        input = lax.concatenate([lax.expand_dims(f(input), (input.ndim,)) for f in (lax.real, lax.imag)], input.ndim)
+    part = _part(dtype)
+    ratio = max(part.itemsize // input.dtype.itemsize, 1)
+    flat = lax.reshape(input, (input.size // ratio, ratio) if ratio > 1 else (input.size,))
+    out = lax.bitcast_convert_type(flat, part)
+    if dtype.kind != "c":
+        return lax.reshape(out, shape)
+    out = lax.reshape(out, (*shape, 2))
+    real, imag = (lax.index_in_dim(out, i, out.ndim - 1, keepdims=False) for i in range(2))
+    return lax.complex(real, imag)
+
+
+def _host_to_bool(input: Any) -> Any:
+    found = np.asarray(input)
+    if found.ndim:
+        return np.bool_(found.size > 0)
+    return np.bool_(found != b"") if is_string(found) else np.bool_(found)
+
+
+@op("ToBool", host=_host_to_bool)
+def to_bool(input: Any) -> Any:
+    """Whether a scalar is not zero (a string: not empty), or a tensor not empty. See tf.raw_ops.ToBool."""
+    input = jnp.asarray(input)
+    if input.ndim:
+        return np.bool_(True) if all(d != 0 for d in input.shape) else np.bool_(False)
+    return lax.ne(input, jnp.zeros((), input.dtype))

@@ -1,0 +1,100 @@
+"""Where k-means begins: points drawn so that they lie far from each other, with TensorFlow's own random numbers."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.loops.shard_map import scan
+from tf2jax_lite.ops.random._samplers import float_units, wide
+from tf2jax_lite.ops.random.philox import bits
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.int64 import to_words
+from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.uint64 import U64
+
+__all__: list[str] = []
+
+
+def _stream(key: Any, count: int) -> Any:
+    """Returns the first words of the generator with a key."""
+    return bits(key, jnp.zeros((4,), np.uint32), count).reshape(-1)[:count]
+
+
+@functools.partial(jax.jit, static_argnames=("count", "tries"))
+def _far_apart(points: Any, key: Any, *, count: int, tries: int) -> Any:
+    number = points.shape[0]
+    words = _stream(key, tries * (count + 1))
+    pairs = words[: 2 * tries].reshape(tries, 2)
+    first = (U64(pairs[:, 0], pairs[:, 1]) % number).low.astype(np.int32)
+    units = float_units(words[2 * tries :]).reshape(count - 1, tries)
+    half = jnp.sum(points * points, axis=1) / 2
+
+    def best(nearest: Any, candidates: Any) -> tuple[Any, Any]:
+        chosen = points[candidates]
+        product = lax.dot_general(chosen, points, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+        distances = jnp.minimum(nearest, half - product + half[candidates, None])
+        winner = jnp.argmin(distances.sum(axis=1))
+        return distances[winner], candidates[winner]
+
+    def step(nearest: Any, unit: Any) -> tuple[Any, Any]:
+        sums = jnp.cumsum(nearest.astype(wide()))
+        found = jnp.searchsorted(sums, unit.astype(sums.dtype) * sums[-1]).astype(np.int32)
+        return best(nearest, jnp.minimum(found, number - 1))
+
+    nearest, start = best(jnp.full((number,), np.inf, points.dtype), first)
+    _, others = scan(step, nearest, units)
+    return points[jnp.concatenate([start[None], others])]
+
+
+@op("KmeansPlusPlusInitialization", words="whole")
+def kmeans_plus_plus_initialization(
+    points: Any, num_to_sample: Static, seed: Any, num_retries_per_sample: Static
+) -> Any:
+    """Draws points, each with a chance that grows with its squared distance from those drawn before.
+
+    Of each few that are drawn the best is taken. See tf.raw_ops.KmeansPlusPlusInitialization. Sums are in another order
+    than TensorFlow's; a draw that falls between two points by a rounding may give the other one.
+    """
+    points, count, retries = jnp.asarray(points), int(num_to_sample), int(num_retries_per_sample)
+    if points.ndim != 2:
+        raise OpError(f"points are the rows of a matrix, got shape {points.shape}")
+    number = points.shape[0]
+    if not isinstance(number, int):
+        raise OpError("the number of points must be known")
+    if not 0 < count <= number:
+        raise OpError(f"num_to_sample must be between 1 and the number of points, {number}, got {count}")
+    tries = 1 + (2 + int(math.log(count)) if retries < 0 else retries)
+    return _far_apart(points, jnp.asarray(to_words(seed)), count=count, tries=tries)
+
+
+@jax.jit
+def _walked(distances: Any, key: Any) -> Any:
+    number = distances.shape[0]
+    units = float_units(_stream(key, number - 1)) if number > 1 else jnp.zeros((0,), np.float32)
+
+    def step(state: Any, each: Any) -> tuple[Any, None]:
+        index, here = state
+        candidate, there, unit = each
+        moves = there > unit * here
+        return (jnp.where(moves, candidate, index), jnp.where(moves, there, here)), None
+
+    ahead = (jnp.arange(1, number, dtype=np.int32), distances[1:], units)
+    (index, _), _ = scan(step, (jnp.zeros((), np.int32), distances[0]), ahead)
+    return index
+
+
+@op("KMC2ChainInitialization", words="whole")
+def kmc2_chain_initialization(distances: Any, seed: Any) -> Any:
+    """Takes the next of a chain where it is farther, or else by chance. See tf.raw_ops.KMC2ChainInitialization."""
+    distances = jnp.asarray(distances)
+    if distances.ndim != 1 or not isinstance(distances.shape[0], int) or not distances.shape[0]:
+        raise OpError(f"distances must be a vector of known length, got shape {distances.shape}")
+    return _walked(distances, jnp.asarray(to_words(seed))).astype(canonical(np.int64))

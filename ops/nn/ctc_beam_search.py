@@ -1,0 +1,151 @@
+"""Beam search for connectionist temporal classification: numpy on the host, as it is all branches and pointers."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.static import canonical
+
+from .ctc_loss import check_lengths
+
+_ZERO = -math.inf
+
+
+def _add(a: float, b: float) -> float:
+    """Adds probabilities given as logarithms."""
+    high, low = max(a, b), min(a, b)
+    return high if low == _ZERO else high + math.log1p(math.exp(low - high))
+
+
+class _Beam:
+    """A prefix of labels, with log probabilities of the paths to it: in all, ending with a blank, with its label."""
+
+    __slots__ = ("blank", "children", "label", "labelled", "old", "parent", "total")
+
+    def __init__(self, parent: _Beam | None, label: int):
+        self.parent, self.label = parent, label
+        # A prefix that falls out of the beam and comes back is the same beam: longer prefixes refer to it.
+        self.children: dict[int, _Beam] = {}
+        self.old = (_ZERO, _ZERO)  # total and blank before this step
+        self.drop()
+
+    def drop(self) -> None:
+        self.total = self.blank = self.labelled = _ZERO
+
+
+class _Search:
+    """The search on one sequence."""
+
+    def __init__(self, width: int, blank: int):
+        self._width, self._blank = width, blank
+        root = _Beam(None, -1)
+        root.total = root.blank = 0.0
+        self._leaves = [root]
+
+    def step(self, log_probs: list[float]) -> None:
+        """Takes one step in time."""
+        branches = sorted(self._leaves, key=lambda b: -b.total)
+        for b in branches:
+            b.old = (b.total, b.blank)
+        for b in branches:
+            if b.parent is not None:
+                if b.parent.total != _ZERO:
+                    before = b.parent.old[1] if b.label == b.parent.label else b.parent.old[0]
+                    b.labelled = _add(b.labelled, before)
+                b.labelled += log_probs[b.label]
+            b.blank = b.old[0] + log_probs[self._blank]
+            b.total = _add(b.blank, b.labelled)
+        # The worst leaf first; the number keeps beams from being compared.
+        heap = [(b.total, -i, b) for i, b in enumerate(branches)]
+        heapq.heapify(heap)
+        number = len(heap)
+        for b in branches:
+            if not self._fits(heap, b.old[0]):
+                continue
+            for label, log_prob in enumerate(log_probs):
+                if label == self._blank:
+                    continue
+                child = b.children.get(label)
+                if child is None:
+                    child = b.children[label] = _Beam(b, label)
+                if child.total != _ZERO:
+                    continue
+                total = log_prob + (b.old[1] if label == b.label else b.old[0])
+                if not self._fits(heap, total):
+                    child.old = (_ZERO, _ZERO)
+                    continue
+                child.blank, child.labelled, child.total = _ZERO, total, total
+                if len(heap) == self._width:
+                    heapq.heappop(heap)[2].drop()
+                heapq.heappush(heap, (total, -number, child))
+                number += 1
+        self._leaves = [b for _, _, b in sorted(heap, key=lambda item: item[:2], reverse=True)]
+
+    def _fits(self, heap: list[Any], total: float) -> bool:
+        return total > _ZERO and (len(heap) < self._width or total > heap[0][0])
+
+    def best(self, count: int, merge_repeated: bool) -> list[tuple[list[int], float]]:
+        """Returns the best prefixes, and the logarithms of their probabilities."""
+        if count > len(self._leaves):
+            raise OpError(f"the search has found {len(self._leaves)} paths, fewer than top_paths = {count}")
+        return [(self._spell(b, merge_repeated), b.total) for b in self._leaves[:count]]
+
+    @staticmethod
+    def _spell(beam: _Beam, merge_repeated: bool) -> list[int]:
+        out: list[int] = []
+        after = -1
+        while beam.parent is not None:
+            if not merge_repeated or beam.label != after:
+                out.append(beam.label)
+            after, beam = beam.label, beam.parent
+        return out[::-1]
+
+
+def _search(logits: np.ndarray, width: int, top_paths: int, merge_repeated: bool) -> list[tuple[list[int], float]]:
+    wide = logits.astype(np.float64)
+    high = wide.max(axis=1, keepdims=True)
+    log_probs = wide - high - np.log(np.sum(np.exp(wide - high), axis=1, keepdims=True))
+    search = _Search(width, logits.shape[1] - 1)
+    for row in log_probs.tolist():
+        search.step(row)
+    return search.best(top_paths, merge_repeated)
+
+
+@op("CTCBeamSearchDecoder", dynamic_shape=True)
+def ctc_beam_search_decoder(
+    inputs: Any,
+    sequence_length: Any,
+    *,
+    beam_width: int,
+    top_paths: int,
+    merge_repeated: bool = True,
+    bound: int | None,
+) -> tuple[Any, ...]:
+    """Finds the likeliest label sequences, outside ``jit`` only. See tf.raw_ops.CTCBeamSearchDecoder.
+
+    Of paths that are equally likely TensorFlow may take another one.
+    """
+    check_lengths(inputs, sequence_length)
+    if not (isinstance(inputs, np.ndarray) and isinstance(sequence_length, np.ndarray)):
+        raise OpError("a beam search runs on the host: the inputs must be known, so call the function outside jit")
+    if top_paths > beam_width:
+        raise OpError(f"top_paths {top_paths} are more than beam_width {beam_width}")
+    found = [
+        _search(inputs[:length, b], beam_width, top_paths, merge_repeated)
+        for b, length in enumerate(sequence_length.tolist())
+    ]
+    int64 = canonical(np.int64)
+    indices, values, shapes = [], [], []
+    for k in range(top_paths):
+        paths = [row[k][0] for row in found]
+        indices.append(np.array([(b, i) for b, p in enumerate(paths) for i in range(len(p))], int64).reshape(-1, 2))
+        values.append(np.array([label for p in paths for label in p], int64))
+        shapes.append(np.array([len(paths), max(map(len, paths), default=0)], int64))
+    scores = np.array([[score for _, score in row] for row in found], inputs.dtype).reshape(-1, top_paths)
+    return indices, values, shapes, scores

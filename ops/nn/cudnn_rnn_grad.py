@@ -1,0 +1,123 @@
+"""Gradients of cuDNN's recurrent networks, in graphs that take them themselves: those of `rnn_cudnn`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.support.errors import UnsupportedAttributeError
+
+from .cudnn_rnn import cudnn_rnn, cudnn_rnn_v3
+
+__all__: list[str] = []
+
+
+def _pulled(run: Any, inputs: tuple[Any, ...], grads: tuple[Any, ...], dropout: float) -> tuple[Any, ...]:
+    if dropout > 0 and inputs[1].shape[0] > 1:
+        raise UnsupportedAttributeError(
+            f"dropout {dropout} between layers: what was dropped is in a space that TensorFlow reserves on a GPU; take "
+            "the gradient with JAX instead"
+        )
+    results, pull = jax.vjp(lambda *inputs: run(*inputs)[:3], *map(jnp.asarray, inputs))
+    return pull(tuple(jnp.broadcast_to(g, r.shape).astype(r.dtype) for g, r in zip(grads, results, strict=True)))
+
+
+@op("CudnnRNNBackprop", heavy=True)
+def cudnn_rnn_backprop(
+    input: Any,
+    input_h: Any,
+    input_c: Any,
+    params: Any,
+    output: Any,
+    output_h: Any,
+    output_c: Any,
+    output_backprop: Any,
+    output_h_backprop: Any,
+    output_c_backprop: Any,
+    reserve_space: Any,
+    *,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+) -> tuple[Any, ...]:
+    """The gradient of `cudnn_rnn`. See tf.raw_ops.CudnnRNNBackprop."""
+
+    def run(*inputs: Any) -> Any:
+        how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+        return cudnn_rnn(*inputs, **how)
+
+    grads = output_backprop, output_h_backprop, output_c_backprop
+    return _pulled(run, (input, input_h, input_c, params), grads, dropout)
+
+
+@op("CudnnRNNBackpropV2", heavy=True)
+def cudnn_rnn_backprop_v2(
+    input: Any,
+    input_h: Any,
+    input_c: Any,
+    params: Any,
+    output: Any,
+    output_h: Any,
+    output_c: Any,
+    output_backprop: Any,
+    output_h_backprop: Any,
+    output_c_backprop: Any,
+    reserve_space: Any,
+    host_reserved: Any,
+    *,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+) -> tuple[Any, ...]:
+    """The gradient of `cudnn_rnn_v2`. See tf.raw_ops.CudnnRNNBackpropV2."""
+
+    def run(*inputs: Any) -> Any:
+        how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+        return cudnn_rnn(*inputs, **how)
+
+    grads = output_backprop, output_h_backprop, output_c_backprop
+    return _pulled(run, (input, input_h, input_c, params), grads, dropout)
+
+
+@op("CudnnRNNBackpropV3", heavy=True)
+def cudnn_rnn_backprop_v3(
+    input: Any,
+    input_h: Any,
+    input_c: Any,
+    params: Any,
+    sequence_lengths: Any,
+    output: Any,
+    output_h: Any,
+    output_c: Any,
+    output_backprop: Any,
+    output_h_backprop: Any,
+    output_c_backprop: Any,
+    reserve_space: Any,
+    host_reserved: Any,
+    *,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
+    time_major: bool = True,
+) -> tuple[Any, ...]:
+    """The gradient of `cudnn_rnn_v3`. See tf.raw_ops.CudnnRNNBackpropV3."""
+
+    def run(*inputs: Any) -> Any:
+        how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+        return cudnn_rnn_v3(*inputs, sequence_lengths, **how, num_proj=num_proj, time_major=time_major)
+
+    grads = output_backprop, output_h_backprop, output_c_backprop
+    return _pulled(run, (input, input_h, input_c, params), grads, dropout)

@@ -1,0 +1,131 @@
+"""Fake quantization: floats rounded to what a quantized model would hold, with straight-through gradients."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.ops.common.rounding import product, quotient, rounded
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.support.errors import OpError
+
+__all__: list[str] = []
+
+
+def _levels(num_bits: int, narrow_range: bool) -> tuple[np.float32, np.float32]:
+    if not 2 <= num_bits <= 16:
+        raise OpError(f"num_bits is {num_bits}; it must be between 2 and 16")
+    return np.float32(narrow_range), np.float32((1 << num_bits) - 1)
+
+
+def _nudged(low: Any, high: Any, levels: tuple[np.float32, np.float32]) -> tuple[Any, Any, Any, Any]:
+    """Moves a range so that 0 is one of its levels; returns its ends, the step and the steps in a unit."""
+    first, last = levels
+    scale = quotient(high - low, last - first)
+    inverse = quotient(last - first, high - low)
+    zero = first - quotient(low, scale)
+    zero = lax.clamp(first, lax.round(zero, lax.RoundingMethod.AWAY_FROM_ZERO), last)
+    return product(first - zero, scale), product(last - zero, scale), scale, inverse
+
+
+def _quantize(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32], divide: bool) -> Any:
+    unset = (low == 0) & (high == 0)
+    low, high, scale, inverse = _nudged(low, jnp.where(unset, jnp.ones_like(high), high), levels)
+    zero = jnp.floor(product(-low, inverse) + np.float32(0.5))
+    shifted = lax.max(lax.min(x, jnp.broadcast_to(high, x.shape)), jnp.broadcast_to(low, x.shape)) - low
+    # TensorFlow's kernels differ among themselves here, which shows in the last bit.
+    steps = quotient(shifted, scale) if divide else product(shifted, inverse)
+    return jnp.where(unset, jnp.zeros_like(x), product(jnp.floor(rounded(steps - zero) + np.float32(0.5)), scale))
+
+
+def _masks(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32]) -> tuple[Any, Any, Any]:
+    """Returns ones where the gradient goes to the values, to the lower end and to the upper end."""
+    unset = (low == 0) & (high == 0)
+    low, high, _, _ = _nudged(low, jnp.where(unset, jnp.ones_like(high), high), levels)
+    inside = unset | ((x >= low) & (x <= high))
+    return tuple(m.astype(x.dtype) for m in (inside, ~unset & (x < low), ~unset & (x > high)))  # pyright: ignore
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _fake_quant(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32], divide: bool) -> Any:
+    return _quantize(x, low, high, levels, divide)
+
+
+@_fake_quant.defjvp
+def _fake_quant_jvp(levels: tuple[np.float32, np.float32], divide: bool, primals: Any, tangents: Any) -> Any:
+    x, low, high = primals
+    masks = _masks(x, low, high, levels)
+    out = _fake_quant(x, low, high, levels, divide)
+    return out, sum(t * m for t, m in zip(tangents, masks, strict=True))
+
+
+def _ends(x: Any, min: Any, max: Any, per_channel: bool) -> tuple[Any, Any, Any]:
+    x, min, max = jnp.asarray(x), jnp.asarray(min), jnp.asarray(max)
+    wanted = x.shape[-1:] if per_channel else ()
+    if (per_channel and not x.ndim) or min.shape != wanted or max.shape != wanted:
+        raise OpError(f"min and max have shapes {min.shape} and {max.shape}; inputs of shape {x.shape} need {wanted}")
+    return x, min, max
+
+
+def _attributes(x: Any, min: float, max: float) -> tuple[Any, Any, Any]:
+    if min >= max:
+        raise OpError(f"min has to be smaller than max, was: {min} >= {max}")
+    return jnp.asarray(x), jnp.asarray(min, np.float32), jnp.asarray(max, np.float32)
+
+
+@op("FakeQuantWithMinMaxArgs")
+def fake_quant_args(
+    inputs: Any, *, min: float = -6.0, max: float = 6.0, num_bits: int = 8, narrow_range: bool = False
+) -> Any:
+    """Rounds to the levels of a range that is an attribute. See tf.raw_ops.FakeQuantWithMinMaxArgs."""
+    return _fake_quant(*_attributes(inputs, min, max), _levels(num_bits, narrow_range), False)
+
+
+@op("FakeQuantWithMinMaxArgsGradient")
+def fake_quant_args_gradient(
+    gradients: Any,
+    inputs: Any,
+    *,
+    min: float = -6.0,
+    max: float = 6.0,
+    num_bits: int = 8,
+    narrow_range: bool = False,
+) -> Any:
+    """Passes gradients of values inside the range. See tf.raw_ops.FakeQuantWithMinMaxArgsGradient."""
+    return gradients * _masks(*_attributes(inputs, min, max), _levels(num_bits, narrow_range))[0]
+
+
+@op("FakeQuantWithMinMaxVars")
+def fake_quant_vars(inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False) -> Any:
+    """Rounds to the levels of a range. See tf.raw_ops.FakeQuantWithMinMaxVars."""
+    return _fake_quant(*_ends(inputs, min, max, False), _levels(num_bits, narrow_range), True)
+
+
+@op("FakeQuantWithMinMaxVarsPerChannel")
+def fake_quant_per_channel(inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False) -> Any:
+    """Rounds to the levels of a range for each channel. See tf.raw_ops.FakeQuantWithMinMaxVarsPerChannel."""
+    return _fake_quant(*_ends(inputs, min, max, True), _levels(num_bits, narrow_range), False)
+
+
+@op("FakeQuantWithMinMaxVarsGradient")
+def fake_quant_vars_gradient(
+    gradients: Any, inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False
+) -> tuple[Any, Any, Any]:
+    """Splits gradients among values and ends. See tf.raw_ops.FakeQuantWithMinMaxVarsGradient."""
+    inside, below, above = _masks(*_ends(inputs, min, max, False), _levels(num_bits, narrow_range))
+    return gradients * inside, jnp.sum(gradients * below), jnp.sum(gradients * above)
+
+
+@op("FakeQuantWithMinMaxVarsPerChannelGradient")
+def fake_quant_per_channel_gradient(
+    gradients: Any, inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False
+) -> tuple[Any, Any, Any]:
+    """Splits gradients channel by channel. See tf.raw_ops.FakeQuantWithMinMaxVarsPerChannelGradient."""
+    inside, below, above = _masks(*_ends(inputs, min, max, True), _levels(num_bits, narrow_range))
+    axes = tuple(range(jnp.ndim(inputs) - 1))
+    return gradients * inside, jnp.sum(gradients * below, axes), jnp.sum(gradients * above, axes)

@@ -1,0 +1,73 @@
+"""The Cholesky factor of sparse matrices, with the entries that elimination fills in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.ops.arrays.gather import take_nd
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.static import canonical, known
+
+from .csr import SparseMatrix, as_matrix
+
+__all__: list[str] = []
+
+
+@op("SparseMatrixSparseCholesky", heavy=True)
+def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any) -> SparseMatrix:
+    """Factors matrices, of which the lower half is read. See tf.raw_ops.SparseMatrixSparseCholesky.
+
+    Where entries are must be known while tracing; their values are computed in a dense matrix. A traced matrix that is
+    not positive definite gives NaN (an error in TensorFlow).
+    """
+    matrix = as_matrix(input, type)
+    height, width = matrix.matrix
+    orders = np.asarray(permutation)
+    if height != width or orders.shape != (*matrix.dims[:-2], height):
+        raise OpError(f"a matrix of shape {list(matrix.dims)} and a permutation of shape {list(orders.shape)}")
+    if (np.sort(orders, axis=-1) != np.arange(height)).any():
+        raise OpError("Cholesky factorization: not a permutation")
+    found = known(matrix.indices)
+    if found is None:
+        raise OpError("which entries a Cholesky factor has depends on traced indices; they must be known while tracing")
+    batched = len(matrix.dims) == 3
+    orders = orders.reshape(-1, height)
+    indices = []
+    for number, order in enumerate(orders):
+        own = found[found[:, 0] == number][:, 1:] if batched else found
+        rows = _filled(own, order)
+        indices.append(np.concatenate([np.full((len(rows), 1), number), rows], 1) if batched else rows)
+    where = np.concatenate(indices).astype(canonical(np.int64)) if indices else found
+    factor = _factor(matrix.dense(), orders.reshape(*matrix.dims[:-2], height))
+    values = take_nd(factor, jnp.asarray(where))
+    result = known(values)
+    if result is not None and np.isnan(result).any():
+        raise OpError("Cholesky factorization failed: a matrix may not be positive definite")
+    return SparseMatrix(where, values, matrix.dims)
+
+
+def _factor(dense: Any, order: np.ndarray) -> Any:
+    """Returns the lower factor of the permuted matrix that the lower half of a dense one stands for."""
+    lower, strict = jnp.tril(dense), jnp.tril(dense, -1)
+    whole = lower + jnp.swapaxes(strict.conj(), -1, -2)
+    rows = jnp.take_along_axis(whole, order[..., :, None], axis=-2)
+    return jnp.linalg.cholesky(jnp.take_along_axis(rows, order[..., None, :], axis=-1), symmetrize_input=False)
+
+
+def _filled(indices: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Returns the entries of a factor: those of the matrix, and where eliminating a column makes others."""
+    place = np.argsort(order)
+    below = indices[indices[:, 0] >= indices[:, 1]]
+    rows, columns = place[below[:, 0]], place[below[:, 1]]
+    there = np.eye(len(order), dtype=bool)
+    there[np.maximum(rows, columns), np.minimum(rows, columns)] = True
+    for column in range(len(order)):
+        # A column's entries below are handed on to that of the first of them: the tree of elimination.
+        under = np.flatnonzero(there[column + 1 :, column]) + column + 1
+        if under.size:
+            there[under, under[0]] = True
+    return np.argwhere(there)

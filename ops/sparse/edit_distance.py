@@ -1,0 +1,121 @@
+"""Edit distances between sequences that sparse tensors hold."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import core, lax
+
+from tf2jax_lite.dynamic_shapes.provenance import entries, value_of
+from tf2jax_lite.dynamic_shapes.tracker import Extents, is_found, most, natural
+from tf2jax_lite.loops.shard_map import scan
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.support.errors import OpError
+
+from .coo import check_indices
+
+__all__ = ["edit_distance"]
+
+
+def _sequences(indices: Any, values: Any, width: Any, groups: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Returns the sequences of a sparse tensor as rows of a dense one, and their lengths."""
+    total = math.prod(groups)
+    flat = jnp.zeros(indices.shape[0], np.int32)
+    for axis in range(len(groups)):
+        flat = flat * jnp.asarray(groups[axis]).astype(np.int32) + indices[:, axis].astype(np.int32)
+    flat = jnp.where(indices[:, 0] < 0, jnp.asarray(total).astype(np.int32), flat)
+    lengths = jnp.zeros(total, np.int32).at[flat].add(1, mode="drop")
+    # Only the order of a sequence's entries counts, not which columns they stand in.
+    before = jnp.cumsum(lengths) - lengths
+    position = lax.iota(np.int32, indices.shape[0]) - jnp.take(before, flat, mode="fill", fill_value=0)
+    rows = jnp.zeros((total, width), values.dtype).at[flat, position].set(values, mode="drop")
+    return rows, lengths
+
+
+def _width(shape: Any, values: Any) -> Any:
+    """Returns the most that a sequence of a sparse tensor can be long."""
+    (last,) = entries(shape, shape.shape[0])[-1:]
+    rooms = [last.offset if last.is_known else natural(value_of(last)), values.shape[0]]
+    rooms = [most(n) if is_found(n) else n for n in rooms if n is not None]
+    rooms = [n for n in rooms if n is not None]
+    if not rooms:
+        raise OpError("nothing tells how long the sequences can be")
+    return next((n for n in rooms if not isinstance(n, int)), None) or min(rooms)
+
+
+def _groups(*shapes: Any) -> tuple[Any, ...]:
+    """Returns how many sequences there are, of the shapes of sparse tensors that hold them."""
+    found = []
+    for column in zip(*(entries(shape, shape.shape[0])[:-1] for shape in shapes), strict=True):
+        sizes = [entry.offset for entry in column if entry.is_known and not is_found(entry.offset)]
+        if not sizes:
+            raise OpError("how many sequences there are must be known while tracing")
+        found.append(functools.reduce(core.max_dim, sizes))
+    return tuple(found)
+
+
+def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
+    """Edit distances between rows of ``a`` and ``b``, one row of the table for each symbol of ``a``."""
+    width = b.shape[1]
+    first = jnp.broadcast_to(lax.iota(np.float32, width + 1), (b.shape[0], width + 1))
+
+    def step(row: Any, given: Any) -> Any:
+        i, symbol = given
+        changed = row[:, :-1] + (symbol[:, None] != b)
+        best = jnp.minimum(row[:, 1:] + 1, changed)
+        best = jnp.concatenate([jnp.broadcast_to((i + 1).astype(row.dtype), (b.shape[0], 1)), best], 1)
+        # An insertion adds one per place: a running minimum of what is left when that is taken off.
+        places = lax.iota(row.dtype, width + 1)
+        new = lax.cummin(best - places, axis=1) + places
+        new = jnp.where((i < length_a)[:, None], new, row)
+        return new, None
+
+    last, _ = scan(step, first, (lax.iota(np.int32, a.shape[1]), a.T))
+    return jnp.take_along_axis(last, length_b[:, None], axis=1)[:, 0]
+
+
+@op("EditDistance", dynamic_shape="prefix")
+def edit_distance(
+    hypothesis_indices: Any,
+    hypothesis_values: Any,
+    hypothesis_shape: Any,
+    truth_indices: Any,
+    truth_values: Any,
+    truth_shape: Any,
+    *,
+    normalize: bool = True,
+    bound: int | Extents | None,
+) -> Any:
+    """Levenshtein distance between sequences. See tf.raw_ops.EditDistance.
+
+    How many sequences there are must be known while tracing, how long they are need not be.
+    """
+    del bound
+    check_indices(hypothesis_indices, hypothesis_values, hypothesis_shape)
+    check_indices(truth_indices, truth_values, truth_shape)
+    ranks = hypothesis_shape.shape[0], truth_shape.shape[0]
+    if ranks[0] != ranks[1] or ranks[0] < 1:
+        raise OpError(f"sequences of ranks {ranks[0]} and {ranks[1]}")
+    groups = _groups(hypothesis_shape, truth_shape)
+    hypothesis_values, truth_values = _comparable(hypothesis_values, truth_values)
+    widths = _width(hypothesis_shape, hypothesis_values), _width(truth_shape, truth_values)
+    a, length_a = _sequences(hypothesis_indices, hypothesis_values, widths[0], groups)
+    b, length_b = _sequences(truth_indices, truth_values, widths[1], groups)
+    out = _levenshtein(a, length_a, b, length_b)
+    if normalize:
+        empty = length_b == 0
+        scaled = out / jnp.where(empty, 1, length_b)
+        out = jnp.where(empty, jnp.where(length_a == 0, 0.0, jnp.inf), scaled)
+    return out.astype(np.float32).reshape(groups)
+
+
+def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
+    """Numbers strings that are known, so that they can be compared."""
+    if getattr(a, "dtype", None) != np.dtype(object):
+        return a, b
+    _, numbers = np.unique(np.concatenate([a, b]), return_inverse=True)
+    return numbers[: len(a)].astype(np.int32), numbers[len(a) :].astype(np.int32)

@@ -1,0 +1,242 @@
+"""Crosses of categorical columns: each row's features of one column with each of another's (tf.sparse.cross).
+
+How many features a row has must be known while tracing, as it is of dense columns; integers may be traced, and so may
+strings that were written of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.ops.arrays.gather import take
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.strings import hashing
+from tf2jax_lite.ops.strings.string_ops import as_rows, from_u64, is_text
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.int64 import to_words
+from tf2jax_lite.values.static import is_static, known
+from tf2jax_lite.values.uint64 import U64, number, wrapping
+
+_INT64 = np.dtype(np.int64)
+_LARGEST = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """A column: its features one after the other, and for each row the first of its own, with the end at the end."""
+
+    features: Any
+    starts: np.ndarray
+
+
+def _known(value: Any, what: str) -> np.ndarray:
+    found = known(value)
+    if found is None:
+        raise OpError(
+            f"{what} must be known while tracing to be crossed; dense columns, or calls outside jit, may be data"
+        )
+    return found
+
+
+def _dense(values: Any) -> _Column:
+    if values.ndim != 2:
+        raise OpError(f"dense columns are matrices, got shape {tuple(values.shape)}")
+    rows, count = values.shape
+    if not isinstance(rows, int) or not isinstance(count, int):
+        raise OpError(f"the shape {tuple(values.shape)} of a column must be known while tracing to be crossed")
+    return _Column(_flat(values), np.arange(rows + 1) * count)
+
+
+def _flat(values: Any) -> Any:
+    return (
+        values.reshape(-1)
+        if hasattr(values, "reshape")
+        else values.with_data(values.data.reshape(-1, values.data.shape[-1]))
+    )
+
+
+def _sparse(indices: Any, values: Any, shape: Any) -> _Column:
+    shape = _known(shape, "the shape of a sparse column")
+    if shape.shape != (2,):
+        raise OpError(f"sparse columns are matrices, got the shape {shape.tolist()}")
+    rows = _known(indices, "the indices of a sparse column")
+    if rows.ndim != 2 or rows.shape[-1] != 2 or rows.shape[0] != values.shape[0]:
+        raise OpError(f"indices of shape {rows.shape} for values of shape {tuple(values.shape)}")
+    return _Column(values, np.searchsorted(rows[:, 0], np.arange(int(shape[0]) + 1)))
+
+
+def _ragged(values: Any, splits: Any) -> _Column:
+    return _Column(values, _known(splits, "the row splits of a ragged column"))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Places:
+    """Where crosses take their features: for each column its places, and how many crosses there are in each row."""
+
+    picks: list[np.ndarray]
+    counts: np.ndarray
+
+
+def _places(columns: list[_Column]) -> _Places:
+    """Enumerates the crosses row by row; the last column's features change fastest."""
+    if not columns:
+        raise OpError("there are no columns to cross")
+    rows = {len(column.starts) for column in columns}
+    if len(rows) > 1:
+        raise OpError(f"columns have different numbers of rows: {sorted(n - 1 for n in rows)}")
+    sizes = np.stack([np.diff(column.starts) for column in columns], axis=-1).astype(np.int64)
+    counts = sizes.prod(axis=-1)
+    row = np.repeat(np.arange(len(counts)), counts)
+    left = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    picks: list[np.ndarray] = []
+    for c in reversed(range(len(columns))):
+        mine = np.maximum(sizes[row, c], 1)
+        picks.insert(0, columns[c].starts[row] + left % mine)
+        left = left // mine
+    return _Places(picks, counts)
+
+
+def _hashes(values: Any, salt: tuple[int, int] | None) -> U64:
+    """Returns the features of a column as numbers: strings by their hash."""
+    if is_text(values):
+        rows = as_rows(values)
+        return hashing.farm(rows) if salt is None else hashing.sip(rows, salt)
+    if salt is not None:  # TensorFlow takes them for strings, and its process dies
+        raise OpError("strong_hash is for columns of strings; make strings of integers (tf.strings.as_string)")
+    if is_static(values) and values.dtype.itemsize < 8:
+        values = values.astype(np.int64)
+    words = to_words(values)
+    return U64(words[..., 0], words[..., 1])
+
+
+def _picked(value: U64, places: np.ndarray) -> U64:
+    return U64(_rows(value.low, places), _rows(value.high, places))
+
+
+def _rows(value: Any, places: np.ndarray) -> Any:
+    return value[places] if isinstance(value, np.ndarray) else take(value, places, 0)
+
+
+def _hashed(
+    columns: list[_Column], places: _Places, buckets: int, start: int | None, salt: tuple[int, int] | None = None
+) -> Any:
+    with wrapping():
+        features = [_picked(_hashes(c.features, salt), p) for c, p in zip(columns, places.picks, strict=True)]
+        value = features[0] if start is None else hashing.joined(number(start), features[0])
+        for more in features[1:]:
+            value = hashing.joined(value, more)
+        zero = features[0].low * np.uint32(0)
+        return from_u64(U64(value.low + zero, value.high + zero) % (buckets if buckets > 0 else _LARGEST))
+
+
+def _text(columns: list[_Column], places: _Places, separator: bytes) -> Any:
+    """Returns the features of each cross joined as text, in an object array."""
+    parts = []
+    for column, picks in zip(columns, places.picks, strict=True):
+        values = column.features if is_text(column.features) else known(column.features)
+        if not isinstance(values, np.ndarray):
+            raise OpError("columns must be known while tracing to be crossed into strings; hashed they may be data")
+        parts.append([v if isinstance(v, bytes) else str(int(v)).encode() for v in values[picks]])
+    out = np.empty(len(places.picks[0]), object)
+    out[:] = [separator.join(row) for row in zip(*parts, strict=True)]
+    return out
+
+
+def _as_sparse(values: Any, places: _Places) -> tuple[Any, Any, Any]:
+    """Returns indices, values and dense shape."""
+    counts = places.counts
+    row = np.repeat(np.arange(len(counts)), counts)
+    order = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.stack([row, order], axis=-1).astype(np.int64), values, np.array([len(counts), max(counts, default=0)])
+
+
+def _columns(indices: list[Any], values: list[Any], shapes: list[Any], dense_inputs: list[Any]) -> list[_Column]:
+    return [*map(_sparse, indices, values, shapes), *map(_dense, dense_inputs)]
+
+
+_LISTS = ("indices", "values", "shapes", "dense_inputs")
+
+
+@op("SparseCross", words="whole", partial=_LISTS)
+def sparse_cross(
+    indices: list[Any],
+    values: list[Any],
+    shapes: list[Any],
+    dense_inputs: list[Any],
+    *,
+    hashed_output: bool,
+    num_buckets: int,
+    hash_key: int,
+) -> Any:
+    """Crosses columns, sparse ones before dense ones, into hashes or strings. See tf.raw_ops.SparseCross."""
+    columns = _columns(indices, values, shapes, dense_inputs)
+    places = _places(columns)
+    if not hashed_output:
+        return _as_sparse(_text(columns, places, b"_X_"), places)
+    return _as_sparse(_hashed(columns, places, num_buckets, hash_key), places)
+
+
+@op("SparseCrossHashed", words="whole", partial=_LISTS)
+def sparse_cross_hashed(
+    indices: list[Any],
+    values: list[Any],
+    shapes: list[Any],
+    dense_inputs: list[Any],
+    num_buckets: Static,
+    strong_hash: Static,
+    salt: Static,
+) -> Any:
+    """Crosses columns into hashes, of strings with a key if ``strong_hash``. See tf.raw_ops.SparseCrossHashed."""
+    columns = _columns(indices, values, shapes, dense_inputs)
+    places = _places(columns)
+    key = (int(salt[0]), int(salt[1])) if bool(strong_hash) else None
+    return _as_sparse(_hashed(columns, places, int(num_buckets), None, key), places)
+
+
+@op("SparseCrossV2", words="whole", partial=_LISTS)
+def sparse_cross_v2(
+    indices: list[Any], values: list[Any], shapes: list[Any], dense_inputs: list[Any], sep: Static
+) -> Any:
+    """Crosses columns into strings, with a separator. See tf.raw_ops.SparseCrossV2."""
+    columns = _columns(indices, values, shapes, dense_inputs)
+    places = _places(columns)
+    return _as_sparse(_text(columns, places, sep[()]), places)
+
+
+@op(
+    "RaggedCross",
+    words="whole",
+    partial=("ragged_values", "ragged_row_splits", "sparse_indices", "sparse_values", "sparse_shape", "dense_inputs"),
+)
+def ragged_cross(
+    ragged_values: list[Any],
+    ragged_row_splits: list[Any],
+    sparse_indices: list[Any],
+    sparse_values: list[Any],
+    sparse_shape: list[Any],
+    dense_inputs: list[Any],
+    *,
+    input_order: str,
+    hashed_output: bool,
+    num_buckets: int,
+    hash_key: int,
+    out_row_splits_type: Any = _INT64,
+) -> Any:
+    """Crosses columns, in the order that ``input_order`` names their kinds, into ragged rows.
+
+    See tf.raw_ops.RaggedCross.
+    """
+    kinds = {
+        "R": map(_ragged, ragged_values, ragged_row_splits),
+        "S": map(_sparse, sparse_indices, sparse_values, sparse_shape),
+        "D": map(_dense, dense_inputs),
+    }
+    columns = [next(kinds[kind]) for kind in input_order]
+    places = _places(columns)
+    splits = np.concatenate([[0], np.cumsum(places.counts)]).astype(np.dtype(out_row_splits_type))
+    if hashed_output:
+        return _hashed(columns, places, num_buckets, hash_key), splits
+    return _text(columns, places, b"_X_"), splits

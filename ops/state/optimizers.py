@@ -1,0 +1,242 @@
+"""Optimizer steps on variables, as TensorFlow's CPU kernels do them.
+
+The steps on single rows (``ResourceSparseApply*``) are the same formulas on gathered rows:
+ops/state/sparse_optimizers.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from tf2jax_lite.ops.registry import op
+
+
+@op("ResourceApplyGradientDescent", reads=("var",), writes=("var",))
+def gradient_descent(var: Any, alpha: Any, delta: Any) -> Any:
+    """See tf.raw_ops.ResourceApplyGradientDescent."""
+    return var - alpha * delta
+
+
+@op("ResourceApplyMomentum", reads=("var", "accum"), writes=("var", "accum"))
+def momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, use_nesterov: bool = False) -> Any:
+    """See tf.raw_ops.ResourceApplyMomentum."""
+    accum = accum * momentum + grad
+    step = grad * lr + accum * momentum * lr if use_nesterov else accum * lr
+    return var - step, accum
+
+
+@op("ResourceApplyKerasMomentum", reads=("var", "accum"), writes=("var", "accum"))
+def keras_momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, use_nesterov: bool = False) -> Any:
+    """See tf.raw_ops.ResourceApplyKerasMomentum."""
+    accum = accum * momentum - grad * lr
+    return var + (accum * momentum - grad * lr if use_nesterov else accum), accum
+
+
+@op("ResourceApplyAdagrad", reads=("var", "accum"), writes=("var", "accum"))
+def adagrad(var: Any, accum: Any, lr: Any, grad: Any, *, update_slots: bool = True) -> Any:
+    """See tf.raw_ops.ResourceApplyAdagrad."""
+    accum = accum + grad * grad if update_slots else accum
+    return var - lr * grad * lax.rsqrt(accum), accum
+
+
+@op("ResourceApplyAdagradV2", reads=("var", "accum"), writes=("var", "accum"))
+def adagrad_v2(var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, *, update_slots: bool = True) -> Any:
+    """See tf.raw_ops.ResourceApplyAdagradV2."""
+    accum = accum + grad * grad if update_slots else accum
+    return var - lr * grad / (jnp.sqrt(accum) + epsilon), accum
+
+
+@op(
+    "ResourceApplyAdagradDA",
+    reads=("var", "gradient_accumulator", "gradient_squared_accumulator"),
+    writes=("var", "gradient_accumulator", "gradient_squared_accumulator"),
+)
+def adagrad_da(
+    var: Any,
+    gradient_accumulator: Any,
+    gradient_squared_accumulator: Any,
+    grad: Any,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    global_step: Any,
+) -> Any:
+    """See tf.raw_ops.ResourceApplyAdagradDA."""
+    sums, squares = gradient_accumulator + grad, gradient_squared_accumulator + grad * grad
+    step = jnp.asarray(global_step).astype(sums.dtype)
+    shrunk = jnp.where(l1 > 0, jnp.sign(sums) * jnp.maximum(jnp.abs(sums) - step * l1, 0), sums)
+    return -lr * shrunk / (l2 * (step * lr) + jnp.sqrt(squares)), sums, squares
+
+
+@op("ResourceApplyAdadelta", reads=("var", "accum", "accum_update"), writes=("var", "accum", "accum_update"))
+def adadelta(var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any) -> Any:
+    """See tf.raw_ops.ResourceApplyAdadelta."""
+    accum = accum * rho + grad * grad * (1 - rho)
+    update = jnp.sqrt(accum_update + epsilon) * lax.rsqrt(accum + epsilon) * grad
+    return var - update * lr, accum, accum_update * rho + update * update * (1 - rho)
+
+
+@op("ResourceApplyAdam", reads=("var", "m", "v"), writes=("var", "m", "v"))
+def adam(
+    var: Any,
+    m: Any,
+    v: Any,
+    beta1_power: Any,
+    beta2_power: Any,
+    lr: Any,
+    beta1: Any,
+    beta2: Any,
+    epsilon: Any,
+    grad: Any,
+    *,
+    use_nesterov: bool = False,
+) -> Any:
+    """See tf.raw_ops.ResourceApplyAdam."""
+    rate = lr * jnp.sqrt(1 - beta2_power) / (1 - beta1_power)
+    m = m + (grad - m) * (1 - beta1)
+    v = v + (grad * grad - v) * (1 - beta2)
+    step = grad * (1 - beta1) + beta1 * m if use_nesterov else m
+    return var - step * rate / (jnp.sqrt(v) + epsilon), m, v
+
+
+@op("ResourceApplyAdamWithAmsgrad", reads=("var", "m", "v", "vhat"), writes=("var", "m", "v", "vhat"))
+def adam_with_amsgrad(
+    var: Any,
+    m: Any,
+    v: Any,
+    vhat: Any,
+    beta1_power: Any,
+    beta2_power: Any,
+    lr: Any,
+    beta1: Any,
+    beta2: Any,
+    epsilon: Any,
+    grad: Any,
+) -> Any:
+    """See tf.raw_ops.ResourceApplyAdamWithAmsgrad."""
+    rate = lr * jnp.sqrt(1 - beta2_power) / (1 - beta1_power)
+    m = m + (grad - m) * (1 - beta1)
+    v = v + (grad * grad - v) * (1 - beta2)
+    vhat = jnp.maximum(vhat, v)
+    return var - m * rate / (jnp.sqrt(vhat) + epsilon), m, v, vhat
+
+
+@op("ResourceApplyAdaMax", reads=("var", "m", "v"), writes=("var", "m", "v"))
+def ada_max(
+    var: Any, m: Any, v: Any, beta1_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any, grad: Any
+) -> Any:
+    """See tf.raw_ops.ResourceApplyAdaMax."""
+    m = m + (grad - m) * (1 - beta1)
+    v = jnp.maximum(beta2 * v, jnp.abs(grad))
+    return var - lr / (1 - beta1_power) * (m / (v + epsilon)), m, v
+
+
+@op("ResourceApplyRMSProp", reads=("var", "ms", "mom"), writes=("var", "ms", "mom"))
+def rms_prop(var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any) -> Any:
+    """See tf.raw_ops.ResourceApplyRMSProp."""
+    ms = ms + (grad * grad - ms) * (1 - rho)
+    mom = mom * momentum + grad * lr * lax.rsqrt(ms + epsilon)
+    return var - mom, ms, mom
+
+
+@op("ResourceApplyCenteredRMSProp", reads=("var", "mg", "ms", "mom"), writes=("var", "mg", "ms", "mom"))
+def centered_rms_prop(
+    var: Any, mg: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any
+) -> Any:
+    """See tf.raw_ops.ResourceApplyCenteredRMSProp."""
+    ms = ms + (grad * grad - ms) * (1 - rho)
+    mg = mg + (grad - mg) * (1 - rho)
+    mom = mom * momentum + grad * lr * lax.rsqrt(ms - mg * mg + epsilon)
+    return var - mom, mg, ms, mom
+
+
+@op("ResourceApplyAddSign", reads=("var", "m"), writes=("var", "m"))
+def add_sign(var: Any, m: Any, lr: Any, alpha: Any, sign_decay: Any, beta: Any, grad: Any) -> Any:
+    """See tf.raw_ops.ResourceApplyAddSign."""
+    m = m * beta + grad * (1 - beta)
+    return var - lr * (alpha + sign_decay * jnp.sign(grad) * jnp.sign(m)) * grad, m
+
+
+@op("ResourceApplyPowerSign", reads=("var", "m"), writes=("var", "m"))
+def power_sign(var: Any, m: Any, lr: Any, logbase: Any, sign_decay: Any, beta: Any, grad: Any) -> Any:
+    """See tf.raw_ops.ResourceApplyPowerSign."""
+    m = m * beta + grad * (1 - beta)
+    return var - lr * jnp.exp(logbase * sign_decay * jnp.sign(grad) * jnp.sign(m)) * grad, m
+
+
+def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
+    """Returns the proximal step for L1 and L2 penalties."""
+    shrunk = jnp.sign(value) * jnp.maximum(jnp.abs(value) - rate * l1, 0)
+    return jnp.where(l1 > 0, shrunk, value) / (1 + rate * l2)
+
+
+@op("ResourceApplyProximalGradientDescent", reads=("var",), writes=("var",))
+def proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, delta: Any) -> Any:
+    """See tf.raw_ops.ResourceApplyProximalGradientDescent."""
+    return _shrink(var - alpha * delta, alpha, l1, l2)
+
+
+@op("ResourceApplyProximalAdagrad", reads=("var", "accum"), writes=("var", "accum"))
+def proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any) -> Any:
+    """See tf.raw_ops.ResourceApplyProximalAdagrad."""
+    accum = accum + grad * grad
+    rate = lr * lax.rsqrt(accum)
+    return _shrink(var - rate * grad, rate, l1, l2), accum
+
+
+def _ftrl(
+    var: Any, accum: Any, linear: Any, grad: Any, lr: Any, l1: Any, l2: Any, shrinkage: Any, power: Any, scaled: bool
+) -> Any:
+    # linear is kept times lr if ``scaled``.
+    grown = accum + grad * grad
+    before, after = jnp.power(accum, -power), jnp.power(grown, -power)
+    shrunk = grad + 2 * shrinkage * var
+    if scaled:
+        linear = linear + shrunk * lr - (after - before) * var
+        quadratic = after + 2 * l2 * lr
+        threshold = l1 * lr
+    else:
+        linear = linear + shrunk - (after - before) / lr * var
+        quadratic = after / lr + 2 * l2
+        threshold = l1
+    # Not a clip: TensorFlow sets a weight whose linear term is NaN to zero.
+    active = (threshold * jnp.sign(linear) - linear) / quadratic
+    return jnp.where(jnp.abs(linear) > threshold, active, jnp.zeros_like(active)), grown, linear
+
+
+@op("ResourceApplyFtrl", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
+def ftrl(
+    var: Any,
+    accum: Any,
+    linear: Any,
+    grad: Any,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    lr_power: Any,
+    *,
+    multiply_linear_by_lr: bool = False,
+) -> Any:
+    """See tf.raw_ops.ResourceApplyFtrl."""
+    return _ftrl(var, accum, linear, grad, lr, l1, l2, jnp.zeros_like(lr), lr_power, multiply_linear_by_lr)
+
+
+@op("ResourceApplyFtrlV2", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
+def ftrl_v2(
+    var: Any,
+    accum: Any,
+    linear: Any,
+    grad: Any,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    l2_shrinkage: Any,
+    lr_power: Any,
+    *,
+    multiply_linear_by_lr: bool = False,
+) -> Any:
+    """See tf.raw_ops.ResourceApplyFtrlV2."""
+    return _ftrl(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr)

@@ -1,0 +1,226 @@
+"""Optimizer steps on single rows of variables.
+
+TensorFlow's CPU kernels take the rows in the order given, so that a row that comes twice is stepped twice. Here rows
+that are all different are stepped at once; otherwise a loop does as the kernels do. An index out of range is an error
+in TensorFlow; inside ``jit`` its row is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.loops.shard_map import scan
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.static import known
+
+from . import optimizers as dense
+
+Step = Callable[..., Any]
+
+
+def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tuple[Any, ...]:
+    """Applies a step to rows of variables.
+
+    Args:
+      step: takes rows of each variable and of the gradient, gives the new rows (a tuple).
+      variables: equally many rows each.
+      grad: one row for each index.
+      indices: which rows.
+    """
+    variables = tuple(jnp.asarray(v) for v in variables)
+    grad, count = jnp.asarray(grad), variables[0].shape[0]
+    found = known(indices)
+    if found is not None and isinstance(count, int) and ((found < 0) | (found >= count)).any():
+        raise OpError(f"an index is out of range for a variable of {count} rows")
+    indices = jnp.asarray(indices)
+    # Negative indices are out of range, too, and must not count from the end.
+    indices = jnp.where(indices < 0, jnp.asarray(count, indices.dtype), indices)
+
+    def at_once(variables: tuple[Any, ...]) -> tuple[Any, ...]:
+        rows = step(*(v.at[indices].get(mode="clip") for v in variables), grad)
+        return tuple(v.at[indices].set(r.astype(v.dtype), mode="drop") for v, r in zip(variables, rows, strict=True))
+
+    def one_by_one(variables: tuple[Any, ...]) -> tuple[Any, ...]:
+        def body(variables: tuple[Any, ...], item: Any) -> Any:
+            index, row = item
+            rows = step(*(v.at[index].get(mode="clip") for v in variables), row)
+            updated = (v.at[index].set(r.astype(v.dtype), mode="drop") for v, r in zip(variables, rows, strict=True))
+            return tuple(updated), None
+
+        return scan(body, variables, (indices, grad))[0]
+
+    if found is not None:
+        return (at_once if np.unique(found).size == found.size else one_by_one)(variables)
+    ordered = lax.sort(indices)
+    # Rows that are left out may share an index. Their number may be data's: slices would have sizes that are not equal.
+    before = lax.pad(ordered, np.asarray(-1, ordered.dtype), [(1, -1, 0)])
+    repeated = (ordered == before) & (ordered < count)
+    return lax.cond(jnp.any(repeated), one_by_one, at_once, variables)
+
+
+def _tuple(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+@op("ResourceSparseApplyProximalGradientDescent", reads=("var",), writes=("var",))
+def sparse_proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, grad: Any, indices: Any) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyProximalGradientDescent."""
+    return _rows(lambda v, g: _tuple(dense.proximal_gradient_descent(v, alpha, l1, l2, g)), (var,), grad, indices)
+
+
+@op("ResourceSparseApplyMomentum", reads=("var", "accum"), writes=("var", "accum"))
+def sparse_momentum(
+    var: Any, accum: Any, lr: Any, grad: Any, indices: Any, momentum: Any, *, use_nesterov: bool = False
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyMomentum."""
+    return _rows(
+        lambda v, a, g: dense.momentum(v, a, lr, g, momentum, use_nesterov=use_nesterov), (var, accum), grad, indices
+    )
+
+
+@op("ResourceSparseApplyKerasMomentum", reads=("var", "accum"), writes=("var", "accum"))
+def sparse_keras_momentum(
+    var: Any, accum: Any, lr: Any, grad: Any, indices: Any, momentum: Any, *, use_nesterov: bool = False
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyKerasMomentum."""
+    return _rows(
+        lambda v, a, g: dense.keras_momentum(v, a, lr, g, momentum, use_nesterov=use_nesterov),
+        (var, accum),
+        grad,
+        indices,
+    )
+
+
+@op("ResourceSparseApplyAdagrad", reads=("var", "accum"), writes=("var", "accum"))
+def sparse_adagrad(var: Any, accum: Any, lr: Any, grad: Any, indices: Any, *, update_slots: bool = True) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyAdagrad."""
+    return _rows(lambda v, a, g: dense.adagrad(v, a, lr, g, update_slots=update_slots), (var, accum), grad, indices)
+
+
+@op("ResourceSparseApplyAdagradV2", reads=("var", "accum"), writes=("var", "accum"))
+def sparse_adagrad_v2(
+    var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, indices: Any, *, update_slots: bool = True
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyAdagradV2."""
+    return _rows(
+        lambda v, a, g: dense.adagrad_v2(v, a, lr, epsilon, g, update_slots=update_slots), (var, accum), grad, indices
+    )
+
+
+@op("ResourceSparseApplyProximalAdagrad", reads=("var", "accum"), writes=("var", "accum"))
+def sparse_proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any, indices: Any) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyProximalAdagrad."""
+    return _rows(lambda v, a, g: dense.proximal_adagrad(v, a, lr, l1, l2, g), (var, accum), grad, indices)
+
+
+@op(
+    "ResourceSparseApplyAdagradDA",
+    reads=("var", "gradient_accumulator", "gradient_squared_accumulator"),
+    writes=("var", "gradient_accumulator", "gradient_squared_accumulator"),
+)
+def sparse_adagrad_da(
+    var: Any,
+    gradient_accumulator: Any,
+    gradient_squared_accumulator: Any,
+    grad: Any,
+    indices: Any,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    global_step: Any,
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyAdagradDA."""
+    return _rows(
+        lambda v, a, s, g: dense.adagrad_da(v, a, s, g, lr, l1, l2, global_step),
+        (var, gradient_accumulator, gradient_squared_accumulator),
+        grad,
+        indices,
+    )
+
+
+@op("ResourceSparseApplyAdadelta", reads=("var", "accum", "accum_update"), writes=("var", "accum", "accum_update"))
+def sparse_adadelta(
+    var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any, indices: Any
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyAdadelta."""
+    return _rows(
+        lambda v, a, u, g: dense.adadelta(v, a, u, lr, rho, epsilon, g), (var, accum, accum_update), grad, indices
+    )
+
+
+@op("ResourceSparseApplyRMSProp", reads=("var", "ms", "mom"), writes=("var", "ms", "mom"))
+def sparse_rms_prop(
+    var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any, indices: Any
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyRMSProp."""
+    return _rows(
+        lambda v, s, m, g: dense.rms_prop(v, s, m, lr, rho, momentum, epsilon, g), (var, ms, mom), grad, indices
+    )
+
+
+@op("ResourceSparseApplyCenteredRMSProp", reads=("var", "mg", "ms", "mom"), writes=("var", "mg", "ms", "mom"))
+def sparse_centered_rms_prop(
+    var: Any, mg: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any, indices: Any
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyCenteredRMSProp."""
+    return _rows(
+        lambda v, c, s, m, g: dense.centered_rms_prop(v, c, s, m, lr, rho, momentum, epsilon, g),
+        (var, mg, ms, mom),
+        grad,
+        indices,
+    )
+
+
+@op("ResourceSparseApplyFtrl", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
+def sparse_ftrl(
+    var: Any,
+    accum: Any,
+    linear: Any,
+    grad: Any,
+    indices: Any,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    lr_power: Any,
+    *,
+    multiply_linear_by_lr: bool = False,
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyFtrl."""
+    return _rows(
+        lambda v, a, n, g: dense.ftrl(v, a, n, g, lr, l1, l2, lr_power, multiply_linear_by_lr=multiply_linear_by_lr),
+        (var, accum, linear),
+        grad,
+        indices,
+    )
+
+
+@op("ResourceSparseApplyFtrlV2", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
+def sparse_ftrl_v2(
+    var: Any,
+    accum: Any,
+    linear: Any,
+    grad: Any,
+    indices: Any,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    l2_shrinkage: Any,
+    lr_power: Any,
+    *,
+    multiply_linear_by_lr: bool = False,
+) -> Any:
+    """See tf.raw_ops.ResourceSparseApplyFtrlV2."""
+    return _rows(
+        lambda v, a, n, g: dense.ftrl_v2(
+            v, a, n, g, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr=multiply_linear_by_lr
+        ),
+        (var, accum, linear),
+        grad,
+        indices,
+    )

@@ -1,0 +1,146 @@
+"""What nodes have in common is read once; what is shared must be the same, small, and not changeable."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+import tf2jax_lite
+from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.frontend.graphdef import functions, nodes
+from tf2jax_lite.frontend.graphdef.op_defs import read_attrs
+from tf2jax_lite.frontend.graphdef.size_limits import ConstantBytes
+
+
+def _node(name, op, inputs=(), device="", **attrs):
+    proto = node_def_pb2.NodeDef(name=name, op=op, input=inputs, device=device)
+    for key, value in attrs.items():
+        proto.attr[key].CopyFrom(value)
+    return proto
+
+
+def _type(dtype):
+    return tf.compat.v1.AttrValue(type=tf.as_dtype(dtype).as_datatype_enum)
+
+
+def _form(proto):
+    return nodes.read_node(proto, proto.name, ConstantBytes("graph"))[1]
+
+
+def _const(name, value):
+    tensor = tf.make_tensor_proto(value)
+    return _node(
+        name, "Const", dtype=tf.compat.v1.AttrValue(type=tensor.dtype), value=tf.compat.v1.AttrValue(tensor=tensor)
+    )
+
+
+@pytest.mark.parametrize("length", [1, 127, 128, 300, 20_000])  # lengths of one, two and three bytes
+def test_nodes_that_differ_in_names_inputs_and_devices_share_a_form(length):
+    one = _node("a", "Neg", ["x"], T=_type("float32"))
+    other = _node(
+        "b" * length, "Neg", ["c" * length, "^" + "d" * length], "/device:" + "e" * length, T=_type("float32")
+    )
+    assert _form(one) is _form(other)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 127, "a" * 128, "\u00e4", "\u00e4" * 100, "a*"])
+@pytest.mark.parametrize("inputs", [[], ["x"], ["x:1", "^" + "y" * 300], ["\u00f6" * 70, "*"]])
+@pytest.mark.parametrize("device", ["", "/device:CPU:0"])
+@pytest.mark.parametrize("op", ["AddN", "Unknown" * 30])
+def test_inputs_are_those_of_the_proto(name, inputs, device, op):
+    for attrs in ({}, {"N": tf.compat.v1.AttrValue(i=2), "T": _type("float32")}):
+        if op == "AddN" and not attrs:
+            continue
+        proto = _node(name, op, inputs, device, **attrs)
+        found, form = nodes.read_node(proto, name, ConstantBytes("graph"))
+        assert found == inputs
+        assert form.op == op and form.attrs == read_attrs(proto)
+
+
+def test_nodes_that_differ_in_op_or_attributes_do_not():
+    protos = [
+        _node("a", "Neg", ["x"], T=_type("float32")),
+        _node("a", "Neg", ["x"], T=_type("float64")),
+        _node("a", "Abs", ["x"], T=_type("float32")),
+        _node("a", "Neg", ["x"], T=_type("float32"), _class=tf.compat.v1.AttrValue(s=b"x")),
+    ]
+    forms = [_form(proto) for proto in protos]
+    assert len({id(form) for form in forms}) == len(protos)
+    for form, proto in zip(forms, protos, strict=True):
+        assert form.attrs == read_attrs(proto)
+        assert form.shared.output_dtypes == (proto.attr["T"].type and tf.as_dtype(proto.attr["T"].type).as_numpy_dtype,)
+
+
+def test_small_constants_are_shared_and_read_only_large_ones_are_read_anew():
+    small, large = np.arange(4, dtype=np.float32), np.arange(4000, dtype=np.float32)
+    first, second = (_form(_const(name, small)) for name in "ab")
+    assert first is second
+    np.testing.assert_array_equal(first.attrs["value"], small)
+    assert not first.attrs["value"].flags.writeable
+    first, second = (_form(_const(name, large)) for name in "ab")
+    assert first is not second
+    np.testing.assert_array_equal(second.attrs["value"], large)
+
+
+def test_what_is_declared_large_in_few_bytes_is_not_kept():
+    """A splat: options that bound constants hold for each conversion anew."""
+    before = len(nodes._FORMS)
+    _form(_const("a", np.zeros([100, 100], np.float32)))
+    assert len(nodes._FORMS) == before
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1e-30, np.nan, np.inf, 3])
+def test_scalars_are_what_tensorflow_reads(value):
+    for dtype in (np.float32, np.float64) if isinstance(value, float) else (np.int32, np.int64, np.float32):
+        proto = _const("a", np.asarray(value, dtype))
+        expected = tf.make_ndarray(proto.attr["value"].tensor)
+        found = _form(proto).attrs["value"]
+        assert found.dtype == expected.dtype
+        assert found.tobytes() == expected.tobytes()
+
+
+def test_order_is_kept_where_it_is_one_and_cycles_are_refused():
+    def read(*edges):
+        graph = graph_pb2.GraphDef(node=[_node(name, "Neg", inputs, T=_type("float32")) for name, *inputs in edges])
+        args = [functions.ir.Argument("x", np.dtype(np.float32))]
+        return [node.name for node in functions.load_main(graph, "f", args, [edges[-1][0]]).nodes]
+
+    assert read(["a", "x"], ["b", "a"], ["c", "x"]) == ["a", "b", "c"]
+    assert read(["a", "x", "^c"], ["b", "a"], ["c", "x"]) == ["c", "a", "b"]  # only what stands too late moves
+    for edges in ([["a", "b"], ["b", "a"]], [["a", "a"]], [["a", "x", "^b"], ["b", "x", "^a"]]):
+        with pytest.raises(InvalidModelError, match="cycle"):
+            read(*edges)
+
+
+def test_nodes_that_name_functions_are_not_kept():
+    """Functions get a new name whenever they are traced, so that these would pile up."""
+    inner = tf.function(lambda x: x + 1.0)
+    tf2jax_lite.convert(tf.function(lambda x: inner(x) * 2.0), tf.TensorSpec([]))
+    assert nodes._FORMS
+    assert not any(form.shared.functions for form in nodes._FORMS.values())
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_nodes_come_in_an_order_whatever_that_of_the_proto(backwards):
+    protos = [_const("a", 1.0), _node("b", "Neg", ["a"], T=_type("float32")), _node("c", "NoOp", ["^b"])]
+    graph = graph_pb2.GraphDef(node=protos[::-1] if backwards else protos)
+    main = functions.load_main(graph, "main", (), ["b:0"], ["c"])
+    assert [(node.name, node.inputs, node.control) for node in main.nodes] == [
+        ("a", (), ()),
+        ("b", (("a", 0),), ()),
+        ("c", (), ("b",)),
+    ]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["a:0", "^a"])
+def test_odd_names_are_no_inputs(name):
+    """What names a node in one place must not be an output or a control edge in another."""
+    protos = [_const(name, 1.0), _const("a", 2.0), _node("b", "Neg", [name], T=_type("float32"))]
+    graph = graph_pb2.GraphDef(node=protos)
+    if name == "^a":
+        with pytest.raises(InvalidModelError, match="expected 1 inputs, found 0"):
+            functions.load_main(graph, "main", (), ["b:0"])
+    else:
+        (b,) = [n for n in functions.load_main(graph, "main", (), ["b:0"]).nodes if n.name == "b"]
+        assert b.inputs == (("a", 0),)

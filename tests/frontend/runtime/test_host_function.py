@@ -1,0 +1,342 @@
+"""Models with strings, decoders and tables in front: split_host=True, against the whole model in TensorFlow."""
+
+import warnings
+
+import jax
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from jax import export
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import InputError, UnsupportedError, UnsupportedOpsError
+from tf2jax_lite.frontend.runtime.host_function import load_split
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat"]
+
+
+class Text(tf.Module):
+    """Tokens by a vocabulary table, embedded with a custom gradient behind, and a string label at the end."""
+
+    def __init__(self):
+        keys = tf.lookup.KeyValueTensorInitializer(WORDS, tf.range(1, len(WORDS) + 1, dtype=tf.int64))
+        self.table = tf.lookup.StaticHashTable(keys, 0)
+        labels = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1], tf.int64), tf.constant(["no", "yes"]))
+        self.labels = tf.lookup.StaticHashTable(labels, "?")
+        self.embedding = tf.Variable(tf.random.stateless_normal([7, 3], [1, 2]), name="embedding")
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.float32)])
+    def __call__(self, text, bias):
+        tf.debugging.assert_greater(tf.strings.length(text), 0, message="empty text")
+        ids = self.table.lookup(tf.strings.split(tf.strings.lower(text))).to_tensor()
+        mask = tf.cast(ids > 0, tf.float32)[..., None]
+        pooled = tf.reduce_sum(tf.nn.swish(tf.gather(self.embedding, ids)) * mask, 1)
+        logits = tf.reduce_sum(pooled, -1) + bias
+        return {"logits": logits, "label": self.labels.lookup(tf.cast(logits > 0, tf.int64)), "ids": ids}
+
+
+def _text_inputs():
+    return {"text": np.array(["The cat", "sat on a dog", "mat"]), "bias": np.array([0.1, 0.2, 0.3], np.float32)}
+
+
+class Images(tf.Module):
+    """JPEG bytes, decoded in a map_fn (a While whose body has no counterpart in JAX)."""
+
+    def __init__(self):
+        self.kernel = tf.Variable(tf.random.stateless_normal([3, 3, 3, 2], [3, 4]), name="kernel")
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def __call__(self, images):
+        def decode(data):
+            image = tf.io.decode_jpeg(data, channels=3)
+            return tf.image.resize(tf.cast(image, tf.float32) / 255.0, [8, 8])
+
+        pixels = tf.map_fn(decode, images, fn_output_signature=tf.TensorSpec([8, 8, 3], tf.float32))
+        return tf.nn.relu(tf.nn.conv2d(pixels, self.kernel, 1, "SAME"))
+
+
+def _image_inputs():
+    rng = np.random.default_rng(0)
+    pixels = [rng.integers(0, 255, (h, 9, 3)).astype(np.uint8) for h in (6, 11)]
+    return {"images": np.array([tf.io.encode_jpeg(p).numpy() for p in pixels], object)}
+
+
+class Examples(tf.Module):
+    """tf.Example protos: dense and sparse features; the sparse ones make shapes that values decide."""
+
+    def __init__(self):
+        self.weights = tf.Variable(tf.random.stateless_normal([10, 2], [5, 6]), name="weights")
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def __call__(self, serialized):
+        features = tf.io.parse_example(
+            serialized, {"x": tf.io.FixedLenFeature([3], tf.float32), "ids": tf.io.VarLenFeature(tf.int64)}
+        )
+        ids = tf.sparse.to_dense(features["ids"], default_value=-1)
+        rows = tf.gather(self.weights, tf.maximum(ids, 0)) * tf.cast(ids >= 0, tf.float32)[..., None]
+        return tf.reduce_sum(rows, 1), tf.reduce_sum(features["x"], -1)
+
+
+def _example_inputs():
+    def one(x, ids):
+        feature = {
+            "x": tf.train.Feature(float_list=tf.train.FloatList(value=x)),
+            "ids": tf.train.Feature(int64_list=tf.train.Int64List(value=ids)),
+        }
+        return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+    return {"serialized": np.array([one([1, 2, 3], [1, 9]), one([4, 5, 6], []), one([0, 0, 1], [3, 4, 5])], object)}
+
+
+CASES = {"text": (Text, _text_inputs), "images": (Images, _image_inputs), "examples": (Examples, _example_inputs)}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def split(request, tmp_path_factory):
+    """A split model, its inputs, and the module itself."""
+    kind, inputs = CASES[request.param]
+    module = kind()
+    path = str(tmp_path_factory.mktemp(request.param))
+    outputs = module.__call__.get_concrete_function()
+    if not isinstance(outputs.structured_outputs, dict):
+        inner = module.__call__
+
+        def named(*args):
+            found = inner(*args)
+            return {f"output_{i}": r for i, r in enumerate(found if isinstance(found, tuple) else (found,))}
+
+        specs = [tf.TensorSpec(t.shape, t.dtype, name=n) for t, n in zip(outputs.inputs, inputs(), strict=False)]
+        signature = tf.function(named).get_concrete_function(*specs)
+    else:
+        signature = module.__call__
+    tf.saved_model.save(module, path, signatures=signature)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        host_fn, jax_fn, params = tf2jax.convert_saved_model(path, split_host=True)
+    return module, host_fn, jax_fn, params, inputs(), path
+
+
+def _reference(path, inputs):
+    signature = tf.saved_model.load(path).signatures["serving_default"]
+    found = signature(**{name: tf.constant(value) for name, value in inputs.items()})
+    return {name: value.numpy() for name, value in found.items() if value.dtype != tf.string}
+
+
+@pytest.mark.default_cases("examples")
+def test_the_two_halves_give_what_the_model_gives(split):
+    _, host_fn, jax_fn, params, inputs, path = split
+    results, _ = jax.jit(jax_fn)(params, **host_fn(**inputs))
+    expected = _reference(path, inputs)
+    assert set(results) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(results[name], value, rtol=1e-5, atol=1e-6)
+
+
+class Looked(tf.Module):
+    """A table, and nothing between it and the core that would tell the rank."""
+
+    def __init__(self):
+        keys = tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2])
+        self.table = tf.lookup.StaticHashTable(keys, 0)
+        self.weights = tf.Variable(tf.random.stateless_normal([3, 2], [5, 6]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.string, name="keys")])
+    def __call__(self, keys):
+        return {"y": tf.gather(self.weights, self.table.lookup(keys))}
+
+
+def test_what_is_looked_up_has_the_shape_of_the_keys(tmp_path):
+    """The table's Python object knows that, and is not saved."""
+    module = Looked()
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=module.__call__)
+    host_fn, jax_fn, params = tf2jax.convert_saved_model(tmp_path / "m", split_host=True)
+    assert [(t.op, t.shape) for t in host_fn.cut] == [("LookupTableFindV2", (None, 2))]
+    keys = np.array([["a", "c"], ["b", "a"], ["b", "b"]])
+    expected = module(tf.constant(keys))["y"]
+    tf2jax.export_functions({"f": (jax_fn, params)}, tmp_path / "out")
+    for fn, given in ((jax_fn, params), tf2jax.load(tmp_path / "out")):
+        np.testing.assert_allclose(fn(given, **host_fn(keys=keys))[0]["y"], expected, rtol=1e-6)
+
+
+def test_keys_that_are_vectors_leave_the_rank_open():
+    empty, deleted = (tf.constant([i, i], tf.int64) for i in (-1, -2))
+    table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.int32, 0, empty, deleted)
+    fn = tf.function(table.lookup, input_signature=[tf.TensorSpec([None, 2], tf.int64)])
+    host_fn, _ = load_split(fn.get_concrete_function())
+    assert [t.shape for t in host_fn.cut] == [None]
+
+
+@pytest.mark.full
+def test_the_core_trains(split):
+    """Gradients of the core by its params are those of the whole model."""
+    module, host_fn, jax_fn, params, inputs, _ = split
+    first = min(k for k in _reference(split[5], inputs) if k != "ids")
+    gradient = jax.grad(lambda p: (jax_fn(p, **host_fn(**inputs))[0][first] ** 2).sum())(params)
+    with tf.GradientTape() as tape:
+        results = module(*[tf.constant(v) for v in inputs.values()])
+        chosen = results[first] if isinstance(results, dict) else tf.nest.flatten(results)[0]
+        loss = tf.reduce_sum(chosen**2)
+    (variable,) = module.trainable_variables
+    (got,) = gradient.values()
+    np.testing.assert_allclose(got, tf.convert_to_tensor(tape.gradient(loss, variable)), rtol=1e-4, atol=1e-5)
+
+
+def test_host_tells_where_the_cut_is():
+    module = Text()
+    with pytest.warns(UserWarning, match="label"):
+        host_fn, jax_fn, _ = _split(module)
+    assert [(t.name, t.dtype.name) for t in host_fn.cut] == [("bias", "float32"), ("RaggedTensorToTensor", "int64")]
+    assert host_fn.dropped == ("label",)
+    assert {op for op, _ in host_fn.reasons.values()} >= {"StringLower", "StringSplitV2", "LookupTableFindV2"}
+    assert list(jax_fn.signature.parameters) == ["bias", "RaggedTensorToTensor"]
+    # What asserts something about strings stays with them.
+    with pytest.raises(InputError, match="empty text"):
+        host_fn(text=[""], bias=np.zeros(1, np.float32))
+
+
+def _split(module, name="serving_default"):
+    import tempfile
+
+    path = tempfile.mkdtemp()
+    tf.saved_model.save(module, path, signatures=module.__call__)
+    return tf2jax.convert_saved_model(path, name, split_host=True)
+
+
+@pytest.mark.full
+def test_without_split_the_error_names_the_way_out(tmp_path):
+    module = Images()
+    wrapped = tf.function(lambda images: {"y": module(images)}, input_signature=[tf.TensorSpec([None], tf.string)])
+    tf.saved_model.save(module, str(tmp_path), signatures=wrapped.get_concrete_function())
+    with pytest.raises(UnsupportedOpsError, match="split_host=True"):
+        tf2jax.convert_saved_model(tmp_path)
+
+
+def test_strings_behind_trained_variables_are_refused():
+    class Middle(tf.Module):
+        def __init__(self):
+            self.v = tf.Variable([1.0, 2.0], name="v")
+
+        @tf.function(input_signature=[tf.TensorSpec([2], tf.float32)])
+        def __call__(self, x):
+            text = tf.strings.as_string(x * self.v)
+            return {"y": tf.strings.to_number(text) + 1.0}
+
+    with pytest.raises(UnsupportedError, match=r"AsString.*depends on trained variables"):
+        _split(Middle())
+
+
+def test_only_strings_are_refused():
+    class Echo(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+        def __call__(self, x):
+            return {"y": x + "!"}
+
+    with pytest.raises(UnsupportedError, match="no numeric core"):
+        _split(Echo())
+
+
+def test_a_model_without_strings_has_an_empty_prefix():
+    class Plain(tf.Module):
+        def __init__(self):
+            self.v = tf.Variable([1.0, 2.0], name="v")
+
+        @tf.function(input_signature=[tf.TensorSpec([2], tf.float32, "x")])
+        def __call__(self, x):
+            return {"y": x * self.v}
+
+    host_fn, jax_fn, params = _split(Plain())
+    assert host_fn.nodes == 0
+    results, _ = jax_fn(params, **host_fn(x=np.array([3.0, 4.0], np.float32)))
+    np.testing.assert_allclose(results["y"], [3.0, 8.0])
+
+
+@pytest.mark.full
+def test_a_loop_over_strings_in_a_called_function_and_variables_written_by_the_core():
+    """The prefix is cut out of inlined calls; what the core writes still comes back in params."""
+
+    class Counting(tf.Module):
+        def __init__(self):
+            self.calls = tf.Variable(0, name="calls", trainable=False)
+            self.scale = tf.Variable(2.0, name="scale")
+
+        @tf.function
+        def lengths(self, text):
+            total = tf.zeros_like(tf.strings.length(text))
+            for _ in tf.range(3):
+                text = tf.strings.join([text, "x"])
+                total += tf.strings.length(text)
+            return total
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+        def __call__(self, text):
+            self.calls.assign_add(1)
+            return {"y": tf.cast(self.lengths(text), tf.float32) * self.scale}
+
+    module = Counting()
+    host_fn, jax_fn, params = _split(module)
+    results, state = jax.jit(jax_fn)(params, **host_fn(np.array(["a", "bcd"])))
+    np.testing.assert_allclose(results["y"], module(tf.constant(["a", "bcd"]))["y"])
+    assert {str(k).split(":")[0]: int(v) for k, v in state.items()}["calls"] == 1
+
+
+@pytest.mark.full
+def test_keras_text_vectorization(tmp_path):
+    vectorize = keras.layers.TextVectorization(max_tokens=10, output_sequence_length=5)
+    vectorize.adapt(["the cat sat", "the mat"])
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string", name="text"),
+            vectorize,
+            keras.layers.Embedding(10, 4),
+            keras.layers.LSTM(3),
+            keras.layers.Dense(2),
+        ]
+    )
+    model.export(str(tmp_path / "saved"), verbose=False)
+    text = np.array(["The cat", "a mat sat there today again"])
+    expected = model(tf.constant(text)).numpy()
+    host_fn, jax_fn, params = tf2jax.convert_saved_model(tmp_path / "saved", split_host=True)
+    inputs = host_fn(text)
+    results, _ = jax.jit(jax_fn)(params, **inputs)
+    np.testing.assert_allclose(jax.tree.leaves(results)[0], expected, rtol=1e-5, atol=1e-6)
+    # The core has no strings left: it can be exported.
+    specs = {k: jax.ShapeDtypeStruct(v.shape, v.dtype) for k, v in inputs.items()}
+    assert export.export(jax.jit(jax_fn))(params, **specs).serialize()
+
+
+@pytest.mark.full
+def test_tf1_export_with_parse_example_a_table_and_a_cond(tmp_path):
+    """What an Estimator writes: the prefix is cut out of a TF1 graph, whose control flow v1 stays in the core."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        serialized = v1.placeholder(tf.string, [None], "examples")
+        features = v1.parse_example(
+            serialized, {"x": v1.FixedLenFeature([3], tf.float32), "ids": v1.FixedLenFeature([2], tf.int64)}
+        )
+        keys = tf.lookup.KeyValueTensorInitializer(tf.constant(["odd", "even"]), tf.constant([0, 1], tf.int64))
+        table = tf.lookup.StaticHashTable(keys, -1)
+        named = tf.where(features["ids"] % 2 == 0, tf.fill(tf.shape(features["ids"]), "even"), "odd")
+        kernel = v1.get_variable("kernel", initializer=tf.random.stateless_normal([3, 2], [1, 2]))
+        doubled = v1.cond(
+            tf.reduce_sum(features["x"]) > 0, lambda: features["x"] @ kernel * 2.0, lambda: features["x"] @ kernel
+        )
+        y = doubled + tf.cast(table.lookup(named), tf.float32)
+        session.run([v1.global_variables_initializer(), v1.tables_initializer()])
+        feature = {
+            "x": tf.train.Feature(float_list=tf.train.FloatList(value=[1, 2, 3])),
+            "ids": tf.train.Feature(int64_list=tf.train.Int64List(value=[4, 5])),
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+        data = np.array([example, example], object)
+        expected = session.run(y, {serialized: data})
+        path = str(tmp_path / "model")
+        v1.saved_model.simple_save(
+            session, path, {"examples": serialized}, {"y": y}, legacy_init_op=v1.tables_initializer()
+        )
+    host_fn, jax_fn, params = tf2jax.convert_saved_model(path, split_host=True)
+    results, _ = jax.jit(jax_fn)(params, **host_fn(data))
+    np.testing.assert_allclose(results["y"], expected, rtol=1e-6)
+    assert list(params) == ["kernel"]
+    # Constants are not carried across the cut.
+    assert not any(t.op == "Const" for t in host_fn.cut)

@@ -1,0 +1,196 @@
+"""Convolutions against TensorFlow. Its CPU kernels know NHWC only: NCHW is compared with the transposed NHWC result."""
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tests.ops.batches import check, tiered
+from tests.ops.harness import case
+from tf2jax_lite.ops.registry import lookup
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.normal(size=(2, 7, 6, 4)).astype(np.float32)
+FILTER = RNG.normal(size=(3, 2, 4, 6)).astype(np.float32)
+GROUPED = RNG.normal(size=(3, 2, 2, 6)).astype(np.float32)
+DEPTHWISE = RNG.normal(size=(3, 2, 4, 2)).astype(np.float32)
+VOLUME = RNG.normal(size=(1, 4, 5, 4, 2)).astype(np.float32)
+FILTER3D = RNG.normal(size=(2, 3, 2, 2, 3)).astype(np.float32)
+LOOSE = {"rtol": 1e-4, "atol": 1e-4}
+
+FORMS = [
+    {"strides": [1, 1, 1, 1], "padding": "SAME"},
+    {"strides": [1, 2, 2, 1], "padding": "SAME"},
+    {"strides": [1, 2, 1, 1], "padding": "VALID"},
+    {"strides": [1, 1, 1, 1], "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]},
+    {"strides": [1, 1, 1, 1], "padding": "SAME", "dilations": [1, 2, 2, 1]},
+]
+
+
+def out_shape(op, image, kernel, form):
+    return jax.eval_shape(lambda a, b: lookup(op).fn(a, b, **form), image, kernel).shape
+
+
+def grads(op, by_input, by_filter, image, kernel, forms):
+    for form in forms:
+        g = RNG.normal(size=out_shape(op, image, kernel, form)).astype(np.float32)
+        yield case(by_input, np.array(image.shape, np.int32), kernel, g, **form).using(**LOOSE)
+        yield case(by_filter, image, np.array(kernel.shape, np.int32), g, **form).using(**LOOSE)
+
+
+FORMS3D = [
+    {"strides": [1, 1, 1, 1, 1], "padding": "SAME"},
+    {"strides": [1, 2, 1, 2, 1], "padding": "SAME"},
+    {"strides": [1, 1, 1, 1, 1], "padding": "VALID"},
+]
+SQUARE = [{**f, "strides": [1, 2, 2, 1]} if f["strides"][1:3] == [2, 1] else f for f in FORMS]
+
+CASES = [
+    *(case("Conv", IMAGE, FILTER, **f).using(name=str(i), **LOOSE) for i, f in enumerate(FORMS)),
+    case("Conv", IMAGE[None], FILTER, **FORMS[1], batch_dims=2).using(name="batch", **LOOSE),
+    case("Conv", VOLUME, FILTER3D, strides=[1, 1, 2, 1, 1], padding="SAME").using(name="3d", **LOOSE),
+    case("Conv", (IMAGE * 9).astype(np.int32), (FILTER * 9).astype(np.int32), **FORMS[0]).using(name="int"),
+    case("Conv", IMAGE[0, 0], FILTER[0], strides=[1, 1, 1], padding="SAME").using(name="1d", error="spatial"),
+    *(
+        case("Conv2D", IMAGE.astype(d), FILTER.astype(d), **f).using(name=f"{np.dtype(d).name}-{i}", **LOOSE)
+        for i, f in enumerate(FORMS)
+        for d in (np.float32, np.float64)
+    ),
+    case("Conv2D", IMAGE, GROUPED, **FORMS[0]).using(name="grouped", **LOOSE),
+    case("Conv2D", IMAGE, FILTER, **FORMS[1]).using(name="symbolic", symbolic=("b, 7, 6, 4", "3, 2, 4, 6"), **LOOSE),
+    case("Conv2D", IMAGE[:0], FILTER, **FORMS[0]).using(name="empty"),
+    # TensorFlow's CPU kernels know no dilation here.
+    *grads("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", IMAGE, FILTER, FORMS[:4]),
+    *(
+        case("DepthwiseConv2dNative", IMAGE, DEPTHWISE, **f).using(name=str(i), **LOOSE)
+        for i, f in enumerate(SQUARE[:4])
+    ),
+    *grads(
+        "DepthwiseConv2dNative",
+        "DepthwiseConv2dNativeBackpropInput",
+        "DepthwiseConv2dNativeBackpropFilter",
+        IMAGE,
+        DEPTHWISE,
+        SQUARE[:3],
+    ),
+    *(case("Conv3D", VOLUME, FILTER3D, **f).using(name=str(i), **LOOSE) for i, f in enumerate(FORMS3D)),
+    *grads("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2", VOLUME, FILTER3D, FORMS3D),
+]
+
+
+# TensorFlow has an OpDef of these, and no kernel.
+TESTED_OTHERWISE = {"Conv2DBackpropInputV2", "Conv2DBackpropFilterV2"}
+
+
+@pytest.mark.parametrize("case", tiered(CASES))
+def test_case(case):
+    check(case)
+
+
+@pytest.mark.default_cases("form4")
+@pytest.mark.parametrize("form", FORMS)
+def test_sizes_of_a_tensor(form):
+    """The second versions take the tensor whose shape counts."""
+    given = RNG.normal(size=out_shape("Conv2D", IMAGE, FILTER, form)).astype(np.float32)
+    sizes = [np.array(x.shape, np.int32) for x in (IMAGE, FILTER)]
+    for op, first, second in (
+        ("Conv2DBackpropInput", (sizes[0], FILTER, given), (np.full_like(IMAGE, np.nan), FILTER, given)),
+        ("Conv2DBackpropFilter", (IMAGE, sizes[1], given), (IMAGE, np.full_like(FILTER, np.nan), given)),
+    ):
+        expected = lookup(op).fn(*first, **form)
+        np.testing.assert_array_equal(lookup(f"{op}V2").fn(*second, **form), expected)
+
+
+@pytest.mark.default_cases("form1-2")
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("form", FORMS)
+def test_transposed_convolutions_of_integers(form, groups):
+    """JAX has no transpose of what has no derivatives: they are convolutions of their own."""
+    image, kernel = np.zeros((2, 6, 7, 4), np.int32), np.arange(3 * 2 * (4 // groups) * 6) % 11 - 5
+    kernel = kernel.reshape(3, 2, 4 // groups, 6).astype(np.int32)
+    given = np.arange(np.prod(shape := out_shape("Conv2D", image, kernel, form))).astype(np.int32).reshape(shape) % 13
+    inputs = np.array(image.shape, np.int32), kernel, given
+    found = jax.jit(lambda k, g: lookup("Conv2DBackpropInput").fn(inputs[0], k, g, **form))(kernel, given)
+    floats = lookup("Conv2DBackpropInput").fn(inputs[0], np.float32(kernel), np.float32(given), **form)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, floats)
+    if groups == 1 and "dilations" not in form:  # TensorFlow has no others on CPU
+        np.testing.assert_array_equal(
+            found, tf.raw_ops.Conv2DBackpropInput(input_sizes=inputs[0], filter=kernel, out_backprop=given, **form)
+        )
+
+
+def _nchw(values):
+    return [values[i] for i in ((0, 3, 1, 2) if len(values) == 4 else (0, 4, 1, 2, 3))]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("op", "kernel"), [("Conv2D", FILTER), ("DepthwiseConv2dNative", DEPTHWISE)])
+@pytest.mark.parametrize("form", SQUARE[:4])
+def test_nchw(op, kernel, form):
+    fn = lookup(op).fn
+    expected = fn(IMAGE, kernel, **form)
+    changed = {k: (_nchw(v) if k in ("strides", "dilations") else v) for k, v in form.items()}
+    if "explicit_paddings" in form:
+        pairs = np.array(form["explicit_paddings"]).reshape(4, 2)
+        changed["explicit_paddings"] = np.array(_nchw(pairs)).reshape(-1).tolist()
+    actual = fn(IMAGE.transpose(0, 3, 1, 2), kernel, data_format="NCHW", **changed)
+    np.testing.assert_allclose(np.transpose(actual, (0, 2, 3, 1)), expected, rtol=1e-4, atol=1e-5)
+
+
+def _convolution(x, w, kind, form):
+    op = tf.raw_ops.Conv3D if kind == "3D" else tf.raw_ops.DepthwiseConv2dNative if kind == "depthwise" else None
+    return (op or tf.raw_ops.Conv2D)(input=x, filter=w, **form)
+
+
+_OPEN = [
+    ("", (1, 1), {"strides": [1, 2, 2, 1], "padding": "SAME"}),
+    ("", (3, 3), {"strides": [1, 2, 2, 1], "padding": "SAME"}),
+    ("", (5, 2), {"strides": [1, 3, 3, 1], "padding": "SAME"}),
+    ("", (3, 2), {"strides": [1, 1, 1, 1], "padding": "VALID"}),
+    ("", (3, 2), {"strides": [1, 2, 2, 1], "padding": "VALID"}),
+    ("", (2, 2), {"strides": [1, 3, 3, 1], "padding": "VALID"}),
+    ("", (3, 3), {"strides": [1, 2, 2, 1], "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]}),
+    ("depthwise", (3, 3), {"strides": [1, 2, 2, 1], "padding": "SAME"}),
+    ("depthwise", (3, 3), {"strides": [1, 2, 2, 1], "padding": "VALID"}),
+    ("3D", (2, 3, 2), {"strides": [1, 2, 2, 2, 1], "padding": "SAME"}),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("kind", "window", "form"), _OPEN)
+def test_images_of_any_size(kind, window, form):
+    """Exported once for all sizes: results, and gradients that the graph takes and that JAX takes."""
+    kernel = RNG.normal(size=(*window, 2, 3)).astype(np.float32)
+
+    @tf.function
+    def both(x, w):
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = _convolution(x, w, kind, form)
+            loss = tf.reduce_sum(tf.sin(y))
+        return y, *tape.gradient(loss, [x, w])
+
+    def forward(x, w):
+        return _convolution(x, w, kind, form)
+
+    rank = len(window)
+    specs = tf.TensorSpec([None] * (rank + 1) + [2], tf.float32), tf.TensorSpec(kernel.shape, tf.float32)
+    fn, _ = tf2jax.convert(both, *specs)
+    plain, _ = tf2jax.convert(tf.function(forward), *specs)
+
+    def all_of(x, w):
+        gradients = jax.grad(lambda x, w: jnp.sum(jnp.sin(plain({}, x, w)[0])), (0, 1))(x, w)
+        return fn({}, x, w)[0], gradients
+
+    symbols = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, " + ", ".join("hwd"[:rank]) + ", 2"), np.float32)
+    exported = jax.export.export(jax.jit(all_of))(symbols, kernel)
+    for sizes in ((6, 7, 5), (9, 5, 8)):
+        x = RNG.normal(size=(2, *sizes[:rank], 2)).astype(np.float32)
+        expected = [v.numpy() for v in both(x, kernel)]
+        (y, *gradients), taken = exported.call(x, kernel)
+        for ours, theirs in zip((y, *gradients, *taken), (*expected, *expected[1:]), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

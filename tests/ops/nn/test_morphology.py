@@ -1,0 +1,81 @@
+"""Grey-scale dilation against TensorFlow."""
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+from jax.test_util import check_grads
+
+import tf2jax_lite as tf2jax
+from tests.ops.batches import check, tiered
+from tests.ops.harness import case
+
+RNG = np.random.default_rng(0)
+IMAGE, FILTER = RNG.normal(size=(2, 6, 5, 2)), RNG.normal(size=(3, 2, 2))
+WHOLE, FLAT = RNG.integers(0, 4, (2, 6, 5, 2)), RNG.integers(0, 2, (2, 3, 2))
+FORMS = [
+    {"strides": [1, 1, 1, 1], "rates": [1, 1, 1, 1], "padding": "VALID"},
+    {"strides": [1, 2, 1, 1], "rates": [1, 1, 2, 1], "padding": "SAME"},
+    {"strides": [1, 2, 3, 1], "rates": [1, 2, 1, 1], "padding": "VALID"},
+    {"strides": [1, 3, 3, 1], "rates": [1, 1, 1, 1], "padding": "SAME"},
+]
+DTYPES = [
+    np.float16,
+    ml_dtypes.bfloat16,
+    np.int8,
+    np.uint8,
+    np.int16,
+    np.uint16,
+    np.int32,
+    np.uint32,
+    np.int64,
+    np.uint64,
+]
+
+
+def pooled(image, filter, form):
+    reach = [(k - 1) * r + 1 for k, r in zip(filter.shape[:2], form["rates"][1:3], strict=True)]
+    room = [0, 0] if form["padding"] == "VALID" else [r - 1 for r in reach]
+    sizes = zip(image.shape[1:3], reach, room, form["strides"][1:3], strict=True)
+    return (image.shape[0], *((d - r + p) // s + 1 for d, r, p, s in sizes), image.shape[3])
+
+
+def all_three(image, filter, form, name):
+    grad = RNG.integers(1, 4, pooled(image, filter, form)).astype(image.dtype)
+    yield case("Dilation2D", image, filter, **form).using(name=name)
+    yield case("Dilation2DBackpropInput", image, filter, grad, **form).using(name=name)
+    yield case("Dilation2DBackpropFilter", image, filter, grad, **form).using(name=name)
+
+
+NAN = np.where(WHOLE == 3, np.nan, np.where(WHOLE == 0, -np.inf, WHOLE))
+CASES = [
+    *(c for i, f in enumerate(FORMS) for c in all_three(IMAGE, FILTER, f, f"float64-{i}")),
+    *(c for i, f in enumerate(FORMS[:2]) for c in all_three(WHOLE * 1.0, FLAT * 1.0, f, f"ties-{i}")),
+    *(c for c in all_three(IMAGE.astype(np.float32), FILTER.astype(np.float32), FORMS[1], "float32")),
+    *(c for d in DTYPES for c in all_three(WHOLE.astype(d), FLAT.astype(d), FORMS[1], np.dtype(d).name)),
+    *all_three(IMAGE[..., :0], FILTER[..., :0], FORMS[1], "no-depth"),
+    case("Dilation2D", IMAGE, FILTER[:, :0], **FORMS[3]).using(grad=False, name="no-places"),
+    case("Dilation2D", NAN, FLAT * 1.0, **FORMS[1]).using(name="nan", grad=False),
+    case("Dilation2D", (WHOLE * 40).astype(np.int8), (FLAT * 30).astype(np.int8), **FORMS[0]).using(name="overflow"),
+    case("Dilation2D", IMAGE, FILTER, **FORMS[1]).using(symbolic=("b, h, w, 2", "3, 2, 2"), name="symbolic"),
+    case("Dilation2D", IMAGE[:, :2], FILTER, **FORMS[0]).using(error="does not fit"),
+    case("Dilation2D", IMAGE, FILTER[..., :1], **FORMS[0]).using(error="do not fit"),
+]
+
+
+@pytest.mark.parametrize("case", tiered(CASES))
+def test_case(case):
+    check(case)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_derivatives_of_derivatives(padding):
+    image, filter = RNG.normal(size=(2, 5, 4, 2)), RNG.normal(size=(2, 3, 2))
+    graph = tf.function(
+        lambda x, w: tf.nn.dilation2d(x, w, [1, 1, 1, 1], padding, "NHWC", [1, 1, 1, 1]), autograph=False
+    )
+    with jax.enable_x64(True):
+        converted = tf2jax.convert_functional(graph, image, filter)
+        check_grads(lambda x, w: converted(x, w) ** 2, (image, filter), order=2)

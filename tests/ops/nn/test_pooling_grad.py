@@ -1,0 +1,102 @@
+"""Positions of maxima, and gradients of max pooling and of its gradients, against TensorFlow."""
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf2jax_lite as tf2jax
+from tests.ops.batches import check, tiered
+from tests.ops.harness import case
+
+BF16 = ml_dtypes.bfloat16
+RNG = np.random.default_rng(0)
+IMAGE = RNG.normal(size=(2, 5, 6, 3)).astype(np.float32)
+TIES = np.round(IMAGE)
+VOLUME = RNG.normal(size=(2, 4, 5, 4, 2)).astype(np.float32)
+FORMS = [
+    {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"},
+    {"ksize": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "padding": "SAME"},
+    {"ksize": [1, 3, 2, 1], "strides": [1, 1, 1, 1], "padding": "SAME"},
+]
+FORMS3D = [
+    {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": "VALID"},
+    {"ksize": [1, 3, 2, 2, 1], "strides": [1, 1, 2, 1, 1], "padding": "SAME"},
+]
+DTYPES = [np.float64, np.float16, BF16, np.int8, np.uint8, np.int32, np.uint64]
+
+
+def values(dtype):
+    return (
+        np.asarray(TIES + (2 if np.dtype(dtype).kind == "u" else 0)).clip(0 if dtype == np.uint64 else -9).astype(dtype)
+    )
+
+
+def whole(shape, dtype):
+    """Small whole numbers, which every type can add up exactly."""
+    return RNG.integers(1, 4, shape).astype(dtype)
+
+
+def second_cases(x, form, name):
+    """The forward-like op takes the gradient of a gradient: as large as the image."""
+    y = tf.raw_ops.MaxPool(input=tf.constant(x), **form).numpy()
+    g = whole(x.shape, x.dtype)
+    sizes = [np.array(form[n], np.int32) for n in ("ksize", "strides")]
+    yield case("MaxPoolGradGrad", x, y, g, **form).using(name=name)
+    yield case("MaxPoolGradGradV2", x, y, g, *sizes, padding=form["padding"]).using(name=name)
+    yield case("MaxPoolGradV2", x, y, whole(y.shape, x.dtype), *sizes, padding=form["padding"]).using(name=name)
+
+
+def argmax_cases(x, form, name, batch):
+    y, index = tf.raw_ops.MaxPoolWithArgmax(input=tf.constant(x), include_batch_in_index=batch, **form)
+    yield case("MaxPoolWithArgmax", x, include_batch_in_index=batch, **form).using(name=name)
+    yield case(
+        "MaxPoolGradWithArgmax", x, whole(y.shape, x.dtype), index.numpy(), include_batch_in_index=batch, **form
+    ).using(name=name)
+
+
+CASES = [
+    *(c for i, f in enumerate(FORMS) for c in second_cases(TIES, f, f"ties-{i}")),
+    *(c for d in DTYPES[:5] for c in second_cases(values(d), FORMS[1], np.dtype(d).name)),
+    *(c for i, f in enumerate(FORMS) for c in argmax_cases(TIES, f, f"ties-{i}", i == 1)),
+    *(c for d in DTYPES for c in argmax_cases(values(d), FORMS[1], np.dtype(d).name, False)),
+    case("MaxPoolWithArgmax", IMAGE, Targmax=tf.int32, **FORMS[0]),
+    case("MaxPoolWithArgmax", IMAGE, **FORMS[2]).using(name="x"),
+    case("MaxPoolWithArgmax", IMAGE, **FORMS[1]).using(symbolic=("b, 5, 6, 3",), name="symbolic"),
+    # TensorFlow's gradient of this op goes to all equal maxima, though the op itself reads the first one only.
+    *(
+        case("MaxPool3DGradGrad", x, tf.raw_ops.MaxPool3D(input=x, **f).numpy(), whole(x.shape, np.float32), **f).using(
+            name=f"{n}-{i}", grad=n == "x"
+        )
+        for i, f in enumerate(FORMS3D)
+        for n, x in (("x", VOLUME), ("ties", np.round(VOLUME)))
+    ),
+]
+TESTED_OTHERWISE = {"MaxPoolGradGradWithArgmax"}
+
+
+@pytest.mark.parametrize("case", tiered(CASES))
+def test_case(case):
+    check(case)
+
+
+@pytest.mark.default_cases("False")
+@pytest.mark.parametrize("batch", [False, True])
+def test_grad_grad_with_argmax(batch):
+    """TensorFlow has a GPU kernel only: what the op gives is MaxPoolGradGrad, whose positions it is told."""
+    form = FORMS[1]
+    y, index = tf.raw_ops.MaxPoolWithArgmax(input=TIES, include_batch_in_index=batch, **form)
+    grad = whole(TIES.shape, np.float32)
+    expected = tf.raw_ops.MaxPoolGradGrad(orig_input=TIES, orig_output=y, grad=grad, **form)
+
+    @tf.function
+    def fn(x, grad, argmax):
+        return tf.raw_ops.MaxPoolGradGradWithArgmax(
+            input=x, grad=grad, argmax=argmax, include_batch_in_index=batch, **form
+        )
+
+    with jax.enable_x64(True):
+        jax_fn = tf2jax.convert_functional(fn, *(tf.TensorSpec(v.shape, v.dtype) for v in (TIES, grad, index)))
+        actual = jax.jit(jax_fn)(TIES, grad, index.numpy())
+    np.testing.assert_array_equal(actual, expected.numpy())

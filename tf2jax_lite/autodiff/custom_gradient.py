@@ -1,0 +1,308 @@
+"""Values whose gradient a function of its own computes, as ``jax.custom_vjp`` has it, and forwards, too.
+
+``custom_gradient`` hands results on. Its tangents, ``custom_gradient_tangent``, are the transpose of the gradient
+function, as TensorFlow's ForwardAccumulator has them around a function. It is taken when they are computed, not before:
+backwards nothing is left but the gradient function itself, which need not have a transpose. What is not linear in the
+gradients it gets has none (TensorFlow linearizes it at what it gets when all gradients of the enclosing function's
+results are 1).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
+
+from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
+from tf2jax_lite.jaxprs.walk import equations
+from tf2jax_lite.loops.while_loop import spread, zero
+from tf2jax_lite.support.errors import ForwardModeError
+
+from .linearity import is_zero_at_zero
+
+__all__ = ["NODE", "TANGENT", "Refusal", "has_offset", "own_gradient", "transposed", "with_room"]
+
+Gradient = Callable[[list[Any], list[Any], list[Any], list[Any]], list[Any]]
+"""Gives the cotangents of all arguments, of arguments, results, residuals and cotangents of results."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """What an error says, and which node is to blame: its name, its op and the calls that lead to it."""
+
+    message: str
+    node: str
+    op: str
+    path: tuple[str, ...]
+
+
+NODE = "custom_gradient"
+"""The primitive of results."""
+TANGENT = "custom_gradient_tangent"
+"""The primitive of tangents of results."""
+
+_node = jex.Primitive(NODE)
+_tangent = jex.Primitive(TANGENT)
+
+
+def own_gradient(
+    gradient: Callable[..., list[Any]], args: Sequence[Any], results: Sequence[Any], saved: Any, refusal: Refusal
+) -> list[Any]:
+    """Returns results, whose derivatives, in either direction, are those that a gradient function says.
+
+    Args:
+      gradient: gives the cotangents of ``args``, of lists of arguments, of results and of cotangents of results, and of
+        ``saved``.
+      args: inexact arrays that get gradients.
+      results: inexact arrays. No gradient flows into them, nor into ``saved``.
+      saved: a pytree of arrays that the gradient function reads; derivatives of it see them move.
+      refusal: of forward mode, where the gradient function is not linear.
+    """
+    leaves, tree = jax.tree.flatten(saved)
+    axes = frozenset[str]().union(*map(axes_of, (*args, *results, *leaves)))
+    # In jax.shard_map arguments that are the same on all devices get the sum of gradients.
+    operands = [varying_along(v, axes) for v in (*args, *results)]
+
+    def call(args: list[Any], results: list[Any], leaves: list[Any], upstream: list[Any]) -> list[Any]:
+        return gradient(args, results, jax.tree.unflatten(tree, leaves), upstream)
+
+    return _node.bind(*operands, *leaves, gradient=call, args=len(args), results=len(results), refusal=refusal)
+
+
+def with_room(
+    eqn: Any,
+    operands: Sequence[Any],
+    sizes: Any,
+    shape: Callable[[Sequence[Any]], tuple[int, ...]],
+    evaluate: Callable[[Any, Any, list[Any]], list[Any]],
+) -> list[Any]:
+    """Evaluates an equation of these primitives whose shapes are symbolic.
+
+    Args:
+      eqn: the equation.
+      operands: with room for the most there can be.
+      sizes: a pytree of arrays: what of them is there.
+      shape: gives a symbolic shape with room.
+      evaluate: evaluates a closed jaxpr with symbolic shapes, given sizes, it and operands.
+    """
+    params = dict(eqn.params)
+    counts, moved = (params["args"], params["results"]), len(params.get("moved", ()))
+    avals = [v.aval for v in eqn.invars[: len(eqn.invars) - moved]]
+    *parts, leaves = _split([jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals], *counts)
+    upstream = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
+    known, tree = jax.tree.flatten(sizes)
+
+    def gradient(args: list[Any], results: list[Any], saved: list[Any], cotangents: list[Any]) -> list[Any]:
+        now, saved = _split(saved, len(known))
+        closed = jax.make_jaxpr(eqn.params["gradient"])(*parts, leaves, upstream)
+        return evaluate(jax.tree.unflatten(tree, now), closed, [*args, *results, *saved, *cotangents])
+
+    params["gradient"] = gradient
+    if "avals" in params:
+        params["avals"] = tuple(a.update(shape=shape(a.shape), sharding=None) for a in params["avals"])
+    front, rest = _split(operands, sum(counts))
+    return eqn.primitive.bind(*front, *known, *rest, **params)
+
+
+# ---- results ----
+#
+# Operands: arguments, results, what was saved.
+
+
+def _split(values: Sequence[Any], *counts: int) -> list[list[Any]]:
+    """Returns values in parts of so many, and the rest."""
+    parts, start = [], 0
+    for count in counts:
+        parts.append(list(values[start : start + count]))
+        start += count
+    return [*parts, list(values[start:])]
+
+
+def _handed_on(*operands: Any, args: int, results: int, **_: Any) -> list[Any]:
+    return list(operands[args : args + results])
+
+
+def _node_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    args, results = params["args"], params["results"]
+    # The node itself, so that whoever differentiates this meets the same gradient again.
+    out = _node.bind(*primals, **params)
+    moved = tuple(i for i, t in enumerate(tangents[:args]) if type(t) is not ad.Zero)
+    if not moved:
+        return out, [zero(v) for v in out]
+    operands = [*primals[:args], *out, *primals[args + results :]]
+    avals = tuple(jax.typeof(v) for v in out)
+    found = _tangent.bind(*operands, *(tangents[i] for i in moved), **params, moved=moved, avals=avals)
+    return out, found
+
+
+def _node_batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+    args, results = params["args"], params["results"]
+    size = _size(operands, dims)
+    # Results that are one for all would get the sum of gradients, for arguments of which there are many.
+    of_args, of_results, of_saved = _split(dims, args, results)
+    first, handed, saved = _split(operands, args, results)
+    handed = [_in_front(x, d, size) for x, d in zip(handed, of_results, strict=True)]
+    gradient = _of_many(params, size, [*of_args, *[0] * results, *of_saved], of_args)
+    return _node.bind(*first, *handed, *saved, **{**params, "gradient": gradient}), [0] * results
+
+
+def _size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
+    return next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+
+
+def _in_front(value: Any, dim: int | None, size: int) -> Any:
+    return spread(value, size) if dim is None else jnp.moveaxis(value, dim, 0)
+
+
+def _of_many(params: Any, size: int, dims: Sequence[Any], kept: Sequence[Any]) -> Gradient:
+    """Returns the gradient function of a batch.
+
+    Args:
+      params: of the primitive.
+      size: of the batch.
+      dims: where operands have the batch. Cotangents of results have it in front.
+      kept: where cotangents of arguments have it; where None, they are added up.
+    """
+    gradient = params["gradient"]
+    places = _split(dims, params["args"], params["results"])
+
+    def of_many(args: list[Any], results: list[Any], leaves: list[Any], upstream: list[Any]) -> list[Any]:
+        every = jax.vmap(gradient, in_axes=(*places, 0), axis_size=size)(args, results, leaves, upstream)
+        pairs = zip(every, kept, strict=True)
+        return [jnp.sum(g, 0) if d is None else jnp.moveaxis(g, 0, d) for g, d in pairs]
+
+    return of_many
+
+
+# ---- tangents of results ----
+#
+# Operands: those of the node, and the tangents of the arguments at the positions `moved`. Linear in the tangents.
+
+
+def _gradients(operands: Sequence[Any], upstream: list[Any], params: Any) -> list[Any]:
+    """Returns the cotangents of the arguments at the positions `moved`."""
+    args, results, saved = _split(operands, params["args"], params["results"])
+    found = params["gradient"](args, results, saved, upstream)
+    return [varying_along(found[i], axes_of(args[i])) for i in params["moved"]]
+
+
+def _run(*operands: Any, **params: Any) -> list[Any]:
+    count = len(operands) - len(params["moved"])
+    ones = [varying_along(jnp.ones(a.shape, a.dtype), axes_of(a)) for a in params["avals"]]
+
+    def gradients(upstream: list[Any]) -> list[Any]:
+        return _gradients(operands[:count], upstream, params)
+
+    tangents = list(operands[count:])
+    closed = jax.make_jaxpr(lambda at, along: jax.vjp(gradients, at)[1](along)[0])(ones, tangents)
+    _, used = pe.dce_jaxpr(_without_nodes(closed).jaxpr, [True] * len(closed.out_avals))
+    if any(used[: len(ones)]):  # its derivative is not the same everywhere
+        refusal = params["refusal"]
+        raise ForwardModeError(refusal.message, node=refusal.node, op=refusal.op, path=refusal.path)
+    return jex.jaxpr_as_fun(closed)(*ones, *tangents)
+
+
+def transposed(eqn: Any) -> jex.ClosedJaxpr:
+    """Returns what a `TANGENT` equation computes.
+
+    Raises:
+      ForwardModeError: the gradient function is not linear in the gradients it gets.
+    """
+    return jax.make_jaxpr(functools.partial(_run, **eqn.params))(*(v.aval for v in eqn.invars))
+
+
+def has_offset(eqn: Any) -> bool:
+    """Returns whether the gradient function of a `NODE` equation may give something where it gets zeros.
+
+    The transpose of its transpose does not. As far as its code shows: what is not understood counts as an offset.
+    """
+    forms = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)]
+    *given, upstream = _split(
+        forms, eqn.params["args"], eqn.params["results"], len(eqn.invars) - eqn.params["args"] - eqn.params["results"]
+    )
+    closed = jax.make_jaxpr(eqn.params["gradient"])(*given, upstream)
+    return not is_zero_at_zero(closed, range(len(eqn.invars), len(forms)))
+
+
+def _without_nodes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Returns a jaxpr without custom gradients, so that nothing seems to be read that only a derivative reads."""
+    if not _has_nodes(closed.jaxpr):
+        return closed
+
+    def replaced(value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(map(replaced, value))
+        return _without_nodes(value) if isinstance(value, jex.ClosedJaxpr) else value
+
+    def run(*args: Any) -> list[Any]:
+        env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        env.update(zip(closed.jaxpr.invars, args, strict=True))
+        for eqn in closed.jaxpr.eqns:
+            inputs = [a.val if isinstance(a, jex.Literal) else env[a] for a in eqn.invars]
+            if eqn.primitive is _node:
+                found = _handed_on(*inputs, **eqn.params)
+            else:
+                found = bind(eqn.replace(params={k: replaced(v) for k, v in eqn.params.items()}), *inputs)
+            env.update(zip(eqn.outvars, found, strict=True))
+        return [a.val if isinstance(a, jex.Literal) else env[a] for a in closed.jaxpr.outvars]
+
+    return jax.make_jaxpr(run)(*closed.in_avals)
+
+
+def _has_nodes(jaxpr: Any) -> bool:
+    return any(e.primitive is _node for outer in jaxpr.eqns for e in equations(outer))
+
+
+def _run_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
+
+    def of(*some: Any) -> list[Any]:
+        now = list(primals)
+        for i, value in zip(moving, some, strict=True):
+            now[i] = value
+        return _run(*now, **params)
+
+    return jax.jvp(of, tuple(primals[i] for i in moving), tuple(tangents[i] for i in moving))
+
+
+def _run_transpose(cotangents: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+    count = len(operands) - len(params["moved"])
+    upstream = [ad.instantiate_zeros(c) for c in cotangents]
+    found = _gradients(operands[:count], upstream, params)
+    pairs = zip(found, operands[count:], strict=True)
+    return [*[None] * count, *(g if ad.is_undefined_primal(x) else None for g, x in pairs)]
+
+
+def _run_batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+    size, count = _size(operands, dims), len(operands) - len(params["moved"])
+    kept = list(dims[: params["args"]])
+    tangents = []
+    for i, x, d in zip(params["moved"], operands[count:], dims[count:], strict=True):
+        if d is not None or kept[i] is not None:
+            # One argument for all may have many tangents (jax.jacfwd), each of which is a gradient's counterpart.
+            x, kept[i] = _in_front(x, d, size), 0
+        tangents.append(x)
+    avals = tuple(a.update(shape=(size, *a.shape), sharding=None) for a in params["avals"])
+    new = {**params, "gradient": _of_many(params, size, dims[:count], kept), "avals": avals}
+    return _tangent.bind(*operands[:count], *tangents, **new), [0] * len(avals)
+
+
+for primitive, run, aval, jvp, batch in (
+    (_node, _handed_on, _handed_on, _node_jvp, _node_batch),
+    (_tangent, _run, lambda *_, avals, **__: list(avals), _run_jvp, _run_batch),
+):
+    primitive.multiple_results = True
+    primitive.def_impl(run)
+    primitive.def_abstract_eval(aval)
+    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
+    ad.primitive_jvps[primitive] = jvp
+    batching.primitive_batchers[primitive] = batch
+ad.primitive_transposes[_tangent] = _run_transpose

@@ -1,0 +1,70 @@
+"""What is zero where arguments are: whether a function that has the same derivative everywhere is linear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+
+from tf2jax_lite.jaxprs.walk import parts
+
+__all__ = ["is_zero_at_zero"]
+
+# Zero if one of these operands is.
+_PRODUCTS: dict[str, tuple[int, ...]] = {
+    "mul": (0, 1),
+    "dot_general": (0, 1),
+    "conv_general_dilated": (0, 1),
+    "div": (0,),
+    **dict.fromkeys(("gather", "dynamic_slice", "reduce_window_sum", "reduce_sum", "cumsum", "expand_dims"), (0,)),
+}
+# Zero if all operands are.
+_SUMS = frozenset(
+    """add add_any sub neg concatenate pad complex real imag conj convert_element_type broadcast_in_dim reshape
+    transpose squeeze slice rev copy stack tile unstack split once""".split()  # noqa: SIM905
+)
+_CALLS = frozenset({"jit", "pjit", "closed_call"})
+
+
+def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
+    """Returns whether all results of a jaxpr are zero where these arguments are, as far as its code shows.
+
+    Infinite and undefined factors count as numbers: a function is asked whether it is linear, not computed.
+
+    Args:
+      closed: a closed jaxpr.
+      zeros: positions of arguments.
+    """
+    return all(_results(closed, [i in zeros for i in range(len(closed.in_avals))]))
+
+
+def _results(closed: Any, args: Sequence[bool]) -> list[bool]:
+    jaxpr, consts = parts(closed)
+    known: dict[Any, bool] = dict(zip(jaxpr.constvars, map(_is_zero, consts), strict=True))
+    known.update(zip(jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> bool:
+        return _is_zero(atom.val) if isinstance(atom, jex.Literal) else known[atom]
+
+    for eqn in jaxpr.eqns:
+        known.update(zip(eqn.outvars, _of(eqn, list(map(read, eqn.invars))), strict=True))
+    return list(map(read, jaxpr.outvars))
+
+
+def _of(eqn: Any, operands: list[bool]) -> list[bool]:
+    name, count = eqn.primitive.name, len(eqn.outvars)
+    if name in _CALLS:
+        return _results(eqn.params["jaxpr"], operands)
+    if name == "custom_gradient":
+        return operands[eqn.params["args"] :][:count]
+    if name == "select_n":
+        return [all(operands[1:])]
+    if name in _PRODUCTS:
+        return [any(operands[i] for i in _PRODUCTS[name])] * count
+    return [name in _SUMS and all(operands)] * count
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic | float | int | complex) and not np.any(value)

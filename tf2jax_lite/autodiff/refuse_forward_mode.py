@@ -1,0 +1,51 @@
+"""Values whose tangents only go backwards.
+
+JAX refuses forward mode through ``jax.custom_vjp`` too, but cannot say which of a model's nodes is meant, nor what to
+do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from tf2jax_lite.support.errors import ForwardModeError
+
+from .identity_primitive import identity_primitive, marked
+
+__all__ = ["reverse_only"]
+
+
+# The identity on values. Its tangents go through the other primitive, which can be transposed, but not run.
+_reverse_only = identity_primitive("reverse_only")
+_tangent = Primitive("reverse_only_tangent")
+
+
+def _refuse(*_: Any, message: str, node: str, op: str, path: tuple[str, ...]) -> NoReturn:
+    raise ForwardModeError(message, node=node, op=op, path=path)
+
+
+ad.defjvp(_reverse_only, lambda t, x, **params: _tangent.bind(t, **params))
+
+_tangent.def_impl(_refuse)
+_tangent.def_abstract_eval(lambda x, **_: x)
+mlir.register_lowering(_tangent, _refuse)
+batching.defvectorized(_tangent)
+ad.deflinear2(_tangent, lambda cotangent, x, **_: [cotangent])
+
+
+def reverse_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:
+    """Returns a pytree of arrays unchanged; taking derivatives forwards through an inexact one is refused.
+
+    The error comes when the tangent is computed or, inside ``jax.jit``, when JAX compiles it.
+
+    Args:
+      value: the pytree.
+      message: what the error says.
+      node: the node that is to blame.
+      op: its op.
+      path: the calls that lead to it.
+    """
+    return marked(_reverse_only, value, message=message, node=node, op=op, path=path)

@@ -1,0 +1,115 @@
+"""Params: a flat dict from variable name to array that remembers which variables train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.support.errors import InputError
+
+__all__ = ["Variable", "VariableName", "is_seed_state", "merge_params", "split_params"]
+
+
+class Variable(np.ndarray):
+    """A variable's value at conversion: a numpy array that knows its name and whether it trains.
+
+    Attributes:
+      trainable: whether TensorFlow trains the variable.
+      name: the variable's name.
+    """
+
+    trainable: bool = False
+    name: str = ""
+
+    def __new__(cls, value: Any, trainable: bool = False, name: str = "") -> Variable:
+        """Returns ``value`` (anything ``np.asarray`` takes) as a variable; the data is not copied."""
+        array = np.asarray(value).view(cls)
+        array.trainable = trainable
+        array.name = name
+        return array
+
+    def assign(self, value: Any) -> Variable:
+        """Returns ``value`` (anything ``np.asarray`` takes) as a variable with this one's name and ``trainable``."""
+        return Variable(value, self.trainable, self.name)
+
+    def __array_finalize__(self, obj: Any) -> None:
+        if isinstance(obj, Variable):
+            self.trainable = obj.trainable
+            self.name = obj.name
+
+    def __reduce__(self) -> Any:
+        # A pickled variable is still one: numpy's own way drops attributes.
+        return Variable, (np.asarray(self), self.trainable, self.name)
+
+    def __repr__(self) -> str:
+        return f"Variable(name={self.name!r}, trainable={self.trainable}, numpy={np.asarray(self)!r})"
+
+
+class VariableName(str):
+    """A key of ``params``: equal to the plain name, and it carries what survives ``jit`` and ``grad``.
+
+    Attributes:
+      trainable: whether TensorFlow trains the variable.
+    """
+
+    trainable: bool
+
+    def __new__(cls, name: str, trainable: bool = False) -> VariableName:
+        """Returns the name as a key."""
+        key = super().__new__(cls, name)
+        key.trainable = trainable
+        return key
+
+    def __reduce__(self) -> Any:
+        return VariableName, (str(self), self.trainable)
+
+
+def is_trainable(name: str, value: Any) -> bool | None:
+    """Returns whether a variable trains, or None if neither its key nor its value knows."""
+    found = getattr(name, "trainable", None)
+    return getattr(value, "trainable", None) if found is None else found
+
+
+def split_params(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits params into those that train and the others.
+
+    Args:
+      params: what `convert` returned, or what a converted function returned since.
+
+    Returns:
+      ``(trainable, other)``, two dicts of the same kind.
+
+    Raises:
+      InputError: a param came from elsewhere, and neither its key nor its value says whether it trains.
+    """
+    unknown = [str(name) for name, value in params.items() if is_trainable(name, value) is None]
+    if unknown:
+        shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        raise InputError(
+            f"whether these params train is not known: {shown}. Pass params as convert() returned them, or as a "
+            "converted function returned them: their keys are tf2jax_lite.VariableName and carry it."
+        )
+    trainable = {name: value for name, value in params.items() if is_trainable(name, value)}
+    return trainable, {name: value for name, value in params.items() if name not in trainable}
+
+
+def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Joins what `split_params` split.
+
+    Raises:
+      InputError: a variable is in more than one part.
+    """
+    merged: dict[str, Any] = {}
+    for part in parts:
+        twice = merged.keys() & part.keys()
+        if twice:
+            raise InputError(f"variable(s) {sorted(twice)} are in more than one part.")
+        merged.update(part)
+    return merged
+
+
+def is_seed_state(name: str) -> bool:
+    """Whether a variable of this name is what Keras 3 draws random numbers from: a seed, and a count of the calls."""
+    return name.rsplit("/", 1)[-1].startswith("seed_generator_state")

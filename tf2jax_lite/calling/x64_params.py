@@ -1,0 +1,83 @@
+"""Variables of 64-bit state, such as tf.random.Generator's, with and without 64-bit mode.
+
+Without it, params hold such a variable as its 32-bit words: uint32 with one more axis, low word first. Both forms are
+taken in either mode, and a call returns the form it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.values.int64 import Words, to_words
+
+from .params import Variable
+
+__all__ = ["as_param", "enter", "leave"]
+
+_INT64 = np.dtype(np.int64)
+
+
+def as_param(value: Any, name: str) -> Any:
+    """Returns a variable's value at conversion in the form that JAX can hold now.
+
+    Args:
+      value: int64, an array or a ``jax.ShapeDtypeStruct``.
+      name: the variable's name.
+    """
+    if jax.config.jax_enable_x64:
+        return value
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct((*value.shape, 2), np.uint32)
+    return Variable(to_words(np.asarray(value)), False, name)
+
+
+def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
+    """Brings variables of 64-bit state into the form that ops take, in place.
+
+    Args:
+      state: variable name to value.
+      names: those that hold 64-bit state.
+
+    Returns:
+      For each variable that has a value, whether it came as words.
+
+    Raises:
+      InputError: a value has lost half of its bits.
+    """
+    given: dict[str, bool] = {}
+    for name in names:
+        if name not in state:
+            continue
+        value = state[name]
+        given[name] = value.dtype == np.uint32 and value.ndim > 0 and value.shape[-1] == 2
+        if given[name]:
+            words = jnp.asarray(value)
+            state[name] = lax.bitcast_convert_type(words, _INT64) if _x64() else Words(words, _INT64)
+        elif value.dtype != _INT64:
+            raise InputError(
+                f"param {name!r} is 64-bit state (of a random generator), but arrives as {value.dtype}, which lost "
+                "half of its bits. Pass it as convert() returned it, or as 32-bit words (uint32 of shape "
+                f"{[*value.shape, 2]}, low word first), or set jax_enable_x64."
+            )
+        elif not _x64():
+            state[name] = Words(jnp.asarray(to_words(np.asarray(value))), _INT64)
+    return given
+
+
+def leave(state: dict[str, Any], given: Mapping[str, bool]) -> None:
+    """Brings variables of 64-bit state back into the form they came in, or into words where JAX has no other."""
+    for name, words in given.items():
+        if words or not _x64():
+            value = state[name]
+            state[name] = value.data if isinstance(value, Words) else jnp.asarray(to_words(value))
+
+
+def _x64() -> bool:
+    return bool(jax.config.jax_enable_x64)

@@ -1,0 +1,244 @@
+"""Where the entries of a small traced vector come from.
+
+A slice such as ``x[:2, i:i + 3]`` gets its bounds as vectors packed of constants and traced scalars. What is constant
+in them, and how far the traced ones are apart, decides whether the slice has a size. JAX's tracers know the equation
+that made them; this module reads that, and knows nothing of an entry where the tracer does not tell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jax import core, lax
+from jax.extend import core as jex
+
+from tf2jax_lite.values.static import dims, known
+
+__all__ = [
+    "FORWARDING",
+    "Entry",
+    "column_sources",
+    "constant_behind",
+    "constant_of",
+    "entries",
+    "equation_of",
+    "name_of",
+    "value_of",
+]
+
+FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
+_PURE = ("add", "sub", "mul", "neg", "div", "rem", "min", "max", "convert_element_type", "dim_as_value")
+_OF_ARRAYS = ("reduce_max", "reduce_min", "reduce_sum")
+_OF_VECTORS = {"reduce_max": max, "reduce_min": min, "reduce_sum": sum, "reduce_prod": math.prod}
+_MAX_DEPTH = 32
+_MAX_LENGTH = 32
+_MAX_NAME = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One integer: ``base + offset``, or just ``offset`` (an int or a dimension expression) if ``base`` is None."""
+
+    base: Any
+    offset: Any
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the value is known while tracing."""
+        return self.base is None
+
+    def minus(self, other: Entry) -> Any:
+        """Returns the difference if it is known, else None."""
+        same = self.base is other.base or (self.base is not None and name_of(self.base) == name_of(other.base))
+        return self.offset - other.offset if same else None
+
+
+def entries(vector: Any, length: int) -> list[Entry]:
+    """Returns what is known of each entry of a vector."""
+    found = known(vector)
+    if found is not None:
+        return [Entry(None, d) for d in dims(found)]
+    return _vector(vector, length, 0) or [Entry((vector, i), 0) for i in range(length)]
+
+
+def name_of(base: Any) -> Any:
+    """Returns what identifies a traced scalar: how it is computed, from which variables of the jaxpr."""
+    if isinstance(base, tuple):
+        return (name_of(base[0]), base[1])
+    return _structure(base, 0)
+
+
+def _structure(tracer: Any, depth: int) -> Any:
+    value = constant_of(tracer)
+    if value is not None and value.ndim == 0:
+        return value.item()
+    name, operands, params = equation_of(tracer)
+    whole = name in _PURE and all(getattr(o, "ndim", 1) == 0 for o in operands)
+    if depth < _MAX_NAME and (whole or name in _OF_ARRAYS):
+        return (name, str(params), *(_structure(o, depth + 1) for o in operands))
+    tracer = _outermost(tracer)
+    variable = getattr(tracer, "val", None)
+    return id(tracer if variable is None else variable)
+
+
+def value_of(entry: Entry) -> Any:
+    """Returns the traced scalar that an entry stands for."""
+    base = entry.base
+    if isinstance(base, tuple):
+        base = lax.index_in_dim(base[0], base[1], keepdims=False)
+    if isinstance(entry.offset, int) and entry.offset == 0:
+        return base
+    return lax.add(base, lax.convert_element_type(entry.offset, base.dtype))
+
+
+def _outermost(tracer: Any) -> Any:
+    """Returns the tracer of the surroundings that one inside a branch or a loop stands for, itself if there is none."""
+    for _ in range(_MAX_DEPTH):
+        frame, variable = getattr(getattr(tracer, "_trace", None), "frame", None), getattr(tracer, "val", None)
+        outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, jex.Var) else None
+        if not isinstance(outer, core.Tracer):
+            break
+        tracer = outer
+    return tracer
+
+
+def constant_of(tracer: Any) -> Any:
+    """Returns the value of a tracer that stands for a constant, else None."""
+    if not isinstance(tracer, core.Tracer):
+        return np.asarray(tracer)
+    tracer = _outermost(tracer)
+    lower = getattr(tracer, "full_lower", None)
+    value = lower() if lower is not None else tracer
+    return None if isinstance(value, core.Tracer) else np.asarray(value)
+
+
+def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:
+    """Returns the primitive whose only result a value is, its operands and parameters; no name if nothing is known."""
+    equation = getattr(_outermost(tracer), "parent", None)
+    primitive = getattr(equation, "primitive", None)
+    operands = getattr(equation, "in_tracers", None)
+    if primitive is None or operands is None or len(getattr(equation, "outvars", ())) != 1:
+        return "", [], {}
+    return primitive.name, list(operands), getattr(equation, "params", {})
+
+
+def column_sources(vector: Any) -> Iterator[Any]:
+    """Yields a vector, and the vectors it was before it became the first column of a matrix, and was taken out again.
+
+    That is what indices of a sparse tensor go through.
+    """
+    current = vector
+    for _ in range(_MAX_DEPTH):
+        if current.ndim == 1:
+            yield current
+        name, operands, params = equation_of(current)
+        if name == "concatenate" and current.ndim == 2 and params["dimension"] == 1 and operands[0].shape[1] == 1:
+            pass
+        elif name == "slice" and current.ndim == 2:
+            whole = params["start_indices"] == (0, 0) and params["strides"] in (None, (1, 1))
+            if not whole or current.shape != (operands[0].shape[0], 1):
+                return
+        elif name not in FORWARDING or math.prod(current.shape[1:]) != 1 or current.shape[0] != operands[0].shape[0]:
+            return
+        current = operands[0]
+        if current.ndim not in (1, 2):
+            return
+
+
+def _vector(tracer: Any, length: int, depth: int) -> list[Entry] | None:
+    value = constant_of(tracer)
+    if value is not None:
+        return [Entry(None, int(v)) for v in value.reshape(-1)] if value.dtype.kind in "iu" else None
+    if depth > _MAX_DEPTH:
+        return None
+    name, operands, params = equation_of(tracer)
+    if name == "stack" and all(o.ndim == 0 for o in operands):
+        return [_scalar(o, depth + 1) for o in operands]
+    if name == "concatenate":
+        out: list[Entry] = []
+        for part in operands:
+            size = part.shape[0]
+            if not isinstance(size, int):
+                return None
+            out += _vector(part, size, depth + 1) or [Entry((part, i), 0) for i in range(size)]
+        return out
+    if name == "slice" and operands[0].ndim == 1:
+        inner = _known_of(operands[0], depth + 1)
+        steps = (params["strides"] or (1,))[0]
+        places = slice(params["start_indices"][0], params["limit_indices"][0], steps)
+        return None if inner is None else _own(tracer, inner[places])
+    if name == "gather" and operands[0].ndim == 1 and params["mode"] == lax.GatherScatterMode.PROMISE_IN_BOUNDS:
+        inner, places = _known_of(operands[0], depth + 1), constant_behind(operands[1])
+        if inner is None or places is None or places.size != length:
+            return None
+        return _own(tracer, [inner[int(place)] for place in places.reshape(-1)])
+    if length > 1 and name == "convert_element_type" and np.issubdtype(tracer.dtype, np.signedinteger):
+        inner = _known_of(operands[0], depth + 1)
+        return None if inner is None else _own(tracer, inner)
+    if length == 1 and name in FORWARDING and operands and operands[0].size == 1:
+        inner = operands[0]
+        return [_scalar(inner, depth + 1)] if inner.ndim == 0 else _vector(inner, 1, depth + 1)
+    return None
+
+
+def _own(vector: Any, known_ones: list[Entry | None]) -> list[Entry]:
+    """Returns the entries of a vector of which some are known."""
+    return [Entry((vector, i), 0) if entry is None else entry for i, entry in enumerate(known_ones)]
+
+
+def constant_behind(tracer: Any) -> Any:
+    """Returns the elements of a constant that was given another shape, else None."""
+    for _ in range(_MAX_DEPTH):
+        value = constant_of(tracer)
+        if value is not None:
+            return value
+        name, operands, _ = equation_of(tracer)
+        if name not in FORWARDING or operands[0].size != tracer.size:
+            return None
+        tracer = operands[0]
+    return None
+
+
+def _known_of(vector: Any, depth: int) -> list[Entry | None] | None:
+    """Returns the entries of a vector, None for those that are not known; None if none of them is."""
+    size = vector.shape[0]
+    found = _vector(vector, size, depth) if isinstance(size, int) and size <= _MAX_LENGTH else None
+    known_ones = [entry if entry.is_known else None for entry in found or ()]
+    return known_ones if any(known_ones) else None
+
+
+def _scalar(tracer: Any, depth: int) -> Entry:
+    value = constant_of(tracer)
+    if value is not None and value.dtype.kind in "iu":
+        return Entry(None, int(value))
+    own = Entry(tracer, 0)
+    if depth > _MAX_DEPTH or not np.issubdtype(tracer.dtype, np.signedinteger):
+        return own
+    name, operands, params = equation_of(tracer)
+    if name == "dim_as_value" and "dim" in params:
+        return Entry(None, params["dim"])
+    if name in ("add", "sub") and all(getattr(o, "ndim", 1) == 0 for o in operands):
+        left, right = (_scalar(o, depth + 1) for o in operands)
+        if right.is_known:
+            return Entry(left.base, left.offset + right.offset if name == "add" else left.offset - right.offset)
+        if left.is_known and name == "add":
+            return Entry(right.base, left.offset + right.offset)
+    if name in _OF_VECTORS and operands[0].ndim == 1:
+        inner = _known_of(operands[0], depth + 1)
+        if inner and all(e is not None and isinstance(e.offset, int) for e in inner):
+            return Entry(None, _OF_VECTORS[name]([e.offset for e in inner if e is not None]))
+    if name in ("reshape", "squeeze") and operands[0].ndim == 1:
+        inner = _known_of(operands[0], depth + 1)
+        if inner and inner[0] is not None:
+            return inner[0]
+    if name in ("convert_element_type", "reshape", "squeeze") and operands and operands[0].ndim == 0:
+        inner = operands[0]
+        if np.issubdtype(inner.dtype, np.signedinteger):
+            entry = _scalar(inner, depth + 1)
+            # The base keeps the dtype of the vector, so that entries stay comparable across casts of one variable.
+            return entry if entry.is_known or inner.dtype == tracer.dtype else own
+    return own

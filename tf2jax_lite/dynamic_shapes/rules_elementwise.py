@@ -1,0 +1,124 @@
+"""Equations that compute each element by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax.extend import core as jex
+
+from tf2jax_lite.jaxprs.equations import bind
+
+from .actual_sizes import is_symbolic
+from .evaluator import Evaluator, rule
+
+_PLAIN = (
+    *("abs", "add", "add_any", "and", "asinh", "atan", "atan2", "bessel_i0e", "bessel_i1e", "bitcast_convert_type"),
+    *("cbrt", "ceil", "clamp", "clz", "complex", "conj", "convert_element_type", "copy", "copy_p", "cos", "cosh"),
+    *(
+        "debug_callback",
+        "device_put",
+        "eq",
+        "eq_to",
+        "erf",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "floor",
+        "forward_only",
+        "ge",
+        "gt",
+    ),
+    *(
+        "imag",
+        "is_finite",
+        "le",
+        "le_to",
+        "logistic",
+        "loop_start",
+        "lt",
+        "lt_to",
+        "max",
+        "min",
+        "mul",
+        "mul_no_nan",
+        "mulhi",
+        "ne",
+        "neg",
+    ),
+    *(
+        "nextafter",
+        "not",
+        "once",
+        "optimization_barrier",
+        "or",
+        "population_count",
+        "pvary",
+        "real",
+        "reduce_precision",
+    ),
+    *("reverse_only", "reverse_only_tangent", "stack"),
+    *("round", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh"),
+    *("square", "squeeze", "stop_gradient", "sub", "tanh", "threefry2x32", "transpose", "xor"),
+)
+# Where an operand is what is given here, its derivative is finite: what is not there becomes that, or 0 times infinity
+# would come out of it and into the gradients of what is there. One number for all operands, or one for each.
+_FINITE_AT: dict[str, tuple[float | None, ...]] = {
+    "acos": (0,),
+    "acosh": (2,),
+    "asin": (0,),
+    "atan2": (1, 1),
+    "atanh": (0,),
+    "cbrt": (1,),
+    "digamma": (1,),
+    "div": (None, 1),
+    "erf_inv": (0,),
+    "exp": (0,),
+    "exp2": (0,),
+    "expm1": (0,),
+    "igamma": (1, 1),
+    "igamma_grad_a": (1, 1),
+    "igammac": (1, 1),
+    "integer_pow": (1,),
+    "lgamma": (1,),
+    "log": (1,),
+    "log1p": (0,),
+    "polygamma": (1, 1),
+    "pow": (1, 1),
+    "regularized_incomplete_beta": (1, 1, 0),
+    "rem": (None, 1),
+    "rsqrt": (1,),
+    "sqrt": (1,),
+    "tan": (0,),
+    "zeta": (2, 1),
+}
+
+
+@rule(*_PLAIN)
+def _plain(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    return bind(eqn, *_spread(ev, eqn, args))
+
+
+def _spread(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    """Returns operands with each number beside arrays as one of them: 0 where there is nothing to compute with it.
+
+    Its gradient is a sum over all elements, and that of what is not there may be NaN.
+    """
+    shape = eqn.outvars[0].aval.shape if len(eqn.outvars) == 1 else ()
+    if not is_symbolic(shape):
+        return args
+    out = list(args)
+    for i, var in enumerate(eqn.invars):
+        if not isinstance(var, jex.Literal) and var.aval.shape == () and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+            out[i] = ev.sizes.filled(jnp.broadcast_to(args[i], ev.sizes.shape(shape)), shape, 0)
+    return out
+
+
+@rule(*_FINITE_AT)
+def _guarded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    values, args, shape = _FINITE_AT[eqn.primitive.name], _spread(ev, eqn, args), eqn.outvars[0].aval.shape
+    for i, (var, value) in enumerate(zip(eqn.invars, values, strict=False)):
+        if value is not None and not isinstance(var, jex.Literal) and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+            args[i] = ev.sizes.filled(jnp.asarray(args[i]), var.aval.shape or shape, value)
+    return bind(eqn, *args)

@@ -1,0 +1,131 @@
+"""Equations that make one number of many: what is not there counts as what changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.jaxprs.equations import bind
+
+from .actual_sizes import is_symbolic
+from .evaluator import Evaluator, rule, unsupported
+from .rules_shapes import longer
+from .tracker import is_found
+
+__all__ = ["least", "most"]
+
+
+def _is_bool(dtype: Any) -> bool:
+    return np.dtype(dtype).kind == "b"
+
+
+def least(dtype: Any) -> Any:
+    """Returns the least value of a dtype."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return -np.inf
+    return False if _is_bool(dtype) else jnp.iinfo(dtype).min
+
+
+def most(dtype: Any) -> Any:
+    """Returns the greatest value of a dtype."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return np.inf
+    return True if _is_bool(dtype) else jnp.iinfo(dtype).max
+
+
+_NEUTRAL = {
+    "sum": lambda dtype: 0,
+    "prod": lambda dtype: 1,
+    "max": least,
+    "min": most,
+    "and": lambda dtype: True if _is_bool(dtype) else -1,
+    "or": lambda dtype: 0,
+    "xor": lambda dtype: 0,
+}
+
+
+@rule(*(f"reduce_{name}" for name in _NEUTRAL), "argmax", "argmin")
+def _reduced(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    (var,) = eqn.invars
+    neutral = _NEUTRAL[eqn.primitive.name.removeprefix("reduce_").removeprefix("arg")](var.aval.dtype)
+    return bind(eqn, ev.sizes.filled(jnp.asarray(args[0]), var.aval.shape, neutral, eqn.params["axes"]))
+
+
+@rule("reduce")
+def _reduced_by(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    operands, starts = args[: len(args) // 2], args[len(args) // 2 :]
+    axes = eqn.params["dimensions"]
+    filled = [
+        ev.sizes.filled(jnp.asarray(x), v.aval.shape, start, axes)
+        for x, v, start in zip(operands, eqn.invars, starts, strict=False)
+    ]
+    return bind(eqn, *filled, *starts)
+
+
+_RUNNING = {
+    "cumsum": lambda dtype: 0,
+    "cumprod": lambda dtype: 1,
+    "cummax": least,
+    "cummin": most,
+    "cumlogsumexp": least,
+}
+
+
+@rule(*_RUNNING, bounded=True)
+def _running(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    (var,) = eqn.invars
+    x, axes = jnp.asarray(args[0]), [eqn.params["axis"]]
+    if eqn.params["reverse"] or eqn.primitive.name == "cumlogsumexp":
+        x = ev.sizes.filled(x, var.aval.shape, _RUNNING[eqn.primitive.name](var.aval.dtype), axes)
+    return bind(eqn, x)
+
+
+@rule("sort")
+def _sorted(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    axis, shape = eqn.params["dimension"], eqn.invars[0].aval.shape
+    if not is_found(shape[axis]):
+        return bind(eqn, *args)
+    # What is not there comes last, also after NaN.
+    missing = jnp.broadcast_to(~ev.sizes.valid(shape, [axis]), args[0].shape)
+    keys = eqn.params["num_keys"] + 1
+    return list(lax.sort((missing, *args), dimension=axis, is_stable=eqn.params["is_stable"], num_keys=keys)[1:])
+
+
+@rule("top_k", bounded=True)
+def _largest(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    (var,) = eqn.invars
+    axes = [eqn.params.get("axis", -1) % len(var.aval.shape)]
+    k = ev.sizes.most(eqn.params["k"])
+    x = ev.sizes.filled(jnp.asarray(args[0]), var.aval.shape, least(var.aval.dtype), axes)
+    x = longer(x, axes[0], k)
+    return list(lax.top_k(x, k) if axes[0] == x.ndim - 1 else lax.top_k(x, k, axis=axes[0]))
+
+
+@rule("dot_general", bounded=True)
+def _product(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    (left, right), _ = eqn.params["dimension_numbers"]
+    both = [
+        ev.sizes.filled(jnp.asarray(x), v.aval.shape, 0, axes)
+        for x, v, axes in zip(args, eqn.invars, (left, right), strict=True)
+    ]
+    return bind(eqn, *both)
+
+
+@rule(
+    *("cholesky", "eig", "eigh", "lu", "lu_pivots_to_permutation", "qr", "geqrf", "householder_product", "svd"),
+    *("triangular_solve", "tridiagonal_solve", "schur", "hessenberg"),
+)
+def _matrices(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    if any(is_symbolic(v.aval.shape[-2:]) for v in (*eqn.invars, *eqn.outvars)):
+        raise unsupported(eqn)
+    return bind(eqn, *args)
+
+
+@rule("fft")
+def _fourier(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    if is_symbolic(eqn.invars[0].aval.shape[-len(eqn.params["fft_lengths"]) :]):
+        raise unsupported(eqn)
+    return bind(eqn, *args)

@@ -1,0 +1,48 @@
+"""Several artefacts in one directory: what a training of several models writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from .artifact import ExportReport
+from .atomic_dir import METADATA, new_directory
+from .metadata import FAMILY
+
+__all__ = ["write_family"]
+
+
+def write_family(
+    path: str | Path,
+    members: Mapping[str, Callable[[Path], ExportReport]],
+    *,
+    extra: Mapping[str, bytes] | None = None,
+    overwrite: bool = False,
+) -> ExportReport:
+    """Writes artefacts side by side, all of them or none.
+
+    Args:
+      path: the directory to make. Each member is an artefact; the directory itself is none.
+      members: name of a folder to what writes an artefact there.
+      extra: further files of the directory: name to content.
+      overwrite: replace an artefact, or such a directory, that is there.
+
+    Returns:
+      What was written: ``files`` has ``folder/file`` for those of members; other values are the first member's.
+
+    Raises:
+      ExportError: ``path`` cannot be written, or a member cannot.
+    """
+    files: dict[str, int] = {}
+    reports = []
+    with new_directory(Path(path), overwrite=overwrite) as work:
+        for name, write in members.items():
+            reports.append(write(work / name))
+            files |= {f"{name}/{file}": size for file, size in reports[-1].files.items()}
+        metadata = {"format": FAMILY, "format_version": 1, "artefacts": list(members)}
+        for name, content in {**(extra or {}), METADATA: (json.dumps(metadata, indent=2) + "\n").encode()}.items():
+            (work / name).write_bytes(content)
+            files[name] = len(content)
+    first = reports[0]
+    return ExportReport(str(path), files, first.signatures, first.parameters, first.warnings)

@@ -1,0 +1,118 @@
+"""Functions with derivative rules: they stand outside of what calls them.
+
+What they need is passed to them: values, large constants (`constants.py`), and those sizes that the shapes of their
+arguments do not tell, which are no arrays (``nondiff_argnums``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+
+from . import literals
+from .block_ir import Equation, Literal, Value
+from .formatter import WIDTH, define, statement
+from .functions import FunctionWriter, hint_of, named, structured, targets, tuple_of
+
+__all__ = ["write_rules"]
+
+
+def write_rules(writer: FunctionWriter, step: Equation, name: str) -> None:
+    """Writes a function with its derivative rules.
+
+    Args:
+      writer: it stands outside of all functions; ``missing`` tells afterwards which sizes it has to be given.
+      step: an equation that calls the function.
+      name: the function's name.
+    """
+    if "refused" in step.params:
+        _write_refused(writer, step, name)
+    elif "jvp" in step.blocks:
+        _write_jvp(writer, step, name)
+    else:
+        _write_vjp(writer, step, name)
+
+
+def _decorator(kind: str, given: Sequence[str]) -> list[str]:
+    if not given:
+        return [f"@jax.{kind}"]
+    args = f"jax.{kind}, nondiff_argnums={tuple(range(len(given)))}"
+    flat = f"@functools.partial({args})"
+    return [flat] if len(flat) <= WIDTH else ["@functools.partial(", f"    {args}", ")"]
+
+
+def _float0(value: Value) -> str:
+    return f"np.zeros({literals.shape(value.aval.shape)}, jax.dtypes.float0)"
+
+
+def _is_inexact(item: Value | Literal) -> bool:
+    return jnp.issubdtype(item.aval.dtype, jnp.inexact)
+
+
+def _write_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
+    """Writes a function with its forward-mode rule."""
+    primal, rule = step.blocks["primal"], step.blocks["jvp"]
+    count, outputs = len(step.inputs), len(step.outputs)
+    writer.lines.extend(_decorator("custom_jvp", writer.given))
+    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    inexact = [i for i, v in enumerate(step.inputs) if _is_inexact(v)]
+    primals = named(writer, rule.args[:count], "x")
+    tangents = ["_"] * count
+    for i, arg in zip(inexact, rule.args[count:], strict=True):
+        tangents[i] = named(writer, [arg], f"{primals[i]}_dot")[0]
+
+    def results(texts: list[str]) -> str:
+        remaining = iter(texts[outputs:])
+        dots = [next(remaining) if _is_inexact(v) else _float0(v) for v in step.outputs]
+        return f"{tuple_of(texts[:outputs])}, {tuple_of(dots)}"
+
+    writer.lines.append(f"@{name}.defjvp")
+    unpack = [f"{targets(primals)} = primals", f"{targets(tangents)} = tangents"]
+    writer.function(f"{name}_jvp", ["primals", "tangents"], rule, results, unpack, dims=rule.args)
+
+
+def _write_refused(writer: FunctionWriter, step: Equation, name: str) -> None:
+    """Writes a function whose derivative, in either mode, is refused."""
+    primal = step.blocks["primal"]
+    writer.lines.extend(_decorator("custom_jvp", writer.given))
+    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    writer.lines.append(f"@{name}.defjvp")
+    writer.lines.extend(define(f"{name}_jvp", [*writer.given, "primals", "tangents"], 0))
+    writer.lines.extend(statement(f"raise ValueError({literals.value(step.params['refused'])})", 4))
+
+
+def _write_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
+    """Writes a function with its reverse-mode rule."""
+    primal, forward, backward = (step.blocks[k] for k in ("primal", "forward", "backward"))
+    outputs = len(step.outputs)
+    saved = len(forward.results) - outputs
+    writer.lines.extend(_decorator("custom_vjp", writer.given))
+    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+
+    def pair(texts: list[str]) -> str:
+        return f"{tuple_of(texts[:outputs])}, {tuple_of(texts[outputs:]) if saved else '()'}"
+
+    writer.function(f"{name}_fwd", named(writer, forward.args, "x", unpacked=False), forward, pair, dims=forward.args)
+    residuals = named(writer, backward.args[:saved], "saved")
+    cotangents = named(writer, backward.args[saved:], "bar")
+
+    def gradients(texts: list[str]) -> str:
+        out = ["None"] * len(step.inputs)
+        for i, text in zip(step.params["gradients"], texts, strict=True):
+            out[i] = text
+        return tuple_of(out)
+
+    unpack = [f"{targets(residuals)} = residuals"] if saved else []
+    unpack.append(f"{targets(cotangents)} = cotangents")
+    arguments = ["residuals" if saved else "_", "cotangents"]
+    writer.function(f"{name}_bwd", arguments, backward, gradients, unpack, dims=backward.args)
+    writer.add(f"{name}.defvjp({name}_fwd, {name}_bwd)")
+
+
+@structured("custom_jvp_call", "custom_vjp_call", "custom_gradient")
+def _custom(writer: FunctionWriter, step: Equation) -> None:
+    name, dims = writer.module.custom(step)
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
+    operands = ", ".join([*dims, *(writer.text(v) for v in step.inputs)])
+    writer.add(f"{targets(outputs)} = {name}({operands})")

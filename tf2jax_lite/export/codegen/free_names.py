@@ -1,0 +1,55 @@
+"""Names that written functions use from elsewhere: symbolic dimensions, and those that nothing defines."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+import textwrap
+from collections.abc import Sequence
+
+from tf2jax_lite.export.dimension_syntax import MULTIPLE
+
+from .block_ir import Value
+
+__all__ = ["dimension_sources", "loaded", "undefined"]
+
+
+def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
+    """Returns symbolic dimensions and the source that gives them, from sizes that are one, or else from multiples."""
+    found: dict[str, str] = {}
+    multiples: dict[str, str] = {}
+    for name, value in values:
+        for axis, dim in enumerate(value.aval.shape):
+            if isinstance(dim, int):
+                continue
+            if str(dim).isidentifier():
+                found.setdefault(str(dim), f"{name}.shape[{axis}]")
+            elif match := MULTIPLE.fullmatch(str(dim)):
+                less = f"({name}.shape[{axis}] - {match['more']})" if match["more"] else f"{name}.shape[{axis}]"
+                multiples.setdefault(match["name"], f"{less} // {match['times']}" if match["times"] else less)
+    return multiples | found
+
+
+def loaded(lines: Sequence[str]) -> set[str]:
+    """Returns the names that lines of a function use."""
+    text = textwrap.dedent("\n".join(lines))
+    return {n.id for n in ast.walk(ast.parse("def f():\n" + textwrap.indent(text, "    "))) if isinstance(n, ast.Name)}
+
+
+def undefined(source: str) -> list[str]:
+    """Returns the names that functions of a module use and that are neither theirs, nor the module's, nor Python's.
+
+    Raises:
+      SyntaxError: it is no Python.
+    """
+    module = symtable.symtable(source, "model.py", "exec")
+    known = {s.get_name() for s in module.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+    known |= set(dir(builtins))
+    tables, unknown = [module], set()
+    while tables:
+        table = tables.pop()
+        tables.extend(table.get_children())
+        used = {s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced()}
+        unknown |= used - known
+    return sorted(unknown)

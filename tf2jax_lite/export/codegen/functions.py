@@ -1,0 +1,323 @@
+"""Blocks as Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeVar
+
+from tf2jax_lite.jaxprs.equations import scan_counts
+
+from . import literals, rules_windows  # noqa: F401
+from . import rules as primitives
+from .block_ir import Block, Constant, Equation, Literal, Value
+from .formatter import define, statement
+from .free_names import dimension_sources, loaded
+from .names import Names
+
+__all__ = [
+    "FunctionWriter",
+    "hint_of",
+    "named",
+    "share",
+    "structured",
+    "targets",
+    "tuple_of",
+]
+
+
+_STRUCTURED: dict[str, Callable[[FunctionWriter, Equation], None]] = {}
+
+
+def structured(*primitives: str) -> Callable[[_Writer], _Writer]:
+    """Registers how equations with functions among their parameters are written: not as one line."""
+
+    def register(writer: _Writer) -> _Writer:
+        _STRUCTURED.update(dict.fromkeys(primitives, writer))
+        return writer
+
+    return register
+
+
+def tuple_of(items: Sequence[str]) -> str:
+    """Returns a tuple display."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+_Writer = TypeVar("_Writer", bound="Callable[[FunctionWriter, Equation], None]")
+
+
+class ModuleLike(Protocol):
+    """What a function needs of the module around it."""
+
+    used: set[int]
+    """Identities of the values that anything uses."""
+    dims: Collection[str]
+    """Names of symbolic dimensions, which no value has."""
+
+    def constant(self, value: Constant) -> str:
+        """Returns the source that reads a large constant."""
+        ...
+
+    def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
+        """Returns the name of a function with derivative rules, and the sizes that it is passed before its inputs."""
+        ...
+
+
+class FunctionWriter:
+    """Writes the body of one Python function, inner functions included.
+
+    Args:
+      names: where names come from.
+      module: the module that the function is part of: it holds large constants and functions with derivative rules.
+      lines: where lines go.
+      indent: spaces before each line.
+      env: names of values that are known already.
+      given: symbolic dimensions that functions which do not stand inside another are passed before all else.
+
+    Attributes:
+      missing: symbolic dimensions that such functions use, and that neither they are passed nor their arguments tell.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        module: ModuleLike,
+        lines: list[str] | None = None,
+        indent: int = 4,
+        env: dict[int, str] | None = None,
+        given: Sequence[str] = (),
+    ):
+        self.names = names
+        self.lines: list[str] = [] if lines is None else lines
+        self.indent = indent
+        self.env: dict[int, str] = {} if env is None else env
+        self.module = module
+        self.like: list[tuple[str, str]] = []
+        self.given = given
+        self.missing: set[str] = set()
+
+    def add(self, text: str, comment: str = "") -> None:
+        """Adds a statement."""
+        self.lines.extend(statement(text, self.indent, comment))
+
+    def bind(self, value: Value, name: str) -> None:
+        """Says that ``value`` is called ``name``."""
+        self.env[id(value)] = name
+
+    def text(self, item: Value | Literal, *, typed: bool = True) -> str:
+        """Returns an operand."""
+        if isinstance(item, Literal):
+            return literals.scalar(item.array, typed=typed) if item.array.ndim == 0 else literals.array(item.array)
+        if id(item) not in self.env and isinstance(item, Constant):
+            self.env[id(item)] = self.module.constant(item)
+        return self.env[id(item)]
+
+    def block(self, block: Block) -> list[str]:
+        """Writes a block's steps; its arguments are bound already. Returns its results."""
+        for step in block.steps:
+            self.step(step)
+        return [self.text(r) for r in block.results]
+
+    def step(self, step: Equation) -> None:
+        """Writes one step."""
+        if step.name == "platform_index":  # what reads it is `lax.platform_dependent` as a whole
+            return
+        writer = _STRUCTURED.get(step.name)
+        if writer is not None:
+            writer(self, step)
+            return
+        eqn = primitives.Equation(
+            step.name,
+            step.params,
+            [self.text(v) for v in step.inputs],
+            [self.text(v, typed=False) for v in step.inputs],
+            [v.aval for v in step.inputs],
+            [v.aval for v in step.outputs],
+        )
+        text = primitives.expression(eqn)
+        for shape, source in self.like:
+            text = text.replace(shape, source)
+        same = eqn.typed[: len(step.outputs)]
+        if same and len(same) == len(step.outputs) and text == (same[0] if len(same) == 1 else tuple_of(same)):
+            for output, given in zip(step.outputs, same, strict=True):
+                self.bind(output, given)
+            return
+        self.assign(step.outputs, text, sequence=step.name in _SEQUENCES or len(step.outputs) > 1)
+
+    def assign(self, outputs: Sequence[Value], text: str, *, sequence: bool = False) -> None:
+        """Writes an assignment to new names."""
+        names = named(self, outputs, "value", unpacked=sequence)
+        comment = literals.type_comment(outputs[0].aval) if len(outputs) == 1 and not self.like else ""
+        if not sequence:
+            self.add(f"{names[0]} = {text}", comment)
+        else:
+            self.add(f"{targets(names)} = {text}", comment)
+
+    def function(
+        self,
+        name: str,
+        args: list[str],
+        block: Block,
+        results: Callable[[list[str]], str],
+        unpack: Sequence[str] = (),
+        dims: Sequence[Value] = (),
+    ) -> None:
+        """Writes an inner function.
+
+        Args:
+          name: its name.
+          args: its arguments.
+          block: what it does; its arguments have names already.
+          results: makes what follows ``return`` from the block's results.
+          unpack: statements at its start.
+          dims: values whose shapes tell symbolic dimensions, for a function that does not stand inside another.
+        """
+        nested = self.indent > 0
+        if nested:
+            self.lines.append("")
+        self.lines.extend(define(name, args if nested else [*self.given, *args], self.indent))
+        inner = FunctionWriter(self.names, self.module, [], self.indent + 4, self.env)
+        inner.like = self.like
+        if not nested:
+            # Written in terms of its argument's shape, one function serves for all shapes.
+            dims = [v for v in dims if self.env[id(v)] != "_"]
+            first = next((v for v in dims if len(v.aval.shape) > 0), None)
+            inner.like = [(literals.shape(first.aval.shape), f"{self.env[id(first)]}.shape")] if first else []
+        inner.add(f"return {results(inner.block(block))}")
+        start = FunctionWriter(self.names, self.module, self.lines, self.indent + 4)
+        for line in unpack:
+            start.add(line)
+        if not nested:
+            found = dimension_sources([(self.env[id(v)], v) for v in dims])
+            needed = (loaded(inner.lines) & set(self.module.dims)) - set(self.given)
+            self.missing |= needed - found.keys()
+            for dim, source in found.items():
+                if dim in needed:
+                    start.add(f"{dim} = {source}")
+        self.lines.extend(inner.lines)
+        self.lines.extend([""] if nested else ["", ""])
+
+
+_SEQUENCES = frozenset(
+    """split sort top_k approx_top_k qr lu svd eigh eig schur hessenberg unstack rng_bit_generator
+    optimization_barrier""".split()  # noqa: SIM905
+)
+
+
+def targets(names: Sequence[str]) -> str:
+    """Returns names as a tuple display to assign to."""
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
+
+
+def named(writer: FunctionWriter, values: Sequence[Value], hint: str, *, unpacked: bool = True) -> list[str]:
+    """Names values; those that are unpacked and never used are ``_``."""
+    names = ["_" if unpacked and id(v) not in writer.module.used else writer.names.new(v.hint or hint) for v in values]
+    for value, name in zip(values, names, strict=True):
+        writer.bind(value, name)
+    return names
+
+
+def share(writer: FunctionWriter, inner: Sequence[Value], outer: Sequence[Value | Literal]) -> None:
+    """Lets inner arguments be the outer values, which Python's closures see."""
+    for value, source in zip(inner, outer, strict=True):
+        writer.bind(value, writer.text(source))
+
+
+def hint_of(step: Equation, default: str) -> str:
+    """Returns what a step's results may be called."""
+    return step.path[-1] if step.path else default
+
+
+@structured("scan")
+def _scan(writer: FunctionWriter, step: Equation) -> None:
+    p, body = step.params, step.blocks["body"]
+    consts, carry = scan_counts(p)
+    share(writer, body.args[:consts], step.inputs[:consts])
+    name = writer.names.new(f"{hint_of(step, 'loop')}_body")
+    carry_args = named(writer, body.args[consts : consts + carry], "carry")
+    slices = named(writer, body.args[consts + carry :], "x")
+    unpack = []
+    if carry_args:
+        unpack.append(f"{targets(carry_args)} = carry")
+    if slices:
+        unpack.append(f"{targets(slices)} = xs")
+
+    def results(texts: list[str]) -> str:
+        return f"{tuple_of(texts[:carry]) if carry else '()'}, {tuple_of(texts[carry:]) if texts[carry:] else 'None'}"
+
+    writer.function(
+        name, ["carry" if carry_args else "_", "xs" if slices else "_" if carry_args else "__"], body, results, unpack
+    )
+    start = [writer.text(v) for v in step.inputs[consts : consts + carry]]
+    xs = [writer.text(v) for v in step.inputs[consts + carry :]]
+    args = [name, tuple_of(start) if start else "()", tuple_of(xs) if xs else "None"]
+    args.append(f"length={literals.dimension(p['length'])}")
+    if p["reverse"]:
+        args.append("reverse=True")
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
+    left, right = outputs[:carry], outputs[carry:]
+    halves = [
+        (tuple_of(left) if left else "_"),
+        (tuple_of(right) if right else "_"),
+    ]
+    writer.add(f"{', '.join(halves)} = lax.scan({', '.join(args)})")
+
+
+@structured("while")
+def _while(writer: FunctionWriter, step: Equation) -> None:
+    p = step.params
+    cond, body = step.blocks["cond"], step.blocks["body"]
+    n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
+    start = step.inputs[n_cond + n_body :]
+    names = []
+    for block, consts, count, role in (
+        (cond, step.inputs[:n_cond], n_cond, "cond"),
+        (body, step.inputs[n_cond : n_cond + n_body], n_body, "body"),
+    ):
+        share(writer, block.args[:count], consts)
+        name = writer.names.new(f"{hint_of(step, 'loop')}_{role}")
+        carry = named(writer, block.args[count:], "carry")
+        last = role == "cond"
+        writer.function(
+            name,
+            ["carry"],
+            block,
+            (lambda texts: texts[0]) if last else tuple_of,
+            [f"{targets(carry)} = carry"],
+        )
+        names.append(name)
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
+    initial = tuple_of([writer.text(v) for v in start])
+    writer.add(f"{targets(outputs)} = lax.while_loop({names[0]}, {names[1]}, {initial})")
+
+
+@structured("cond")
+def _cond(writer: FunctionWriter, step: Equation) -> None:
+    index, *operands = step.inputs
+    names = []
+    for number in range(len(step.params["branches"])):
+        block = step.blocks[f"branch{number}"]
+        share(writer, block.args, operands)
+        role = ("false", "true")[number] if len(step.params["branches"]) == 2 else str(number)
+        name = writer.names.new(f"{hint_of(step, 'branch')}_{role}")
+        writer.function(name, [], block, lambda texts: tuple_of(texts) if texts else "()")
+        names.append(name)
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
+    platforms = step.params.get("branches_platforms")
+    if platforms is None:
+        call = f"lax.switch({writer.text(index)}, [{', '.join(names)}])"
+    else:  # the platform decides: what cannot be compiled for it is left out
+        words = [f"{word}={name}" for one, name in zip(platforms, names, strict=True) for word in one or ("default",)]
+        call = f"lax.platform_dependent({', '.join(words)})"
+    writer.add(f"{targets(outputs)} = {call}" if outputs else call)
+
+
+@structured("remat2", "remat", "checkpoint")
+def _checkpoint(writer: FunctionWriter, step: Equation) -> None:
+    block = step.blocks["body"]
+    name = writer.names.new(f"{hint_of(step, 'checkpointed')}_fn")
+    args = named(writer, block.args, "x", unpacked=False)
+    writer.function(name, args, block, tuple_of)
+    outputs = named(writer, step.outputs, hint_of(step, "value"))
+    operands = ", ".join(writer.text(v) for v in step.inputs)
+    writer.add(f"{targets(outputs)} = jax.checkpoint({name})({operands})")

@@ -1,0 +1,193 @@
+"""Values as Python source."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jax.export import is_symbolic_dim
+
+from tf2jax_lite.support.errors import ExportError
+from tf2jax_lite.support.text import printable
+
+__all__ = [
+    "array",
+    "dimension",
+    "dimension_variables",
+    "dtype",
+    "is_uniform",
+    "ramp",
+    "scalar",
+    "shape",
+    "type_comment",
+    "value",
+]
+
+_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+
+
+def dtype(of: Any) -> str:
+    """Returns a dtype as source: ``np.float32``, ``jnp.bfloat16``."""
+    name = np.dtype(of).name
+    return f"np.{name}" if hasattr(np, name) and name != "bool" else ("np.bool_" if name == "bool" else f"jnp.{name}")
+
+
+def dimension(dim: Any) -> str:
+    """Returns a dimension: an int, or an expression of symbolic dimensions."""
+    if isinstance(dim, (int, np.integer)):
+        return str(int(dim))
+    return _unparsed(_Dimension().visit(_parsed(dim)))
+
+
+def _parsed(dim: Any) -> ast.Expression:
+    """Returns the tree of a dimension that JAX writes with ``^`` for powers, which is another operator in Python."""
+    return ast.parse(str(dim).replace("^", "**"), mode="eval")
+
+
+def _unparsed(tree: ast.AST) -> str:
+    return ast.unparse(tree)
+
+
+def dimension_variables(dim: Any) -> set[str]:
+    """Returns the names of the symbolic dimensions in a dimension."""
+    if isinstance(dim, (int, np.integer)):
+        return set()
+    names = {n.id for n in ast.walk(_parsed(dim)) if isinstance(n, ast.Name)}
+    return names - {"floordiv", "mod", "max", "min", "non_negative"}
+
+
+class _Dimension(ast.NodeTransformer):
+    """Turns JAX's notation of dimension expressions into Python's."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name == "floordiv":
+            return ast.BinOp(node.args[0], ast.FloorDiv(), node.args[1])
+        if name == "mod":
+            return ast.BinOp(node.args[0], ast.Mod(), node.args[1])
+        if name == "non_negative":
+            return ast.Call(ast.Name("max", ast.Load()), [node.args[0], ast.Constant(0)], [])
+        return node
+
+
+def shape(dims: Any) -> str:
+    """Returns a tuple of dimensions."""
+    items = [dimension(d) for d in dims]
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def type_comment(aval: Any) -> str:
+    """Returns what stands behind a line: ``f32[b, 3]``."""
+    dims = ", ".join(str(d) for d in aval.shape)
+    if jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended):
+        return f"key[{dims}]"
+    name = np.dtype(aval.dtype).name
+    kind = name.rstrip("0123456789")
+    return f"{_SHORT.get(kind, kind)}{name[len(kind) :]}[{dims}]"
+
+
+def scalar(item: Any, *, typed: bool) -> str:
+    """Returns a scalar; untyped, it takes the dtype of what it is combined with."""
+    item = np.asarray(item)[()]
+    name = np.dtype(item.dtype).name
+    if name == "bool":
+        return str(bool(item)) if not typed else f"np.bool_({bool(item)})"
+    if name in ("uint32", "uint64", "int64") and not -(2**31) <= int(item) < 2**31:
+        typed = True
+    if np.issubdtype(item.dtype, np.complexfloating):
+        text, typed = repr(complex(item)).strip("()"), True
+        if not np.isfinite(item):
+            text = f"complex({_float(item.real)}, {_float(item.imag)})"
+    elif np.issubdtype(item.dtype, np.integer) or name.startswith(("int", "uint")):
+        text = str(int(item))
+    else:
+        text = _float(item)
+    return f"{dtype(item.dtype)}({text})" if typed else text
+
+
+def _float(item: Any) -> str:
+    number = float(item)
+    if np.isnan(number):
+        return "jnp.nan"
+    if np.isinf(number):
+        return "jnp.inf" if number > 0 else "-jnp.inf"
+    # The shortest text that reads back as the same number of this dtype.
+    short = str(item).replace("e+", "e")
+    return short if type(item)(float(short)) == item else repr(number).replace("e+", "e")
+
+
+def array(item: Any) -> str:
+    """Returns a small array."""
+    found = np.asarray(item)
+    if found.ndim == 0:
+        return scalar(found, typed=True)
+    step = ramp(found)
+    if step:
+        first = int(found[0])
+        bounds = [first, first + step * found.size, step] if step != 1 else [first, first + found.size]
+        bounds = bounds[1:] if len(bounds) == 2 and first == 0 else bounds
+        return f"np.arange({', '.join(map(str, bounds))}, dtype={dtype(found.dtype)})"
+    if is_uniform(found):
+        return f"np.full({shape(found.shape)}, {scalar(found.flat[0], typed=False)}, {dtype(found.dtype)})"
+    if not found.size:
+        return f"np.zeros({shape(found.shape)}, {dtype(found.dtype)})"
+    return f"np.array({_nested(found)}, {dtype(found.dtype)})"
+
+
+def ramp(found: np.ndarray) -> int:
+    """Returns the step of a vector of integers that grow or fall evenly, 0 if it is none."""
+    if found.ndim != 1 or found.size < 4 or not np.issubdtype(found.dtype, np.integer):
+        return 0
+    steps = np.diff(found.astype(np.int64))
+    return int(steps[0]) if np.all(steps == steps[0]) else 0
+
+
+def is_uniform(found: np.ndarray) -> bool:
+    """Whether all elements are one number."""
+    return bool(found.size) and bool(np.all(found == found.flat[0]))
+
+
+def _nested(found: np.ndarray) -> str:
+    if found.ndim == 0:
+        return scalar(found, typed=False)
+    return "[" + ", ".join(_nested(row) for row in found) + "]"
+
+
+def value(item: Any) -> str:
+    """Returns an attribute's value.
+
+    Raises:
+      ExportError: there is no way to write it.
+    """
+    if isinstance(item, enum.Enum):  # before numbers: some are whole numbers, too
+        return f"lax.{type(item).__name__}.{item.name}"
+    if isinstance(item, float) and not math.isfinite(item):
+        return "np.nan" if math.isnan(item) else "np.inf" if item > 0 else "-np.inf"
+    if item is None or isinstance(item, (bool, int, float)):
+        return repr(item)
+    if isinstance(item, np.integer):  # a dimension
+        return repr(int(item))
+    if isinstance(item, str):
+        return '"' + printable(item.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+    if isinstance(item, (tuple, list)):
+        parts = [value(v) for v in item]
+        if isinstance(item, list):
+            return f"[{', '.join(parts)}]"
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if isinstance(item, (np.dtype, type)):
+        return dtype(item)
+    if isinstance(item, (np.ndarray, np.generic)):
+        return array(item)
+    if dimension_variables_or_none(item) is not None:
+        return dimension(item)
+    raise ExportError(f"cannot write {item!r} ({type(item).__name__}) as source")
+
+
+def dimension_variables_or_none(item: Any) -> set[str] | None:
+    """Returns the symbolic dimensions in a value, None if it is not a dimension."""
+    return dimension_variables(item) if is_symbolic_dim(item) else None

@@ -1,0 +1,245 @@
+"""Elementwise primitives as calls of ``jax.lax`` and infix operators; values that pass through."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.loops.derivatives import MARK
+
+from . import literals
+from .registry import Equation, call, is_number, rule, tuple_of
+
+__all__: list[str] = []
+
+
+_INFIX = {
+    "add": "+",
+    "add_any": "+",  # how JAX adds up tangents
+    "sub": "-",
+    "mul": "*",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+}
+_UNARY = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bessel_i0e",
+    "bessel_i1e",
+    "cbrt",
+    "ceil",
+    "conj",
+    "cos",
+    "cosh",
+    "digamma",
+    "erf",
+    "erf_inv",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "imag",
+    "is_finite",
+    "lgamma",
+    "log",
+    "log1p",
+    "logistic",
+    "population_count",
+    "real",
+    "rsqrt",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "stop_gradient",
+    "tan",
+    "tanh",
+]
+_BINARY = [
+    "atan2",
+    "complex",
+    "igamma",
+    "igammac",
+    "max",
+    "min",
+    "mulhi",
+    "nextafter",
+    "polygamma",
+    "pow",
+    "rem",
+    "shift_left",
+    "shift_right_arithmetic",
+    "shift_right_logical",
+    "zeta",
+    "igamma_grad_a",
+]
+
+
+@rule(*_INFIX)
+def _infix(eqn: Equation) -> str:
+    left, right = eqn.mixed
+    if eqn.name == "ne" and left == right:
+        return f"jnp.isnan({left})"
+    if all(is_number(v) or "(" in v for v in (left, right)):
+        return f"jnp.asarray({left}) {_INFIX[eqn.name]} {right}"
+    return f"{left} {_INFIX[eqn.name]} {right}"
+
+
+@rule("div")
+def _div(eqn: Equation) -> str:
+    left, right = eqn.mixed
+    if jnp.issubdtype(eqn.outputs[0].dtype, jnp.inexact):
+        return f"{left} / {right}"
+    return call("lax.div", *eqn.typed)
+
+
+@rule("neg")
+def _neg(eqn: Equation) -> str:
+    return f"-{eqn.typed[0]}"
+
+
+@rule("not")
+def _not(eqn: Equation) -> str:
+    return f"~{eqn.typed[0]}"
+
+
+@rule(*_UNARY)
+def _unary(eqn: Equation) -> str:
+    return call(f"lax.{eqn.name}", eqn.typed[0])
+
+
+@rule("log2")  # of JAX since 0.12
+def _log2(eqn: Equation) -> str:
+    return call("jnp.log2", eqn.typed[0])
+
+
+@rule("clz")
+def _clz(eqn: Equation) -> str:
+    return call("lax.clz", eqn.typed[0])
+
+
+@rule(*_BINARY)
+def _binary(eqn: Equation) -> str:
+    return call(f"lax.{eqn.name}", *eqn.typed)
+
+
+@rule("lt_to", "le_to", "eq_to")
+def _in_total_order(eqn: Equation) -> str:
+    return call(f"lax.{eqn.name}_p.bind", *eqn.typed)
+
+
+@rule("one_minus_square")  # of JAX since 0.12, written for those before it, too
+def _one_minus_square(eqn: Equation) -> str:
+    x = eqn.typed[0]
+    return f"(1 + {x}) * (1 - {x})"
+
+
+@rule("polynomial")  # likewise
+def _polynomial(eqn: Equation) -> str:
+    x, *coefficients, total = eqn.typed
+    for coefficient in reversed(coefficients):
+        total = f"{coefficient} + {x} * ({total})"
+    return total
+
+
+@rule("regularized_incomplete_beta")
+def _betainc(eqn: Equation) -> str:
+    return call("lax.betainc", *eqn.typed)
+
+
+@rule("random_gamma_grad")
+def _gamma_grad(eqn: Equation) -> str:
+    return call("lax.random_gamma_grad", *eqn.typed)
+
+
+@rule("integer_pow")
+def _integer_pow(eqn: Equation) -> str:
+    return call("lax.integer_pow", eqn.typed[0], str(eqn.params["y"]))
+
+
+@rule("round")
+def _round(eqn: Equation) -> str:
+    return call("lax.round", eqn.typed[0], literals.value(eqn.params["rounding_method"]))
+
+
+@rule("mul_no_nan")
+def _mul_no_nan(eqn: Equation) -> str:
+    # The plain product: JAX could not transpose the comparison, were it written out.
+    return call("lax.mul", *eqn.typed)
+
+
+@rule("select_n")
+def _select_n(eqn: Equation) -> str:
+    which, *cases = eqn.typed
+    if len(cases) == 2 and eqn.inputs[0].dtype == np.bool_:
+        return call("lax.select", which, cases[1], cases[0])
+    return call("lax.select_n", which, *cases)
+
+
+@rule("clamp")
+def _clamp(eqn: Equation) -> str:
+    return call("lax.clamp", *eqn.typed)
+
+
+@rule("convert_element_type")
+def _convert(eqn: Equation) -> str:
+    if eqn.inputs[0].dtype == eqn.params["new_dtype"]:
+        return eqn.typed[0]
+    return call("lax.convert_element_type", eqn.typed[0], literals.dtype(eqn.params["new_dtype"]))
+
+
+@rule("bitcast_convert_type")
+def _bitcast(eqn: Equation) -> str:
+    return call("lax.bitcast_convert_type", eqn.typed[0], literals.dtype(eqn.params["new_dtype"]))
+
+
+@rule("reduce_precision")
+def _reduce_precision(eqn: Equation) -> str:
+    p = eqn.params
+    return call(
+        "lax.reduce_precision", eqn.typed[0], exponent_bits=p["exponent_bits"], mantissa_bits=p["mantissa_bits"]
+    )
+
+
+@rule(
+    "copy",
+    "copy_p",
+    "forward_only",
+    "loop_start",
+    "reverse_only",
+    "device_put",
+    "sharding_constraint",
+    "optimization_barrier",
+    "name",
+    "once",
+)
+def _same(eqn: Equation) -> str:
+    if eqn.name == "optimization_barrier":
+        return f"lax.optimization_barrier({tuple_of(eqn.typed)})"
+    return eqn.typed[0] if len(eqn.typed) == 1 else tuple_of(eqn.typed)
+
+
+@rule(MARK)
+def _results(eqn: Equation) -> str:
+    found = eqn.typed[: len(eqn.params["results"])]
+    return found[0] if len(found) == 1 else tuple_of(found)
+
+
+@rule("dim_as_value")
+def _dim_as_value(eqn: Equation) -> str:
+    # NumPy takes no symbolic dimension, which a size is where the module is exported once more.
+    return call("jnp.asarray", literals.dimension(eqn.params["dim"]), literals.dtype(eqn.outputs[0].dtype))

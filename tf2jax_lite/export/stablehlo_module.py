@@ -1,0 +1,57 @@
+"""Functions as serialized StableHLO, with what is needed to differentiate them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.support.errors import ExportError
+from tf2jax_lite.values import static
+
+from .stage import Staged
+
+__all__ = ["serialize"]
+
+
+def serialize(staged: Staged, params: Mapping[str, Any], platforms: Sequence[str]) -> tuple[bytes, str]:
+    """Lowers a traced function for several platforms and serializes it with its VJP.
+
+    The function takes ``(variables, inputs, key)``: lists of arrays, the last one of raw key data (uint32), empty if
+    no random numbers are drawn. It returns ``(results, updates)``.
+
+    Returns:
+      The module, and why it has no VJP (empty if it has one).
+
+    Raises:
+      ExportError: something cannot be lowered for one of the platforms.
+    """
+
+    def function(variables: list[Any], inputs: list[Any], key: list[Any]) -> Any:
+        return staged.function(variables, inputs, [jax.random.wrap_key_data(k) for k in key])
+
+    inputs = staged.arguments()
+    variables = [jax.ShapeDtypeStruct(np.shape(params[n]), static.canonical(params[n].dtype)) for n in staged.variables]
+    key = [jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0)))] if staged.rng else []
+    floating = any(jnp.issubdtype(v.dtype, jnp.inexact) for v in [*variables, *inputs])
+    try:
+        exported = jax.export.export(jax.jit(function), platforms=list(platforms))(variables, inputs, key)
+    except Exception as error:  # lowering fails in as many ways as there are primitives
+        raise ExportError(f"no StableHLO for {', '.join(platforms)}: {type(error).__name__}: {error}") from error
+    if floating:
+        try:
+            return bytes(exported.serialize(vjp_order=1)), ""
+        except Exception as error:  # a loop without a known trip count, or a primitive without a transpose
+            return _serialized(exported), f"the StableHLO cannot be differentiated: {error}"
+    return _serialized(exported), ""
+
+
+def _serialized(exported: jax.export.Exported) -> bytes:
+    try:
+        return bytes(exported.serialize())
+    except Exception as error:  # a dtype that JAX has no number for (int2)
+        raise ExportError(f"JAX cannot write the StableHLO: {type(error).__name__}: {error}") from error

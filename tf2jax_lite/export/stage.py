@@ -1,0 +1,291 @@
+"""A converted function traced once, for fixed or symbolic shapes: what every form of export starts from."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.calling.interface import OutputRef, TensorArgument, map_structure
+from tf2jax_lite.dynamic_shapes.dim_expr import (
+    constraint_asked_for,
+    constraint_of_shapes,
+    constraint_of_sizes,
+    holds_for_all,
+)
+from tf2jax_lite.pipeline.converted_function import ConvertedFunction
+from tf2jax_lite.support.errors import ExportError, InputError
+from tf2jax_lite.values import static
+
+from .codegen import identifier
+from .dimension_syntax import MULTIPLE
+
+__all__ = ["InputSpec", "Staged", "argument_names", "given_shapes", "input_specs", "stage"]
+
+
+@dataclasses.dataclass(frozen=True)
+class InputSpec:
+    """One array argument of an exported function.
+
+    Attributes:
+      name: the argument's name (a path such as ``inputs/ids`` inside structures).
+      dtype: numpy dtype.
+      shape: ints, names of symbolic dimensions, multiples of such (``8*h``), and offsets (``b+1``).
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int | str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Staged:
+    """A traced function.
+
+    Attributes:
+      jaxpr: of variables (in the order of ``variables``), inputs and, if ``rng``, a key, to flat results followed by
+        the variables' new values.
+      variables: names of the variables that are arguments.
+      inputs: the array arguments.
+      rng: whether the last argument is a PRNG key.
+      outputs: structure of the results, with `OutputRef` leaves.
+      results: abstract values of the flat results.
+      updates: names of the variables that the function assigns to.
+      function: what was traced.
+      constraints: what of sizes JAX has to be told: it holds for all there are, or for all that TensorFlow can take.
+    """
+
+    jaxpr: Any
+    variables: list[str]
+    inputs: list[InputSpec]
+    rng: bool
+    outputs: Any
+    results: list[Any]
+    updates: list[str]
+    function: Any
+    constraints: tuple[str, ...] = ()
+
+    def restrictions(self) -> list[str]:
+        """Returns which of the constraints do not hold for all sizes."""
+        return [constraint for constraint in self.constraints if not holds_for_all(constraint)]
+
+    def arguments(self) -> list[jax.ShapeDtypeStruct]:
+        """Returns the array arguments, with symbolic dimensions."""
+        return _arrays(self.inputs, self.constraints)
+
+
+def input_specs(
+    converted: ConvertedFunction,
+    shapes: Mapping[str, str] | Sequence[str] | None = None,
+    dtype: Any = None,
+    *,
+    one_batch: bool = False,
+) -> list[InputSpec]:
+    """Returns the array arguments of a function, unknown dimensions named.
+
+    The first unknown dimension is ``b``; others get a name each.
+
+    Args:
+      converted: the function.
+      shapes: for each argument (by name, or in order) a shape such as ``"b, 224, 224, 3"``.
+      dtype: instead of the dtype of floating arguments.
+      one_batch: unknown first dimensions are all ``b``.
+
+    Raises:
+      InputError: a shape contradicts the signature, or an argument is not there.
+      ExportError: an argument has no dtype or rank that JAX could be given.
+    """
+    ordered = _arguments(converted)
+    given = given_shapes(shapes, [name for name, _ in ordered])
+    taken = {identifier(name) for name, _ in ordered}
+    if not one_batch:  # an unknown dimension is that of a given shape only where it has to be
+        taken.update(d for shape in given.values() for d in _WORD.findall(shape))
+    dimensions = _Dimensions(taken, one_batch)
+    specs = []
+    for name, leaf in ordered:
+        if leaf.dtype is None:
+            raise ExportError(f"argument {name} is not numeric ({leaf}); JAX has no such arrays")
+        if name in given:
+            shape = _parsed(name, given[name], leaf.shape)
+        elif leaf.shape is None:
+            raise ExportError(f"the rank of argument {name} is not known; give its shape (--shapes)")
+        else:
+            shape = tuple(dimensions.name(i, d) for i, d in enumerate(leaf.shape))
+        floating = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
+        specs.append(InputSpec(name, np.dtype(dtype if floating else leaf.dtype), shape))
+    return specs
+
+
+_WORD = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def argument_names(converted: ConvertedFunction) -> list[str]:
+    """Returns the names of a function's array arguments, in order (a path such as ``inputs/ids`` inside structures)."""
+    return [name for name, _ in _arguments(converted)]
+
+
+def _arguments(converted: ConvertedFunction) -> list[tuple[str, TensorArgument]]:
+    interface = converted.interface
+    names: dict[int, str] = {}
+    leaves: dict[int, TensorArgument] = {}
+
+    def visit(path: str, spec: Any) -> None:
+        if isinstance(spec, TensorArgument):
+            names[spec.index], leaves[spec.index] = path, spec
+        elif isinstance(spec, Mapping):
+            for key, item in spec.items():
+                visit(f"{path}/{key}" if path else str(key), item)
+        elif isinstance(spec, (list, tuple)):
+            for i, item in enumerate(spec):
+                visit(f"{path}/{i}", item)
+
+    for position, spec in enumerate(interface.args):
+        visit(interface.argument_name(position), spec)
+    for name, spec in interface.kwargs.items():
+        visit(name, spec)
+    return [(names[i], leaves[i]) for i in sorted(names)]
+
+
+class _Dimensions:
+    """Names for unknown dimensions."""
+
+    def __init__(self, taken: set[str], one_batch: bool):
+        self._taken = taken
+        self._one_batch = one_batch
+        self._batch = next((name for name in ("b", "batch", "batch_size") if name not in taken), "")
+        self._count = 0
+        self._given: set[str] = set()
+
+    def name(self, axis: int, size: int | None) -> int | str:
+        """Returns a known size, or a name for an unknown one."""
+        if size is not None:
+            return size
+        if axis == 0 and (self._one_batch or self._batch not in self._given):
+            self._batch = self._batch or self._numbered()
+            self._given.add(self._batch)
+            return self._batch
+        return self._numbered()
+
+    def _numbered(self) -> str:
+        while True:
+            self._count += 1
+            name = f"d{self._count}"
+            if name not in self._taken:
+                return name
+
+
+def given_shapes(shapes: Mapping[str, str] | Sequence[str] | None, names: list[str]) -> dict[str, str]:
+    """Returns the shapes that are given, by argument.
+
+    Raises:
+      InputError: there are more than arguments, or of one that is not there.
+    """
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        if len(shapes) > len(names):
+            raise InputError(f"{len(shapes)} shapes for {len(names)} argument(s): {', '.join(names)}")
+        shapes = dict(zip(names, shapes, strict=False))
+    unknown = sorted(set(shapes) - set(names))
+    if unknown:
+        raise InputError(f"no argument {unknown[0]!r}; there are {', '.join(names) or 'none'}")
+    return dict(shapes)
+
+
+def _parsed(name: str, text: str, declared: tuple[int | None, ...] | None) -> tuple[int | str, ...]:
+    parts = [part.strip() for part in text.strip().strip("()[]").split(",") if part.strip()]
+    shape: list[int | str] = []
+    for part in parts:
+        if not part.isdigit() and not MULTIPLE.fullmatch(part):
+            raise InputError(f"shape {text!r} of argument {name}: {part!r} is neither a number nor like b, 8*h or b+1")
+        shape.append(int(part) if part.isdigit() else part.replace(" ", ""))
+    if declared is not None:
+        fits = len(declared) == len(shape) and all(
+            d is None or not isinstance(s, int) or d == s for d, s in zip(declared, shape, strict=True)
+        )
+        if not fits:
+            raise InputError(f"shape {text!r} of argument {name} contradicts its signature {list(declared)}")
+        shape = [s if d is None else d for d, s in zip(declared, shape, strict=True)]
+    return tuple(shape)
+
+
+def stage(
+    converted: ConvertedFunction, specs: Sequence[InputSpec], params: Mapping[str, Any], *, loose: bool = False
+) -> Staged:
+    """Traces a converted function.
+
+    Args:
+      converted: the function.
+      specs: shapes and dtypes of its array arguments.
+      params: variable name to something with a shape and a dtype.
+      loose: dtypes differ from those that TensorFlow recorded.
+
+    Raises:
+      ExportError: symbolic dimensions get in the way; the message says how to go on.
+    """
+    constraints: list[str] = []
+    while True:
+        try:
+            return _staged(converted, specs, params, loose, tuple(constraints))
+        except Exception as error:
+            problem = str(error)
+            constraint = constraint_asked_for(problem) or constraint_of_shapes(problem) or constraint_of_sizes(problem)
+            if constraint is not None and constraint not in constraints and len(constraints) < _MOST_CONSTRAINTS:
+                constraints.append(constraint)
+                continue
+            if "InconclusiveDimensionOperation" in f"{error!r} {error}":
+                raise ExportError(_SYMBOLIC.format(converted.interface.name, error)) from error
+            raise
+
+
+def _arrays(specs: Sequence[InputSpec], constraints: Sequence[str]) -> list[jax.ShapeDtypeStruct]:
+    scope = jax.export.SymbolicScope(constraints)
+    inputs = []
+    for spec in specs:
+        dims = ", ".join(str(d) for d in spec.shape)
+        shape = jax.export.symbolic_shape(dims, scope=scope) if dims else ()
+        inputs.append(jax.ShapeDtypeStruct(shape, static.canonical(spec.dtype)))
+    return inputs
+
+
+def _staged(
+    converted: ConvertedFunction,
+    specs: Sequence[InputSpec],
+    params: Mapping[str, Any],
+    loose: bool,
+    constraints: tuple[str, ...],
+) -> Staged:
+    names = list(converted.variables)
+    inputs = _arrays(specs, constraints)
+    variables = [jax.ShapeDtypeStruct(np.shape(params[n]), static.canonical(params[n].dtype)) for n in names]
+    rng = bool(converted.program.random_nodes)
+    key = [jax.eval_shape(lambda: jax.random.key(0))] if rng else []
+    updates: list[str] = []
+
+    def function(variables: list[Any], inputs: list[Any], key: list[Any]) -> Any:
+        before = dict(zip(names, variables, strict=True))
+        flat, after = converted.flat_call(before, inputs, key[0] if key else None, loose=loose)
+        updates[:] = [n for n in after if n not in before or after[n] is not before[n]]
+        return [jnp.asarray(v) for v in flat], [after[n] for n in updates]
+
+    jaxpr, (results, _) = jax.make_jaxpr(function, return_shape=True)(variables, inputs, key)
+    outputs = map_structure(lambda leaf: leaf, converted.interface.outputs)
+    _check_outputs(outputs)
+    return Staged(jaxpr, names, list(specs), rng, outputs, list(results), updates, function, constraints)
+
+
+_MOST_CONSTRAINTS = 16
+_SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (--shapes). {}"
+
+
+def _check_outputs(outputs: Any) -> None:
+    def look(leaf: Any) -> None:
+        if not (leaf is None or isinstance(leaf, (OutputRef, bool, int, float, str))):
+            raise ExportError(f"a result of type {type(leaf).__name__} cannot be written into an artefact")
+
+    map_structure(look, outputs)

@@ -1,0 +1,194 @@
+"""Back to TensorFlow: an artefact's weights in the model that it was converted from."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.export.load import read_params
+from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.support.errors import ExportError, InputError, InvalidModelError
+
+from .atomic_dir import new_directory, write_file
+
+__all__ = ["TfExportReport", "export_to_tf", "match_names"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TfExportReport:
+    """What was written.
+
+    Attributes:
+      path: the SavedModel, or the Keras file.
+      model: the model that the artefact came from.
+      changed: names of the variables whose values differ from that model's.
+      kept: names of the others.
+    """
+
+    path: str
+    model: str
+    changed: list[str]
+    kept: list[str]
+
+
+def export_to_tf(
+    artifact: str | Path,
+    saved_model_dir: str | Path,
+    *,
+    model: str | Path | None = None,
+    tags: Sequence[str] | None = None,
+) -> TfExportReport:
+    """Writes an artefact's weights into the TensorFlow model that it was converted from. Needs TensorFlow.
+
+    A SavedModel is copied, and its checkpoint gets other values under the same keys: signatures, functions, assets and
+    everything else stay byte for byte, so whatever serves the original serves the copy. A Keras model gets the weights
+    assigned, and is exported as a SavedModel, or saved as a Keras file if ``saved_model_dir`` ends in ``.keras`` or
+    ``.h5``. What is written is read again and compared with the artefact before it takes its name.
+
+    Args:
+      artifact: the artefact, as a rule a trained one.
+      saved_model_dir: the directory to make, which must not exist.
+      model: the original: a SavedModel directory or a Keras file. By default the path that ``convert`` recorded.
+      tags: of a SavedModel, which MetaGraph.
+
+    Returns:
+      What was written.
+
+    Raises:
+      ExportError: the artefact does not fit the model, something is at ``saved_model_dir``, or it cannot be written.
+      InvalidModelError: the original cannot be read.
+      InputError: the original is not known, or has no tags to choose by.
+    """
+    folder, out = Path(artifact), Path(saved_model_dir)
+    metadata = read_metadata(folder)
+    source = _original(folder, metadata, model)
+    if out.exists():
+        raise ExportError(f"{out} exists; choose another name")
+    if tags and not source.is_dir():
+        raise InputError("--tag goes with SavedModels")
+    params = {
+        str(name): np.asarray(value)
+        for name, value in read_params(folder, metadata).items()
+        if not metadata["params"][name].get("constant")
+    }
+    if source.is_dir():
+        changed = _saved_model(source, out, params, list(metadata["signatures"]), tags)
+    elif source.suffix in (".keras", ".h5", ".hdf5"):
+        changed = _keras(source, out, params, list(metadata["signatures"]))
+    else:
+        raise InputError(
+            f"{source}: a frozen graph has no variables; weights go back into SavedModels and Keras files."
+        )
+    return TfExportReport(str(out), str(source), changed, sorted(params.keys() - set(changed)))
+
+
+def _original(folder: Path, metadata: Mapping[str, Any], model: str | Path | None) -> Path:
+    recorded = (metadata.get("options") or {}).get("model")
+    if model is None and recorded is None:
+        raise InputError(f"{folder} does not say which model it came from; give its path (--model).")
+    source = Path(model if model is not None else str(recorded))
+    if not source.exists():
+        hint = "" if model is not None else " (it is the path recorded at conversion; give another with --model)"
+        raise InvalidModelError(f"{source}: no such file or directory{hint}")
+    return source
+
+
+def _variables(functions: Mapping[str, Any], params: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    from tf2jax_lite.frontend.runtime.write_back import function_variables
+
+    variables = function_variables(functions)
+    names = match_names(params, variables)
+    missing = sorted(params.keys() - names.keys())
+    if missing:
+        raise ExportError(f"{source} has no variables {missing}; the artefact is not of this model")
+    return {name: variables[names[name]] for name in params}
+
+
+def match_names(params: Iterable[str], variables: Iterable[str]) -> dict[str, str]:
+    """Returns for each param of an artefact the variable of the model that it is, of those that can be told.
+
+    Keras numbers what has no name of its own (a Dropout's ``seed_generator_1``) by process: what does not agree by name
+    agrees in order.
+    """
+    ours, theirs = set(params), set(variables)
+    names = {name: name for name in ours & theirs}
+    left, free = _by_bare_name(ours - theirs), _by_bare_name(theirs - ours)
+    for bare, group in left.items():
+        if len(group) == len(free.get(bare, ())):
+            names.update(zip(group, free[bare], strict=True))
+    return names
+
+
+def _by_bare_name(names: Iterable[str]) -> dict[str, list[str]]:
+    """Returns names by what is left without numbers at the ends of their parts, each list in the numbers' order."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(re.sub(r"_\d+(?=/|$)", "", name), []).append(name)
+
+    def numbers(name: str) -> list[int]:
+        return [int(n or 0) for n in re.findall(r"[^/]*?(?:_(\d+))?(?:/|$)", name)]
+
+    return {bare: sorted(group, key=numbers) for bare, group in found.items()}
+
+
+def _saved_model(
+    source: Path, out: Path, params: Mapping[str, np.ndarray], signatures: Sequence[str], tags: Sequence[str] | None
+) -> list[str]:
+    from tf2jax_lite.frontend.runtime import write_back
+    from tf2jax_lite.frontend.saved import saved_model
+
+    restored = saved_model.load(source, tags)
+    functions = {name: saved_model.signature(restored, name, source) for name in signatures}
+    variables = _variables(functions, params, source)
+    values = {name: write_back.fitting(variables[name], value, name) for name, value in params.items()}
+    changed = [n for n, v in sorted(values.items()) if not np.array_equal(variables[n].numpy(), v)]
+    keys = write_back.checkpoint_keys(source, restored, {name: variables[name] for name in changed})
+    with new_directory(out, overwrite=False) as work:
+        write_back.copy_saved_model(source, work, {keys[name]: values[name] for name in changed})
+        again = saved_model.load(work, tags)
+        written = _variables({n: saved_model.signature(again, n, work) for n in signatures}, params, work)
+        _check(written, values, out)
+    return changed
+
+
+def _keras(source: Path, out: Path, params: Mapping[str, np.ndarray], signatures: Sequence[str]) -> list[str]:
+    from tf2jax_lite.frontend.runtime import write_back
+    from tf2jax_lite.pipeline.model_files import keras_functions, load_keras
+
+    model = load_keras(source)
+    functions = {
+        name: function.get_concrete_function(specs)
+        for name, function, specs in keras_functions(model, train="train" in signatures, where=str(source))
+    }
+    variables = _variables(functions, params, source)
+    values = {name: write_back.fitting(variables[name], value, name) for name, value in params.items()}
+    changed = [n for n, v in sorted(values.items()) if not np.array_equal(variables[n].numpy(), v)]
+    for name in changed:
+        variables[name].assign(values[name])
+    if out.suffix in (".keras", ".h5", ".hdf5"):
+        with tempfile.TemporaryDirectory(prefix="tf2jax_lite") as folder:
+            work = Path(folder) / out.name
+            model.save(work)
+            read = zip(load_keras(work).weights, model.weights, strict=True)  # without seeds, which files do not hold
+            if not all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in read):
+                raise ExportError(f"{out}: what Keras wrote differs from the artefact")
+            write_file(out, work.read_bytes())
+        return changed
+    # Keras prints what it writes, and where to for now.
+    with new_directory(out, overwrite=False) as work, contextlib.redirect_stdout(io.StringIO()):
+        model.export(str(work))
+    return changed
+
+
+def _check(variables: Mapping[str, Any], values: Mapping[str, np.ndarray], out: Path) -> None:
+    wrong = [name for name, value in values.items() if not np.array_equal(variables[name].numpy(), value)]
+    if wrong:
+        raise ExportError(f"{out}: the variables {wrong[:5]} were not written as the artefact has them")

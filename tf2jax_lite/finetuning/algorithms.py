@@ -1,0 +1,278 @@
+"""Federated algorithms and aggregations by name: what a shell command can say."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optax
+
+from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.algorithms import agnostic, fed_avg, hyp_cluster, mime, scaffold
+from tf2jax_lite.federated.client_work import ClientOptimizer
+from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.support.errors import InputError
+
+from .domains import Domains
+
+__all__ = ["AGGREGATORS", "ALGORITHMS", "check_algorithm", "client_batching", "named_aggregator", "named_process"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wanted:
+    """What was asked for, checked."""
+
+    model: Model
+    plain: optax.GradientTransformation
+    client: ClientOptimizer
+    server: optax.GradientTransformation | None
+    proximal_strength: float
+    num_clients: int
+    rates: tuple[float, float]
+    num_clusters: int
+    domains: Domains | None
+    options: dict[str, Any]
+
+
+def _agnostic(w: _Wanted) -> LearningProcess:
+    if w.domains is None:
+        raise InputError("agnostic_fed_avg needs domains")
+    return agnostic.build_agnostic_fed_avg(
+        w.model,
+        w.client,
+        w.server,
+        init_domain_weights=w.domains.weights,
+        init_domain_window=w.domains.window,
+        domain_learning_rate=w.domains.learning_rate,
+        domain_id_key=w.domains.key,
+        **w.options,
+    )
+
+
+_PROCESSES: dict[str, Callable[[_Wanted], LearningProcess]] = {
+    "fed_avg": lambda w: fed_avg.build_weighted_fed_avg(w.model, w.client, w.server, **w.options),
+    "unweighted_fed_avg": lambda w: fed_avg.build_unweighted_fed_avg(w.model, w.client, w.server, **w.options),
+    "fed_prox": lambda w: fed_avg.build_fed_prox(w.model, w.proximal_strength, w.client, w.server, **w.options),
+    "fed_sgd": lambda w: fed_avg.build_fed_sgd(w.model, w.server, **w.options),
+    "mime": lambda w: mime.build_mime(w.model, w.plain, server_learning_rate=w.rates[1], **w.options),
+    "mime_lite": lambda w: mime.build_mime_lite(w.model, w.plain, server_learning_rate=w.rates[1], **w.options),
+    "scaffold": lambda w: scaffold.build_scaffold(
+        w.model, w.num_clients, w.rates[0], server_learning_rate=w.rates[1], **w.options
+    ),
+    "agnostic_fed_avg": _agnostic,
+    "hyp_cluster": lambda w: hyp_cluster.build_hyp_cluster(w.model, w.num_clusters, w.client, w.server, **w.options),
+}
+ALGORITHMS = tuple(_PROCESSES)
+_WITHOUT_SERVER = ("mime", "mime_lite", "scaffold")
+_REFUSED = dict.fromkeys(
+    ("fed_kmeans", "kmeans", "k_means"),
+    "it moves centroids among the data, and an artefact has none; "
+    "in Python, tf2jax_lite.federated.build_fed_kmeans gives them",
+)
+_WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd")
+
+
+def _codec(make: Callable[..., agg.Codec]) -> Callable[..., agg.Factory]:
+    """Returns a maker of an aggregation over updates compressed so; its options are the codec's."""
+
+    def compressed(**options: Any) -> agg.Factory:
+        return agg.CompressionFactory(make(**options))
+
+    compressed.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+    return compressed
+
+
+def _secure(
+    bound: float = 1000.0,
+    weighted: bool = True,
+    modulus_bits: int = 32,
+    num_neighbors: int | None = None,
+    min_clients: int = 1,
+) -> agg.Factory:
+    value_sum = agg.SecureSumFactory(bound, modulus_bits, num_neighbors, min_clients)
+    return (agg.MeanFactory if weighted else agg.UnweightedMeanFactory)(value_sum)
+
+
+_AGGREGATORS: dict[str, Callable[..., agg.Factory]] = {
+    "mean": lambda: agg.MeanFactory(),
+    "unweighted_mean": lambda: agg.UnweightedMeanFactory(),
+    "robust": agg.robust_aggregator,
+    "compression": lambda zeroing=True, clipping=True, weighted=True: agg.compression_aggregator(
+        zeroing=zeroing, clipping=clipping, weighted=weighted
+    ),
+    "median": agg.CoordinateMedianFactory,
+    "trimmed_mean": agg.TrimmedMeanFactory,
+    "krum": agg.KrumFactory,
+    "geometric_median": agg.GeometricMedianFactory,
+    "secure": _secure,
+    "quantized": _codec(agg.UniformQuantizer),
+    "rotated": _codec(agg.RotatedUniformQuantizer),
+    "drive": _codec(agg.Drive),
+    "tern_grad": _codec(agg.TernGrad),
+    "top_k": _codec(agg.TopK),
+}
+AGGREGATORS = (*_AGGREGATORS, "dp")
+_TRUTHS = {"true": True, "false": False}
+
+
+def named_aggregator(
+    name: str | None,
+    *,
+    clients_per_round: int,
+    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    zeroing_norm: float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> agg.Factory | None:
+    """Returns an aggregation; None for the algorithm's own.
+
+    Args:
+      name: one of `AGGREGATORS`, or None.
+      clients_per_round: for differential privacy.
+      noise_multiplier: of "dp"; must be given there.
+      clip_norm: of "dp", a fixed norm; adaptive clipping if None. Around other aggregations, a norm to clip to.
+      zeroing_norm: around all, updates with a number larger than this count as zeros.
+      options: more of the aggregation's own, by the names of its factory: ``num_byzantine`` of "krum",
+        ``trim_fraction`` of "trimmed_mean", ``bound`` of "secure", ``num_levels`` of "quantized". Truth values may be
+        text: "true", "False".
+
+    Raises:
+      InputError: no such name, or an option is missing, out of range or does not go with it.
+    """
+    if name is not None and name not in AGGREGATORS:
+        raise InputError(f"no aggregator {name!r}; there are {', '.join(AGGREGATORS)}")
+    if name != "dp" and noise_multiplier is not None:
+        raise InputError("noise_multiplier goes with the aggregator dp")
+    given = dict(options or {})
+    if name is None and given:
+        raise InputError(f"options {sorted(given)} without an aggregator; name one of {', '.join(AGGREGATORS)}")
+    found: agg.Factory | None = None
+    if name == "dp":
+        if noise_multiplier is None:
+            raise InputError("the aggregator dp needs a noise multiplier")
+        private = agg.DifferentiallyPrivateFactory
+        if clip_norm is None:
+            found = _made(
+                name, functools.partial(private.gaussian_adaptive, noise_multiplier, clients_per_round), given
+            )
+        else:
+            fixed = functools.partial(private.gaussian_fixed, noise_multiplier, clients_per_round, clip_norm)
+            found = _made(name, fixed, given)
+    elif name is not None:
+        found = _made(name, _AGGREGATORS[name], given)
+    if clip_norm is not None and name != "dp":
+        found = agg.ClippingFactory(clip_norm, found or agg.MeanFactory())
+    return found if zeroing_norm is None else agg.ZeroingFactory(zeroing_norm, found or agg.MeanFactory())
+
+
+def _made(name: str, make: Callable[..., agg.Factory], options: Mapping[str, Any]) -> agg.Factory:
+    known = inspect.signature(make).parameters
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise InputError(f"the aggregator {name} has no option {unknown[0]!r}; it has {sorted(known) or 'none'}")
+    checked = {n: _like(f"the aggregator {name}: {n}", known[n].default, value) for n, value in options.items()}
+    try:
+        return make(**checked)
+    except TypeError as error:
+        raise InputError(f"the aggregator {name} does not take {dict(options)}: {error}") from error
+
+
+def _like(what: str, default: Any, value: Any) -> Any:
+    """Returns an option's value if it is of its default's kind; truth values may be text, as the shell gives them."""
+    if isinstance(default, bool):
+        found = _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else value
+        if not isinstance(found, bool):
+            raise InputError(f"{what} is true or false, not {value!r}")
+        return found
+    if isinstance(default, (int, float)) and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise InputError(f"{what} is a number such as {default!r}, not {value!r}")
+    return value
+
+
+def client_batching(batch_size: int, client_epochs: int) -> ShuffleRepeatBatchHParams:
+    """Returns how a client's examples are batched in a round: epochs on end, each shuffled, the last batch short."""
+    return ShuffleRepeatBatchHParams(batch_size=batch_size, num_epochs=client_epochs, fill_remainder=False)
+
+
+def check_algorithm(name: str) -> None:
+    """Raises an InputError if there is no such algorithm; it says which there are."""
+    if name in _REFUSED:
+        raise InputError(f"{name} does not train a model: {_REFUSED[name]}")
+    if name not in ALGORITHMS:
+        raise InputError(f"no algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
+
+
+def named_process(
+    name: str,
+    model: Model,
+    client_optimizer: optax.GradientTransformation,
+    server_optimizer: optax.GradientTransformation | None = None,
+    *,
+    batch_size: int,
+    client_epochs: int = 1,
+    aggregator: agg.Factory | None = None,
+    proximal_strength: float | None = None,
+    client_decay: float = 1.0,
+    num_clients: int | None = None,
+    learning_rates: tuple[float, float] | None = None,
+    num_clusters: int | None = None,
+    domains: Domains | None = None,
+) -> LearningProcess:
+    """Returns a training process.
+
+    Args:
+      name: one of `ALGORITHMS`.
+      model: the model.
+      client_optimizer: what clients step with; for mime the optimizer whose statistics clients use.
+      server_optimizer: the server's; SGD with rate 1 if None.
+      batch_size: examples in a client's step.
+      client_epochs: how often a client goes through its examples in a round.
+      aggregator: how updates become one; the algorithm's own if None.
+      proximal_strength: mu of fed_prox, 0.01 by default.
+      client_decay: clients' steps are scaled by this to the power of the round's number; above 0.
+      num_clients: how many clients there are in all; for scaffold.
+      learning_rates: of clients and the server; for scaffold, whose clients step with plain SGD, and, the server's
+        alone, for mime.
+      num_clusters: how many models hyp_cluster has, 2 by default.
+      domains: of agnostic_fed_avg, see `count_domains`.
+
+    Raises:
+      InputError: no such algorithm, or an option that does not go with it.
+    """
+    check_algorithm(name)
+    if name in _WITHOUT_SERVER and server_optimizer is not None:
+        raise InputError(f"{name} has no server optimizer")
+    if not 0 < client_decay < math.inf:
+        raise InputError(f"client_decay is above 0, and finite; not {client_decay}")
+    for rate in learning_rates or ():
+        if not 0 < rate < math.inf:
+            raise InputError(f"learning rates are finite numbers above 0, not {rate}")
+    if client_decay != 1 and name in _WITHOUT_SCHEDULE:
+        raise InputError(f"client_decay does not go with {name}")
+    if name == "scaffold" and (num_clients is None or learning_rates is None):
+        raise InputError("scaffold needs num_clients and learning_rates")
+    batching = client_batching(batch_size, client_epochs)
+    options = {"client_batching": batching, **({} if aggregator is None else {"aggregator": aggregator})}
+
+    def decaying(round_number: Any) -> optax.GradientTransformation:
+        return optax.chain(client_optimizer, optax.scale(client_decay**round_number))
+
+    wanted = _Wanted(
+        model=model,
+        plain=client_optimizer,
+        client=client_optimizer if client_decay == 1 else decaying,
+        server=server_optimizer,
+        proximal_strength=0.01 if proximal_strength is None else proximal_strength,
+        num_clients=num_clients or 1,
+        rates=learning_rates or (0.1, 1.0),
+        num_clusters=2 if num_clusters is None else num_clusters,
+        domains=domains,
+        options=options,
+    )
+    return _PROCESSES[name](wanted)

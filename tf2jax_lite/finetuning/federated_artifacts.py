@@ -1,0 +1,240 @@
+"""Artefacts in, artefacts trained by federated learning out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tf2jax_lite.export.atomic_dir import refuse_existing
+from tf2jax_lite.federated.algorithms import kmeans_init
+from tf2jax_lite.federated.data import FederatedData, UniformGetClientSampler
+from tf2jax_lite.federated.options import check_seed
+from tf2jax_lite.support.errors import InputError
+
+from .algorithms import check_algorithm, client_batching, named_aggregator, named_process
+from .artifacts import TrainingReport, training_identity, write_result
+from .datasets import first_examples, prepared
+from .domains import check_domains, count_domains
+from .federated_training import federate
+from .optimizers import named_optimizer, named_server_optimizer
+from .trained_artifact import artifact_subject
+
+__all__ = ["federate_artifact"]
+
+Report = Callable[[dict[str, Any]], None]
+_TAKES = {
+    "proximal_strength": ("fed_prox",),
+    "num_clusters": ("hyp_cluster",),
+    "domain_key": ("agnostic_fed_avg",),
+    "domain_learning_rate": ("agnostic_fed_avg",),
+    "domain_window": ("agnostic_fed_avg",),
+}
+
+
+def federate_artifact(
+    artifact: str | Path,
+    clients: FederatedData,
+    out: str | Path,
+    *,
+    loss: str,
+    algorithm: str = "fed_avg",
+    rounds: int = 1,
+    clients_per_round: int = 10,
+    batch_size: int = 20,
+    client_epochs: int = 1,
+    client_optimizer: str | None = None,
+    client_learning_rate: float | None = None,
+    server_optimizer: str | None = None,
+    server_learning_rate: float | None = None,
+    server_momentum: float | None = None,
+    server_tau: float | None = None,
+    aggregator: str | None = None,
+    aggregator_options: Mapping[str, Any] | None = None,
+    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    zeroing_norm: float | None = None,
+    proximal_strength: float | None = None,
+    client_decay: float = 1.0,
+    num_clusters: int | None = None,
+    domain_key: str | None = None,
+    domain_learning_rate: float | None = None,
+    domain_window: int | None = None,
+    seed: int = 0,
+    eval_examples: Mapping[str, Any] | None = None,
+    eval_every: int = 1,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_every: int = 1,
+    overwrite: bool = False,
+    report: Report = lambda record: None,
+    **subject_options: Any,
+) -> TrainingReport:
+    """Trains an artefact by federated learning and writes a new one, as `finetune_artifact` does.
+
+    With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artefact for each, ``cluster_0``,
+    ``cluster_1``, ... They begin as `kmeans_init` chooses, among clients that are drawn as a cohort is.
+
+    Args:
+      artifact: what ``tf2jax-lite convert`` made; with ``--train`` it has a training mode.
+      clients: the clients, see `open_clients`; their examples hold the model's inputs by name, and the targets.
+      out: the directory to make.
+      loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
+      algorithm: see `named_process`.
+      rounds: how many.
+      clients_per_round: size of a cohort.
+      batch_size: examples in a client's step.
+      client_epochs: how often a client goes through its examples in a round.
+      client_optimizer: a name, see `named_optimizer`; SGD by default.
+      client_learning_rate: its rate, 0.1 by default.
+      server_optimizer: a name, see `named_server_optimizer`; SGD with rate 1, that is averaging, by default.
+      server_learning_rate: its rate, 1 by default; of fed_sgd 0.1, as TFF has it.
+      server_momentum: its momentum.
+      server_tau: of adam, yogi and adagrad, 1e-3 by default; see `named_server_optimizer`.
+      aggregator: see `named_aggregator`, as for noise_multiplier, clip_norm and zeroing_norm.
+      aggregator_options: its ``options``; see `named_aggregator`.
+      noise_multiplier: see `named_aggregator`.
+      clip_norm: see `named_aggregator`.
+      zeroing_norm: see `named_aggregator`.
+      proximal_strength: mu of fed_prox, 0.01 by default.
+      client_decay: see `named_process`.
+      num_clusters: how many models hyp_cluster trains, 2 by default.
+      domain_key: of agnostic_fed_avg, the name of the array that says which domain an example belongs to: whole
+        numbers from 0; ``domain_id`` by default. Examples are counted by domain first: all clients are read once.
+      domain_learning_rate: of agnostic_fed_avg, how fast the domains' weights move, 0.1 by default.
+      domain_window: of agnostic_fed_avg, over how many rounds a domain's examples are counted, 1 by default.
+      seed: of cohorts, orders and what the model draws.
+      eval_examples: evaluated on the server.
+      eval_every: evaluate after every so many rounds.
+      checkpoint_dir: where the state is kept, and training goes on from; see `federate`.
+      checkpoint_every: keep it after every so many rounds.
+      overwrite: replace an artefact that is at ``out``.
+      report: called with each record of the history.
+      **subject_options: see `artifact_subject`: from_logits, label, output, train_signature, eval_signature, freeze,
+        backend.
+
+    Raises:
+      Tf2JaxError: see `artifact_subject`, `named_process`, `federate` and `write_trained`.
+    """
+    refuse_existing(out, overwrite=overwrite)
+    check_algorithm(algorithm)
+    check_seed("federate", seed)
+    given = {
+        "proximal_strength": proximal_strength,
+        "num_clusters": num_clusters,
+        "domain_key": domain_key,
+        "domain_learning_rate": domain_learning_rate,
+        "domain_window": domain_window,
+    }
+    for option, value in given.items():
+        if value is not None and algorithm not in _TAKES[option]:
+            raise InputError(f"{option} goes with {' and '.join(_TAKES[option])}, not with {algorithm}")
+    if algorithm == "scaffold" and client_optimizer not in (None, "sgd"):
+        raise InputError(f"scaffold's clients step with sgd, not {client_optimizer}")
+    if algorithm == "fed_sgd" and not client_optimizer is client_learning_rate is None:
+        raise InputError("fed_sgd's clients send gradients, and have no optimizer; its rate is server_learning_rate")
+    client = (
+        "sgd" if client_optimizer is None else client_optimizer,
+        0.1 if client_learning_rate is None else client_learning_rate,
+    )
+    server_rate = server_learning_rate
+    if server_rate is None:
+        server_rate = 0.1 if algorithm == "fed_sgd" else 1.0
+    key = "domain_id" if domain_key is None else domain_key
+    beside = (key,) if algorithm == "agnostic_fed_avg" else ()
+    subject = artifact_subject(artifact, loss, sample=first_examples(clients), beside=beside, **subject_options)
+    data, domains = prepared(clients, subject.examples), None
+    if algorithm == "agnostic_fed_avg":
+        if key in (subject.label, *subject.inputs):
+            raise InputError(f"{key!r} is an array that the model takes; name that of the domains otherwise")
+        rate = 0.1 if domain_learning_rate is None else domain_learning_rate
+        window = 1 if domain_window is None else domain_window
+        domains = count_domains(clients, key, clients_per_round, rounds=window, learning_rate=rate)
+        data = prepared(
+            clients,
+            lambda found, where: {
+                **subject.examples(found, where, beside=beside),
+                key: check_domains(found, key, where, len(domains.weights)),
+            },
+        )
+    server = None
+    # The server of these has a rate, and no optimizer; all others step with SGD where nothing else is said.
+    rated = algorithm not in ("scaffold", "mime", "mime_lite")
+    if rated or any(option is not None for option in (server_optimizer, server_momentum, server_tau)):
+        name = "sgd" if server_optimizer is None else server_optimizer
+        server = named_server_optimizer(name, server_rate, momentum=server_momentum, tau=server_tau)
+    process = named_process(
+        algorithm,
+        subject.model,
+        named_optimizer(*client),
+        server,
+        batch_size=batch_size,
+        client_epochs=client_epochs,
+        aggregator=named_aggregator(
+            aggregator,
+            clients_per_round=clients_per_round,
+            noise_multiplier=noise_multiplier,
+            clip_norm=clip_norm,
+            zeroing_norm=zeroing_norm,
+            options=aggregator_options,
+        ),
+        proximal_strength=proximal_strength,
+        client_decay=client_decay,
+        num_clients=clients.num_clients(),
+        learning_rates=(client[1], server_rate),
+        num_clusters=num_clusters,
+        domains=domains,
+    )
+    params = None
+    if algorithm == "hyp_cluster":
+        count = 2 if num_clusters is None else num_clusters
+        candidates = min(max(clients_per_round, count), clients.num_clients())
+        params = kmeans_init(
+            subject.model,
+            count,
+            [dataset for _, dataset, _ in UniformGetClientSampler(data, candidates, [seed, 1]).sample()],
+            named_optimizer(*client),
+            client_batching=client_batching(batch_size, client_epochs),
+            key=jax.random.key(seed),
+        )
+    options = {
+        "algorithm": algorithm,
+        "batch_size": batch_size,
+        "client_epochs": client_epochs,
+        "client_optimizer": client[0],
+        "client_learning_rate": client[1],
+        "server_optimizer": server_optimizer,
+        "server_learning_rate": server_rate,
+        "server_momentum": server_momentum,
+        "aggregator": aggregator,
+        "aggregator_options": dict(aggregator_options or {}),
+        "noise_multiplier": noise_multiplier,
+        "clip_norm": clip_norm,
+        "zeroing_norm": zeroing_norm,
+        "client_decay": client_decay,
+        **({} if server_tau is None else {"server_tau": server_tau}),
+        **{name: value for name, value in given.items() if value is not None},
+        "clients": clients.num_clients(),
+    }
+    identity = training_identity(artifact, loss, subject, subject_options, options)
+    held_out = None
+    if eval_examples is not None:
+        held_out = subject.examples(eval_examples, "the evaluation data", may_be_empty=False)
+    state, history = federate(
+        process,
+        subject.model,
+        data,
+        rounds=rounds,
+        clients_per_round=clients_per_round,
+        seed=seed,
+        eval_examples=held_out,
+        eval_every=eval_every,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_every=checkpoint_every,
+        identity=identity,
+        report=report,
+        params=params,
+    )
+    record = {"kind": "federate", **identity, "rounds": rounds, "clients_per_round": clients_per_round, "seed": seed}
+    return write_result(artifact, out, process.get_model_weights(state), history, subject, record, overwrite)

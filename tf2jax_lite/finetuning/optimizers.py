@@ -1,0 +1,117 @@
+"""Optimizers by name: what a shell command can say. All are optax's, but for the server's adaptive ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import optax
+
+from tf2jax_lite.federated.algorithms.fed_opt import ADAPTIVE, server_optimizer
+from tf2jax_lite.support.errors import InputError
+
+__all__ = ["OPTIMIZERS", "SCHEDULES", "named_optimizer", "named_server_optimizer"]
+
+_MAKERS: dict[str, Callable[..., optax.GradientTransformation]] = {
+    "sgd": optax.sgd,
+    "adam": optax.adam,
+    "adamw": optax.adamw,
+    "adagrad": optax.adagrad,
+    "rmsprop": optax.rmsprop,
+    "yogi": optax.yogi,
+    "lamb": optax.lamb,
+    "lion": optax.lion,
+}
+OPTIMIZERS = tuple(_MAKERS)
+SCHEDULES = ("constant", "cosine", "linear")
+_DECAYING = ("adamw", "lamb", "lion")
+_WITH_MOMENTUM = ("sgd", "rmsprop")
+
+
+def named_optimizer(
+    name: str,
+    learning_rate: float,
+    *,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
+    clip_norm: float | None = None,
+    schedule: str = "constant",
+    warmup_steps: int = 0,
+    total_steps: int | None = None,
+) -> optax.GradientTransformation:
+    """Returns an optimizer.
+
+    Args:
+      name: one of `OPTIMIZERS`.
+      learning_rate: above 0; the highest one, with a schedule.
+      momentum: of sgd and rmsprop, in [0, 1).
+      weight_decay: of adamw, lamb and lion; optax's default if None.
+      clip_norm: scales gradients down to this L2 norm first.
+      schedule: "constant"; "cosine" or "linear" go down to 0 at ``total_steps``.
+      warmup_steps: steps in which the rate goes up from 0.
+      total_steps: how many steps there will be.
+
+    Raises:
+      InputError: no such name, or an option that is out of range or does not go with the optimizer.
+    """
+    if name not in _MAKERS:
+        raise InputError(f"no optimizer {name!r}; there are {', '.join(OPTIMIZERS)}")
+    if not 0 < learning_rate < math.inf:
+        raise InputError(f"the learning rate is a finite number above 0, not {learning_rate}")
+    options: dict[str, Any] = {}
+    if momentum is not None:
+        if name not in _WITH_MOMENTUM or not 0 <= momentum < 1:
+            raise InputError(f"momentum is in [0, 1) and goes with {', '.join(_WITH_MOMENTUM)}; not {momentum}, {name}")
+        options["momentum"] = momentum
+    if weight_decay is not None:
+        if name not in _DECAYING or not 0 <= weight_decay < math.inf:
+            raise InputError(
+                f"weight decay is 0 or more and goes with {', '.join(_DECAYING)}; not {weight_decay}, {name}"
+            )
+        options["weight_decay"] = weight_decay
+    rate = _schedule(schedule, learning_rate, warmup_steps, total_steps)
+    optimizer = _MAKERS[name](rate, **options)
+    if clip_norm is None:
+        return optimizer
+    if not clip_norm > 0:
+        raise InputError(f"clip_norm is above 0, not {clip_norm}")
+    return optax.chain(optax.clip_by_global_norm(clip_norm), optimizer)
+
+
+def named_server_optimizer(
+    name: str, learning_rate: float, *, momentum: float | None = None, tau: float | None = None
+) -> optax.GradientTransformation:
+    """Returns a federated server's optimizer: adam, yogi and adagrad are those of FedAdam, FedYogi and FedAdagrad.
+
+    Args:
+      name: one of `OPTIMIZERS`.
+      learning_rate: above 0.
+      momentum: of sgd and rmsprop, in [0, 1).
+      tau: of adam, yogi and adagrad, the degree of adaptivity, 0 or more; 1e-3 if None. See `server_optimizer`.
+
+    Raises:
+      InputError: no such name, or an option that is out of range or does not go with the optimizer.
+    """
+    if tau is not None and name not in ADAPTIVE:
+        raise InputError(f"tau goes with {', '.join(ADAPTIVE)}; not with {name}")
+    plain = named_optimizer(name, learning_rate, momentum=momentum)
+    if name not in ADAPTIVE:
+        return plain
+    return server_optimizer(name, learning_rate, **({} if tau is None else {"tau": tau}))
+
+
+def _schedule(kind: str, rate: float, warmup: int, total: int | None) -> Any:
+    if kind not in SCHEDULES:
+        raise InputError(f"no schedule {kind!r}; there are {', '.join(SCHEDULES)}")
+    if warmup < 0:
+        raise InputError(f"warmup_steps is 0 or more, not {warmup}")
+    if kind == "constant":
+        return optax.linear_schedule(0.0, rate, warmup) if warmup else rate
+    if total is None or total <= warmup:
+        raise InputError(f"a {kind} schedule needs more steps in total than {warmup} of warm-up; there are {total}")
+    if kind == "cosine":
+        main = optax.cosine_decay_schedule(rate, total - warmup)
+    else:
+        main = optax.linear_schedule(rate, 0.0, total - warmup)
+    return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), main], [warmup]) if warmup else main

@@ -1,0 +1,218 @@
+"""Variables and tables that nodes of a function's graph make, as captures with the values that TensorFlow holds.
+
+``tf.saved_model.load`` restores a TF1 SavedModel as functions whose graphs keep their reference variables and tables.
+They are in TensorFlow's resource manager, under the nodes' shared names; Python has no object for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import gen_state_ops
+
+from tf2jax_lite import ir
+from tf2jax_lite.calling.params import Variable
+from tf2jax_lite.frontend.gradients.capture_threading import MAIN, Asked, Unroutable, with_extra_inputs
+from tf2jax_lite.frontend.gradients.rewrite import FunctionGraphs
+from tf2jax_lite.frontend.graphdef import attributes, dtypes
+from tf2jax_lite.frontend.saved.legacy_tensor_arrays import with_resource_arrays
+from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
+from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS, without_references
+from tf2jax_lite.ops.containers.lookup_table import Table, table_of
+from tf2jax_lite.support.errors import UnsupportedError
+
+__all__ = ["handles_as_arguments", "with_captured_state"]
+
+_STATE_OPS = VARIABLE_OPS | TABLE_OPS | {"VarHandleOp"}
+_LOAD_SUFFIX = re.compile(r"_load_(\d+)(_\d+)?$")  # keeps variables of two loads of one model apart
+
+
+def with_captured_state(
+    graph: ir.Graph, func_graph: Any, taken: Iterable[str], *, read: bool, tables: bool
+) -> tuple[ir.Graph, list[ir.Capture]]:
+    """Returns the graph with the variables and tables of its nodes as captured arguments, and their captures.
+
+    Variables and tables without a value in TensorFlow stay nodes: a function may make a variable and assign it.
+
+    Args:
+      graph: the graph as loaded; the functions that it calls may hold such nodes, too.
+      func_graph: TensorFlow's graph of the main function.
+      taken: names of the variables that the function captures already.
+      read: whether to read the values; otherwise reference variables are captured without one.
+      tables: whether to capture tables as well. Otherwise they and variables of strings stay nodes.
+
+    Raises:
+      UnsupportedError: a node calls a function that holds a variable, and cannot hand it one.
+    """
+    if graph.ops.isdisjoint(_STATE_OPS):
+        return graph, []
+    proto = func_graph.as_graph_def()
+    protos = {_key(n): n for nodes in (proto.node, *(f.node_def for f in proto.library.function)) for n in nodes
+              if n.op in _STATE_OPS}  # fmt: skip
+    captured = _variables(protos, func_graph, set(taken), read, tables)
+    if tables and read:
+        captured.update((key, table) for key, n in protos.items() if (table := _table(n)) is not None)
+    asked = Asked("state")
+
+    def lifted(name: str, function: ir.Function) -> ir.Function:
+        if function.ops.isdisjoint(_STATE_OPS):
+            return function
+        function = without_references(with_resource_arrays(function))
+        moved = {
+            node.name: asked.add(name, captured[key])
+            for node in function.nodes
+            if node.op in _STATE_OPS and (key := _node_key(node)) in captured
+        }
+        return handles_as_arguments(function, moved)
+
+    main = lifted(MAIN, graph.main)
+    graph = dataclasses.replace(
+        graph, main=main, functions={name: lifted(name, function) for name, function in graph.functions.items()}
+    )
+    try:
+        graph = with_extra_inputs(
+            graph, asked, lambda name, value: ir.TensorRef(asked.add(name, value)), lambda value: ir.RESOURCE
+        )
+    except Unroutable as reason:
+        raise UnsupportedError(
+            f"{main.name!r}: a function that is called holds a variable or a table, which cannot be handed to it "
+            f"({reason}). Call it directly (not in a map or a dataset)."
+        ) from None
+    return graph, [ir.Capture(len(main.args) + i, value) for i, value in enumerate(asked.of(MAIN))]
+
+
+def handles_as_arguments(function: ir.Function, moved: Mapping[str, str]) -> ir.Function:
+    """Returns a function without the nodes that make handles; what read one reads the argument that it is moved to."""
+
+    def rewired(node: ir.Node) -> ir.Node:
+        if not any(ref.node in moved for ref in node.inputs) and not any(name in moved for name in node.control):
+            return node
+        inputs = tuple(ir.TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in node.inputs)
+        control = tuple(name for name in node.control if name not in moved)
+        return dataclasses.replace(node, inputs=inputs, control=control)
+
+    return dataclasses.replace(
+        function,
+        nodes=tuple(rewired(node) for node in function.nodes if node.name not in moved),
+        outputs=tuple(ir.TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in function.outputs),
+        control_outputs=tuple(name for name in function.control_outputs if name not in moved),
+    )
+
+
+def _key(proto: Any) -> tuple[bool, str]:
+    """Returns how a resource is known: whether it is a table, and its shared name."""
+    return proto.op in TABLE_OPS, proto.attr["shared_name"].s.decode() or proto.name
+
+
+def _node_key(node: ir.Node) -> tuple[bool, str]:
+    return node.op in TABLE_OPS, node.attrs.get("shared_name") or node.name
+
+
+def _variables(
+    protos: Mapping[tuple[bool, str], Any], func_graph: Any, taken: set[str], read: bool, strict: bool
+) -> dict[tuple[bool, str], Any]:
+    """Returns the variables by key: those that have a value, or the reference variables if values are not read."""
+    variables = {key: proto for key, proto in protos.items() if proto.op not in TABLE_OPS}
+    if read:
+        values = dict(zip(variables, _values(list(variables.values())), strict=True))
+    else:
+        values = dict.fromkeys(variables)
+    trainable = _trainable(func_graph)
+    captured: dict[tuple[bool, str], Any] = {}
+    for key, proto in sorted(variables.items(), key=lambda item: _load_number(item[0][1])):
+        value = values[key]
+        if value is None and (read or proto.op not in VARIABLE_OPS):
+            continue
+        dtype = dtypes.from_tf(tf.dtypes.as_dtype(proto.attr["dtype"].type))
+        if not isinstance(dtype, np.dtype):
+            if not strict:
+                continue
+            raise UnsupportedError(f"variable {proto.name!r} holds {dtype}s, which JAX cannot hold.")
+        name = ir.free_name(_LOAD_SUFFIX.sub("", key[1]), taken)
+        trains = bool(np.issubdtype(dtype, np.inexact)) if trainable is None else key[1] in trainable
+        shape = attributes.shape_of(proto.attr["shape"].shape) if value is None else value.shape
+        value = None if value is None else Variable(value, trains, name)
+        captured[key] = ir.Variable(name, dtype, shape, trains, value)
+    return captured
+
+
+def _load_number(shared_name: str) -> int:
+    found = _LOAD_SUFFIX.search(shared_name)
+    return int(found[1]) if found else 0
+
+
+def _values(protos: Sequence[Any]) -> list[np.ndarray | None]:
+    """Returns what variables hold, by the NodeDefs that make them; None for those that hold nothing."""
+    if not protos:
+        return []
+    with tf.init_scope():
+        flags = _run(protos, _is_initialized)
+        ready = [proto for proto, flag in zip(protos, flags, strict=True) if flag]
+        found = iter(_run(ready, _read) if ready else [])
+        return [next(found).numpy() if flag else None for flag in flags]
+
+
+def _is_initialized(resource: Any, proto: Any) -> Any:
+    if proto.op in VARIABLE_OPS:
+        return gen_state_ops.is_variable_initialized(resource)
+    return tf.raw_ops.VarIsInitializedOp(resource=resource)
+
+
+def _read(resource: Any, proto: Any) -> Any:
+    if proto.op in VARIABLE_OPS:
+        return tf.identity(resource)
+    return tf.raw_ops.ReadVariableOp(resource=resource, dtype=tf.dtypes.as_dtype(proto.attr["dtype"].type))
+
+
+def _table(proto: Any) -> Table | None:
+    """Returns what a table holds, by the NodeDef that makes it; None if it is no table, or holds nothing yet."""
+    if proto.op not in TABLE_OPS:
+        return None
+    keys, values = (tf.dtypes.as_dtype(proto.attr[name].type) for name in ("key_dtype", "value_dtype"))
+    try:
+        with tf.init_scope():
+            (found,) = _run(
+                [proto],
+                lambda table, _: tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=keys, Tvalues=values),
+            )
+    except tf.errors.OpError:
+        return None
+    return table_of(*(tensor.numpy() for tensor in found))
+
+
+def _run(protos: Sequence[Any], use: Any) -> Any:
+    """Returns what ``use`` makes, in a function of TensorFlow, of each resource and the NodeDef that makes it."""
+    graph_def = tf.compat.v1.GraphDef()
+    for index, proto in enumerate(protos):
+        node = graph_def.node.add()
+        node.CopyFrom(proto)
+        node.name = f"resource_{index}"
+        node.op = "HashTableV2" if proto.op == "HashTable" else proto.op  # the same table by another handle
+        node.attr["shared_name"].s = _key(proto)[1].encode()
+        for attr in ("_class", "_output_shapes"):
+            if attr in node.attr:
+                del node.attr[attr]
+    ends = [f"{node.name}:0" for node in graph_def.node]
+
+    def run() -> Any:
+        resources = tf.graph_util.import_graph_def(graph_def, return_elements=ends, name="")
+        return [use(resource, proto) for resource, proto in zip(resources, protos, strict=True)]
+
+    return tf.compat.v1.wrap_function(run, [])()
+
+
+def _trainable(func_graph: Any) -> set[str] | None:
+    """Returns the shared names of trainable variables that are nodes; None where no graph has a collection of them."""
+    found: set[str] | None = None
+    for graph in FunctionGraphs(func_graph).all():
+        if not any(graph.get_collection(key) for key in ("variables", "trainable_variables")):
+            continue
+        operations = [getattr(v, "op", None) for v in graph.get_collection("trainable_variables")]
+        names = {op.get_attr("shared_name").decode() or op.name for op in operations if op is not None}
+        found = names if found is None else found | names
+    return found

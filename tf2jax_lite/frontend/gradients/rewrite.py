@@ -1,0 +1,349 @@
+"""Gradients that TensorFlow overrides, as nodes.
+
+TensorFlow marks a node whose gradient is replaced with the name of a function in a registry of the process: an
+IdentityN over (results, arguments, variables read) for ``tf.custom_gradient``, any op under ``gradient_override_map``.
+The function is a Python closure over tensors of the graph being built. Here it is traced once into a function of
+(gradients of the node's results, captured tensors), and the node becomes a ``_CustomGradient`` that has the captured
+tensors as further inputs. What ``tf.recompute_grad`` marks becomes a ``_Recompute``: see `recomputation`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from tf2jax_lite import ir
+from tf2jax_lite.frontend.graphdef import dtypes, functions
+from tf2jax_lite.support.config import current_config
+from tf2jax_lite.support.errors import MissingGradientError
+
+from .capture_threading import MAIN, Asked, Unroutable, with_extra_inputs
+from .reachability import Reach
+from .recompute_grad import recomputed
+from .tf_registry import ATTRIBUTE, Recomputation, Unavailable, closed_over, find, recomputation, trace
+
+__all__ = ["FunctionGraphs", "report_missing", "rewrite_custom_gradients"]
+
+# A gradient function may hold custom gradients of its own, and some (those that Keras's optimizers put around their
+# updates) hold themselves, without end. Derivatives of a higher order than this are refused.
+_HIGHEST_ORDER = 3
+# TensorFlow marks each call of a function with a name for its body's own gradient, and never looks that up.
+_UNMARKED = ("_CustomGradient", "PartitionedCall", "StatefulPartitionedCall")
+
+
+def rewrite_custom_gradients(
+    graph: ir.Graph, func_graph: Any, captures: dict[int, int]
+) -> tuple[ir.Graph, list[Any], list[Any]]:
+    """Returns the graph with each overridden gradient as a node.
+
+    Args:
+      graph: the graph as loaded.
+      func_graph: TensorFlow's graph of the main function.
+      captures: ``id`` of each tensor that the main function captures, to its position among the arguments.
+
+    Returns:
+      The graph; tensors of the surroundings that gradient functions capture and the main function did not, which are
+      its last arguments now; and the variables that gradient functions read.
+
+    Raises:
+      MissingGradientError: a gradient is not there, and the config asks for an error.
+    """
+    return _Rewriter(graph, func_graph, captures).run()
+
+
+class _Rewriter:
+    def __init__(self, graph: ir.Graph, func_graph: Any, captures: dict[int, int]):
+        self._graph = graph
+        self._functions: dict[str, ir.Function] = dict(graph.functions)
+        self._func_graph = func_graph
+        self._graphs = FunctionGraphs(func_graph)
+        self._order: dict[str, int] = {}
+        self._reach = Reach()
+        self._marked: dict[str, frozenset[str]] = {}
+        self._done: set[tuple[str, str]] = set()
+        self._captures = captures
+        self._main = graph.main
+        self._asked = Asked("captured_by_gradients")
+        self._variables: list[Any] = []
+        self._forward = {MAIN, *_reachable(graph)}
+        self._missing: list[tuple[str, str, str]] = []
+
+    def run(self) -> tuple[ir.Graph, list[Any], list[Any]]:
+        while todo := [(name, wanted) for name in (MAIN, *self._functions) if (wanted := self._wanted(name))]:
+            for name, wanted in todo:
+                self._done |= {(name, node) for node in wanted}
+                function = self._function(name)
+                if self._order.get(name, 0) >= _HIGHEST_ORDER:
+                    rewritten = _ended(function, wanted)
+                else:
+                    rewritten = self._rewrite(name, function, wanted)
+                if name == MAIN:
+                    self._main = rewritten
+                else:
+                    self._functions[name] = rewritten
+        _report(self._main.name, self._missing)
+        graph = dataclasses.replace(self._graph, main=self._main, functions=self._functions)
+        if self._asked:
+            try:
+                graph = with_extra_inputs(graph, self._asked, self._refer, lambda t: dtypes.from_tf(t.dtype))
+            except (Unavailable, Unroutable) as reason:
+                raise MissingGradientError(
+                    f"{self._main.name!r}: a gradient function uses a tensor that cannot be handed to it ({reason})."
+                ) from None
+        return graph, self._asked.of(MAIN), self._variables
+
+    def _function(self, name: str) -> ir.Function:
+        return self._functions[name] if name else self._main
+
+    def _wanted(self, name: str) -> set[str]:
+        """Returns the nodes of a function whose gradients are still to be replaced."""
+        marked = self._marked.get(name)
+        if marked is None:  # once, as what replaces a node has its name
+            func_graph = self._graphs.of(name)
+            nodes = [n for n in self._function(name).nodes if ATTRIBUTE in n.attrs or "_by_name" in n.attrs]
+            found = [n.name for n in nodes if _is_marked(n) or _python_gradient(n, func_graph)]
+            marked = self._marked[name] = frozenset(found)
+        left = {node for node in marked if (name, node) not in self._done}
+        if not left or not self._order.get(name):
+            return left
+        reached = {node for node in left if self._reach.reaches(name, node)}
+        if reached != left and any(self._is_recomputed(name, node) for node in reached):
+            # What is computed anew is cut out as a function, once, and with all that it holds.
+            self._reach.ask_everything(name)
+            return left
+        return reached
+
+    def _is_recomputed(self, name: str, node: str) -> bool:
+        try:
+            operation = _operation(self._graphs.of(name), node)
+            return recomputation(find(operation.get_attr(ATTRIBUTE).decode(), operation), operation) is not None
+        except (Unavailable, ValueError):
+            return False
+
+    def _rewrite(self, name: str, function: ir.Function, wanted: set[str]) -> ir.Function:
+        nodes: list[ir.Node] = []
+        cuts: list[tuple[str, Recomputation, list[ir.TensorRef]]] = []
+        func_graph = self._graphs.of(name)
+        for node in function.nodes:
+            if node.name in wanted:
+                try:
+                    operation = _operation(func_graph, node.name)
+                    gradient = _python_gradient(node, func_graph) or find(node.attrs[ATTRIBUTE], operation)
+                    cut = recomputation(gradient, operation)
+                    if cut is None:
+                        nodes.extend(self._replaced(node, name, function, func_graph, operation, gradient))
+                        continue
+                    closed = [ir.TensorRef(t.op.name, t.value_index) for t in closed_over(gradient, func_graph)]
+                    cuts.append((node.name, cut, closed))
+                except Unavailable as reason:
+                    # TensorFlow does not save the gradients of gradient functions, and nobody could give them back.
+                    if name in self._forward:
+                        self._missing.append((node.name, function.name, str(reason)))
+            nodes.append(node)
+        function = dataclasses.replace(function, nodes=functions.ordered(function.name, nodes))
+        for node_name, cut, closed in cuts:  # inner ones first, as nodes are in order
+            function, inner = recomputed(function, node_name, cut, closed)
+            self._functions[inner.name] = inner
+        return function
+
+    def _replaced(
+        self, node: ir.Node, key: str, function: ir.Function, func_graph: Any, operation: Any, gradient: Any
+    ) -> list[ir.Node]:
+        """Returns the node itself and the one that holds its gradient, or the latter alone for an IdentityN."""
+        traced = trace(gradient, operation, func_graph, f"{node.name}_gradient")
+        name = f"{function.name}/{node.name}/gradient"
+        args = [ir.Argument(t.op.name, dtypes.from_tf(t.dtype)) for t in traced.graph.inputs]
+        proto = traced.graph.as_graph_def()
+        order = self._order[name] = self._order.get(key, 0) + 1
+        library = functions.load_library(proto.library, self._functions)
+        self._functions.update(library)
+        self._order.update(dict.fromkeys(library, order))
+        loaded = self._functions[name] = functions.load_main(proto, name, args, [t.name for t in traced.outputs])
+        self._graphs.add(name, traced.graph)
+        self._reach.add({name: loaded, **library})
+        self._reach.ask(name, loaded.outputs)
+        self._variables.extend(traced.graph.variables)
+        before: list[ir.Node] = []
+        outputs = node.inputs
+        if node.op != "IdentityN":
+            attrs = {k: v for k, v in node.attrs.items() if k != ATTRIBUTE}
+            before = [dataclasses.replace(node, name=f"{node.name}/_original", attrs=attrs)]
+            outputs = tuple(ir.TensorRef(before[0].name, i) for i in range(len(node.output_dtypes)))
+        captured: list[ir.TensorRef] = []
+        own: list[int] = []
+        for _, outer in traced.captured:
+            ref = self._refer(key, outer)
+            self._flows_back_to(outer)
+            position = ref.index if ref.node == node.name else -1
+            own.append(position)
+            captured.append(outputs[position] if position >= 0 else ref)
+        marked = dataclasses.replace(
+            node,
+            op="_CustomGradient",
+            inputs=(*outputs, *node.inputs, *captured),
+            groups=(len(outputs), len(node.inputs), len(captured)),
+            attrs={"gradient": ir.FunctionRef(name), "positions": traced.positions, "own": own},
+            implied=frozenset(),
+            input_types=("", "", ""),
+        )
+        return [*before, marked]
+
+    def _flows_back_to(self, outer: Any) -> None:
+        """Takes note that a further derivative goes on from a tensor that a gradient function captures."""
+        func_graph = getattr(outer, "graph", None)
+        if func_graph is None:  # an eager tensor
+            return
+        name = self._graphs.name_of(func_graph)
+        if name is not None:
+            self._reach.ask(name, [ir.TensorRef(outer.op.name, outer.value_index)])
+            return
+        for name in self._order:
+            self._reach.ask_everything(name)
+
+    def _refer(self, key: str, outer: Any) -> ir.TensorRef:
+        """Returns what a tensor that a gradient function captures is called in a function."""
+        function = self._functions[key] if key else self._main
+        func_graph = self._graphs.of(key)
+        if not key and id(outer) in self._captures:
+            return ir.TensorRef(function.args[self._captures[id(outer)]].name)
+        inputs = getattr(func_graph, "inputs", ())
+        if getattr(outer, "graph", None) is func_graph:
+            for index, placeholder in enumerate(inputs):
+                if placeholder is outer:
+                    return ir.TensorRef(function.args[index].name)
+            return ir.TensorRef(outer.op.name, outer.value_index)
+        for external, internal in getattr(func_graph, "captures", ()):
+            if external is outer:
+                for index, placeholder in enumerate(inputs):
+                    if placeholder is internal:
+                        return ir.TensorRef(function.args[index].name)
+        if key == MAIN and not isinstance(outer, tf.__internal__.EagerTensor):
+            raise Unavailable("its gradient function uses a tensor of a graph that is not being converted")
+        return ir.TensorRef(self._asked.add(key, outer))
+
+
+def report_missing(graph: ir.Graph) -> None:
+    """Says which overridden gradients a graph has that came without any (a frozen one).
+
+    Raises:
+      MissingGradientError: there are some, and the config asks for an error.
+    """
+    live = [graph.main, *(graph.functions[name] for name in sorted(_reachable(graph)))]
+    reason = "a GraphDef holds none"
+    _report(graph.main.name, [(n.name, f.name, reason) for f in live for n in f.nodes if _is_marked(n)])
+
+
+def _report(where: str, missing: list[tuple[str, str, str]]) -> None:
+    if not missing:
+        return
+    lines = [f"  node {n!r} in {f!r}: {why}" for n, f, why in missing[:10]]
+    if len(missing) > 10:
+        lines.append(f"  and {len(missing) - 10} more")
+    shown = "\n".join(lines)
+    text = f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{shown}\n"
+    if current_config().raise_on_missing_custom_gradient:
+        raise MissingGradientError(
+            f"{text}Convert with override_config('raise_on_missing_custom_gradient', False) to use the gradient "
+            "of the forward code instead."
+        )
+    warnings.warn(f"{text}The gradient of the forward code is used instead.", stacklevel=2)
+
+
+def _reachable(graph: ir.Graph) -> set[str]:
+    """Returns the library functions that the main function calls, through others or not."""
+    found: set[str] = set()
+    pending = [graph.main]
+    while pending:
+        for node in pending.pop().callers:
+            for ref in node.functions:
+                if ref.name not in found and ref.name in graph.functions:
+                    found.add(ref.name)
+                    pending.append(graph.functions[ref.name])
+    return found
+
+
+def _is_marked(node: ir.Node) -> bool:
+    name = node.attrs.get(ATTRIBUTE)
+    return name is not None and node.op not in _UNMARKED
+
+
+def _ended(function: ir.Function, wanted: set[str]) -> ir.Function:
+    """Returns a function where some overridden gradients are refused when they are asked for."""
+    nodes: list[ir.Node] = []
+    for node in function.nodes:
+        if node.name not in wanted:
+            nodes.append(node)
+            continue
+        attrs = {k: v for k, v in node.attrs.items() if k != ATTRIBUTE}
+        original = dataclasses.replace(node, name=f"{node.name}/_original", attrs=attrs)
+        nodes.append(original)
+        nodes.append(
+            dataclasses.replace(
+                node,
+                op="_NoFurtherGradient",
+                inputs=tuple(ir.TensorRef(original.name, i) for i in range(len(node.output_dtypes))),
+                groups=(len(node.output_dtypes),),
+                attrs={"order": _HIGHEST_ORDER},
+                implied=frozenset(),
+                input_types=("",),
+            )
+        )
+    return dataclasses.replace(function, nodes=functions.ordered(function.name, nodes))
+
+
+def _python_gradient(node: ir.Node, func_graph: Any) -> Any:
+    """Returns the gradient that a Defun was given in Python, for a node whose op is its name; or None."""
+    if "_by_name" not in node.attrs:
+        return None
+    name = node.attrs["f"].name
+    known = getattr(func_graph, "_functions", {})
+    return getattr(known.get(name, known.get(name.encode())), "python_grad_func", None)
+
+
+def _operation(func_graph: Any, name: str) -> Any:
+    if func_graph is None:
+        raise Unavailable("the graph that it was traced in is gone")
+    try:
+        return func_graph.get_operation_by_name(name)
+    except (KeyError, ValueError):
+        raise Unavailable("the graph that it was traced in has another form") from None
+
+
+class FunctionGraphs:
+    """TensorFlow's graphs of functions by name, found through the functions that call them."""
+
+    def __init__(self, main: Any):
+        self._known: dict[str, Any] = {MAIN: main}
+        self._complete = False
+
+    def add(self, name: str, func_graph: Any) -> None:
+        """Makes a graph known."""
+        self._known[name] = func_graph
+        self._complete = False
+
+    def of(self, name: str) -> Any:
+        """Returns the graph of a function, or None."""
+        return self._known[name] if name in self._known else self._found().get(name)
+
+    def all(self) -> list[Any]:
+        """Returns the graphs of all functions, the main one first."""
+        return list(self._found().values())
+
+    def name_of(self, func_graph: Any) -> str | None:
+        """Returns the name of the function whose graph this is, or None."""
+        return next((name for name, known in self._found().items() if known is func_graph), None)
+
+    def _found(self) -> dict[str, Any]:
+        pending = [] if self._complete else list(self._known.values())
+        while pending:
+            for called, function in getattr(pending.pop(), "_functions", {}).items():
+                called = called.decode() if isinstance(called, bytes) else called
+                inner = getattr(function, "graph", None)
+                if called not in self._known and inner is not None:
+                    self._known[called] = inner
+                    pending.append(inner)
+        self._complete = True
+        return self._known

@@ -1,0 +1,433 @@
+"""GraphDef and FunctionDef protos as ir functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.ir.verify import check_calls
+from tf2jax_lite.support.errors import InvalidModelError
+from tf2jax_lite.support.gc_pause import paused
+
+from . import attributes, dtypes, op_defs
+from .nodes import Form, read_node, recorded_shapes
+from .size_limits import ConstantBytes, check_functions_size
+
+
+@paused()
+def load_library(library: Any, known: Collection[str] = ()) -> dict[str, ir.Function]:
+    """Returns every function of a FunctionDefLibrary by name.
+
+    Args:
+      library: the proto.
+      known: names of functions to leave out.
+
+    Raises:
+      InvalidModelError: a function refers to something that is not there, or its nodes form a cycle.
+    """
+    signatures = {proto.signature.name: proto.signature for proto in library.function}
+    if len(signatures) != len(library.function):
+        raise InvalidModelError("two functions of the library have the same name.")
+    return {
+        proto.signature.name: load_function(proto, signatures)
+        for proto in library.function
+        if proto.signature.name not in known
+    }
+
+
+def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
+    """Returns a FunctionDef as an ir function.
+
+    Args:
+      proto: the FunctionDef.
+      signatures: signatures of the library's functions by name, for nodes that call a function by its name.
+    """
+    signature = proto.signature
+    args = []
+    for index, arg in enumerate(signature.input_arg):
+        shape: ir.Shape = None
+        recorded = proto.arg_attr[index].attr.get("_output_shapes") if index in proto.arg_attr else None
+        if recorded is not None and recorded.list.shape:
+            shape = attributes.shape_of(recorded.list.shape[0])
+        args.append(ir.Argument(arg.name, dtypes.from_tf(arg.type), shape))
+    names = {arg.name for arg in args}
+    if len(names) != len(args):
+        twice = next(name for name in names if sum(arg.name == name for arg in args) > 1)
+        raise InvalidModelError(f"function {signature.name!r}: two arguments are called {twice!r}.")
+    builder = _Builder(signature.name, proto.node_def, signatures, names, ConstantBytes(signature.name))
+    outputs = []
+    for arg in signature.output_arg:
+        if arg.name not in proto.ret:
+            raise InvalidModelError(f"function {signature.name!r}: result {arg.name!r} is not returned.")
+        outputs.append(builder.function_ref(proto.ret[arg.name]))
+    return ir.Function(
+        name=signature.name,
+        args=tuple(args),
+        nodes=builder.nodes(),
+        outputs=tuple(map(builder.check_output, outputs)),
+        output_names=tuple(arg.name for arg in signature.output_arg),
+        control_outputs=tuple(builder.check_node(name) for name in proto.control_ret.values()),
+        attrs={name: attributes.value_of(value) for name, value in proto.attr.items()},
+    )
+
+
+@paused()
+def load_main(
+    graph_def: Any,
+    name: str,
+    args: Sequence[ir.Argument],
+    outputs: Iterable[str],
+    control_outputs: Iterable[str] = (),
+    output_names: Sequence[str] = (),
+) -> ir.Function:
+    """Returns the top level of a GraphDef as a function of the nodes named in ``args``.
+
+    Args:
+      graph_def: the GraphDef.
+      name: the function's name, for messages.
+      args: what becomes arguments, usually placeholders: each is named after its node, or after the tensor
+        (``node:index``) if it is one result of several (see `fed`).
+      outputs: tensor names, as ``node`` or ``node:index``.
+      control_outputs: names of nodes that must run although nothing reads them.
+      output_names: names for the outputs.
+
+    Raises:
+      LimitError: the graph is larger than the options allow.
+      InvalidModelError: it is damaged.
+    """
+    sizes = check_functions_size(graph_def, name)
+    signatures = {proto.signature.name: proto.signature for proto in graph_def.library.function}
+    builder = _Builder(name, graph_def.node, signatures, {arg.name for arg in args}, sizes, graph_style=True)
+    outputs = tuple(outputs)
+    return ir.Function(
+        name=name,
+        args=tuple(args),
+        nodes=builder.nodes(),
+        outputs=tuple(builder.check_output(builder.graph_ref(output)) for output in outputs),
+        output_names=tuple(output_names) or outputs,
+        control_outputs=tuple(builder.check_node(node) for node in control_outputs),
+    )
+
+
+def fed(proto: Any, index: int) -> ir.Argument:
+    """Returns a node's result as an argument.
+
+    Args:
+      proto: the NodeDef.
+      index: which result.
+
+    Raises:
+      InvalidModelError: there is no such result.
+    """
+    definition = op_defs.definition(proto.op)
+    try:
+        attrs = op_defs.read_attrs(proto)
+    except InvalidModelError as error:
+        raise InvalidModelError(f"node {proto.name!r}: {error}") from error
+    types = [dtype for arg in definition.outputs for dtype in arg.types(attrs, proto.name)] if definition else []
+    if definition is not None and index >= len(types):
+        raise InvalidModelError(f"node {proto.name!r} ({proto.op}) has {len(types)} output(s); {index} is to be fed.")
+    recorded = recorded_shapes(attrs) or ()
+    shape = attrs.get("shape") if "Placeholder" in proto.op else recorded[index] if index < len(recorded) else None
+    name = f"{proto.name}:{index}" if index or len(types) > 1 else proto.name
+    return ir.Argument(name, types[index] if types else np.dtype(np.float32), shape)
+
+
+_MOST_DIGITS = 19
+
+
+class _References(dict[str, Any]):
+    """Inputs of nodes by how they are written: `ir.TensorRef`s, and None for control edges; each is read once.
+
+    Attributes:
+      unusual: what was not foreseen when it was first met, as almost everything is.
+    """
+
+    def __init__(self, read: Callable[[str], ir.TensorRef | None]):
+        super().__init__()
+        self._read = read
+        self.unusual: list[ir.TensorRef] = []
+
+    def __missing__(self, text: str) -> ir.TensorRef | None:
+        ref = self[text] = self._read(text)
+        if ref is not None:
+            self.unusual.append(ref)
+        return ref
+
+
+class _Builder:
+    """Reads the NodeDefs of one function."""
+
+    def __init__(
+        self,
+        name: str,
+        protos: Any,
+        signatures: Mapping[str, Any],
+        args: set[str],
+        sizes: ConstantBytes,
+        *,
+        graph_style: bool = False,
+    ):
+        self._name = name
+        self._signatures = signatures
+        self._args = args
+        self._cut = {name.split(":")[0] for name in args if ":" in name}  # nodes of which single results are fed
+        self._graph_style = graph_style
+        self._written = self._read(protos, sizes)
+        self._parsed: dict[str, ir.Node] = {}
+        self._refs = _References(self._reference)
+        self._in_order = True
+        names = "\n".join(self._written)
+        self._plain_names = not self._cut and ":" not in names and "^" not in names
+
+    def _read(self, protos: Any, sizes: ConstantBytes) -> dict[str, tuple[list[str], Form] | None]:
+        """Returns inputs and form of each node by its name; None for those that are arguments."""
+        written: dict[str, tuple[list[str], Form] | None] = {}
+        args = self._args
+        for proto in protos:
+            name = proto.name
+            if name in written:
+                raise InvalidModelError(f"function {self._name!r}: two nodes are called {name!r}.")
+            if name in args:
+                if not self._graph_style:
+                    raise InvalidModelError(f"function {self._name!r}: an argument and a node are called {name!r}.")
+                written[name] = None
+                continue
+            try:
+                written[name] = read_node(proto, name, sizes)
+            except InvalidModelError as error:
+                raise InvalidModelError(f"node {name!r} ({proto.op}) in {self._name!r}: {error}") from error
+        return written
+
+    def nodes(self) -> tuple[ir.Node, ...]:
+        parsed, args, refs = self._parsed, self._args, self._refs
+        foresee, graph_style = self._plain_names, self._graph_style
+        new = tuple.__new__  # half as long as through the named tuple
+        if foresee:
+            refs.update({name: ir.TensorRef(name) for name in args})
+        for name, written in self._written.items():
+            if written is None:
+                continue
+            texts, form = written
+            data = [refs[text] for text in texts]
+            if form.expected == len(data) and None not in data:
+                parsed[name] = ir.node_like(form.shared, name, tuple(data))
+            else:
+                parsed[name] = self._node(name, texts, data, form)
+            if foresee and form.first_output:
+                # How those after it write its first output, which is all that most have.
+                refs[name if graph_style else f"{name}:{form.first_output}:0"] = new(ir.TensorRef, (name, 0))
+        for ref in refs.unusual:
+            self.check_output(ref)
+        return tuple(parsed.values()) if self._in_order else _topological_order(self._name, parsed)
+
+    def check_output(self, ref: ir.TensorRef) -> ir.TensorRef:
+        """Returns the reference if there is such an output; `nodes` comes before."""
+        node = self._parsed.get(ref.node)
+        count = 1 if node is None else len(node.output_dtypes)
+        if ref.index >= count and (node is None or count or self._form(ref.node).known):
+            raise InvalidModelError(
+                f"function {self._name!r}: node {ref.node!r} has {count} output(s), and output {ref.index} is read."
+            )
+        return ref
+
+    def check_node(self, name: str) -> str:
+        if name not in self._written and name not in self._args:
+            raise InvalidModelError(f"function {self._name!r}: there is no node {name!r}.")
+        return name
+
+    def graph_ref(self, text: str) -> ir.TensorRef:
+        """Reads ``node`` or ``node:index``."""
+        node, _, index = text.partition(":")
+        self.check_node(node)
+        if not index:
+            whole = node in self._cut and f"{node}:0" in self._args
+            return ir.TensorRef(f"{node}:0" if whole else node, 0)
+        if not index.isdecimal() or len(index) > _MOST_DIGITS:
+            raise InvalidModelError(f"function {self._name!r}: {text[:200]!r} is not a tensor name.")
+        if node in self._cut and f"{node}:{int(index)}" in self._args:
+            return ir.TensorRef(f"{node}:{int(index)}", 0)
+        return ir.TensorRef(node, int(index))
+
+    def function_ref(self, text: str) -> ir.TensorRef:
+        """Reads ``argument``, ``argument:index`` or ``node:output:index``."""
+        node, *rest = text.split(":")
+        self.check_node(node)
+        if not rest:
+            return ir.TensorRef(node, 0)
+        if not rest[-1].isdecimal():
+            rest.append("0")
+        if len(rest[-1]) > _MOST_DIGITS:
+            raise InvalidModelError(f"function {self._name!r}: {text[:200]!r} is not a tensor name.")
+        index = int(rest[-1])
+        if len(rest) == 1 or node in self._args:
+            return ir.TensorRef(node, index)
+        offsets = self._output_offsets(node)
+        if rest[0] not in offsets:
+            raise InvalidModelError(
+                f"function {self._name!r}: node {node!r} has no output {rest[0]!r} (it has {sorted(offsets)})."
+            )
+        return ir.TensorRef(node, offsets[rest[0]] + index)
+
+    def _form(self, name: str) -> Form:
+        written = self._written[name]
+        assert written is not None  # arguments are told apart before
+        return written[1]
+
+    def _output_offsets(self, name: str) -> dict[str, int]:
+        form = self._form(name)
+        signature = None if form.known else self._signatures.get(form.op)
+        if signature is not None:
+            return {arg.name: i for i, arg in enumerate(signature.output_arg)}
+        return form.offsets
+
+    def _reference(self, text: str) -> ir.TensorRef | None:
+        """Reads an input of a node where it is first named; None for a control edge."""
+        if text[:1] == "^":
+            node, ref = text[1:], None
+            if node in self._cut:
+                return None
+            self.check_node(node)
+        else:
+            ref = self.graph_ref(text) if self._graph_style else self.function_ref(text)
+            node = ref.node
+        if node not in self._parsed and node not in self._args:
+            self._in_order = False
+        return ref
+
+    def _node(self, name: str, texts: list[str], refs: list[ir.TensorRef | None], form: Form) -> ir.Node:
+        """A node with control edges, or of an op without an OpDef.
+
+        Raises:
+          InvalidModelError: it has more or fewer inputs than its OpDef says.
+        """
+        data = [ref for ref in refs if ref is not None]
+        control: tuple[str, ...] = ()
+        if len(data) < len(refs):
+            control = tuple([text[1:] for text in texts if text[:1] == "^" and text[1:] not in self._cut])
+        if not form.known:
+            return self._foreign_node(name, form, tuple(data), control)
+        if form.expected != len(data):
+            raise InvalidModelError(
+                f"node {name!r} ({form.op}) in {self._name!r}: expected {form.expected} inputs, found {len(data)}."
+            )
+        return ir.node_like(form.shared, name, tuple(data), control)
+
+    def _foreign_node(self, name: str, form: Form, data: tuple[ir.TensorRef, ...], control: tuple[str, ...]) -> ir.Node:
+        """A node whose op is a library function (an old way to call one), or is unknown to this TensorFlow."""
+        signature = self._signatures.get(form.op)
+        if signature is None:
+            return ir.Node(name, form.op, data, (None,) * len(data), control, form.attrs)
+        return ir.Node(
+            name=name,
+            op="StatefulPartitionedCall",
+            inputs=data,
+            groups=(len(data),),
+            control=control,
+            attrs={
+                "f": ir.FunctionRef(form.op),
+                "_by_name": True,
+                **{k: v for k, v in form.attrs.items() if k.startswith("_")},
+            },
+            implied=frozenset({"Tin"}),
+            output_dtypes=tuple(dtypes.from_tf(arg.type) for arg in signature.output_arg),
+        )
+
+
+def check(graph_def: Any, where: str) -> None:
+    """Reads all of a GraphDef, for the errors alone.
+
+    Args:
+      graph_def: the GraphDef.
+      where: what messages call it.
+
+    Raises:
+      InvalidModelError: a node or a function is damaged, or functions call each other in a circle or too deeply.
+      UnsupportedError: a type is unknown.
+    """
+    main = load_main(graph_def, where, (), ())
+    check_calls(ir.Graph(main, load_library(graph_def.library)), everything=True)
+
+
+def reached(function: ir.Function) -> ir.Function:
+    """Returns the function with those nodes only that its results need, over data and control edges.
+
+    These are the nodes that TensorFlow's executor runs; a TF1 graph holds much else.
+    """
+    nodes = {node.name: node for node in function.nodes}
+    seen: set[str] = set()
+    stack = [*(ref.node for ref in function.outputs), *function.control_outputs]
+    while stack:
+        name = stack.pop()
+        if name in nodes and name not in seen:
+            seen.add(name)
+            stack.extend(ref.node for ref in nodes[name].inputs)
+            stack.extend(nodes[name].control)
+    return dataclasses.replace(function, nodes=tuple(node for node in function.nodes if node.name in seen))
+
+
+def ordered(name: str, nodes: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
+    """Returns nodes so that each stands after what it needs.
+
+    Raises:
+      InvalidModelError: they form a cycle.
+    """
+    return _topological_order(name, {node.name: node for node in nodes})
+
+
+def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, ...]:
+    """Orders nodes so that each stands after what it needs; ties keep the order of the proto.
+
+    A TF1 loop is a cycle through a NextIteration node into a Merge; that one back edge is not an ordering.
+    """
+    ordered: list[ir.Node] = []
+    state: dict[str, int] = {}  # 1 while it is on its way, 2 once it has its place
+
+    def needs(node: ir.Node) -> list[str]:
+        """What is still to come before a node, or is on its way and so closes a cycle."""
+        merges = node.op in _MERGES
+        return [
+            source
+            for source in dict.fromkeys([*[ref.node for ref in node.inputs], *node.control])
+            if state.get(source) != 2 and source in nodes and not (merges and nodes[source].op in _BACK_EDGES)
+        ]
+
+    for root, node in nodes.items():
+        if root in state:
+            continue
+        # Most nodes stand after what they need already, as TensorFlow writes those of functions. Between two roots
+        # nothing is on its way.
+        for source, _ in node.inputs:
+            if source not in state and source in nodes:
+                break
+        else:
+            if not node.control or not needs(node):
+                state[root] = 2
+                ordered.append(node)
+                continue
+        stack = [root]
+        while stack:
+            current = stack[-1]
+            if state.get(current) == 2:
+                stack.pop()
+                continue
+            if state.get(current) == 1:
+                state[current] = 2
+                ordered.append(nodes[current])
+                stack.pop()
+                continue
+            state[current] = 1
+            for source in reversed(needs(nodes[current])):
+                if state.get(source) == 1:
+                    raise InvalidModelError(f"function {name!r}: nodes {source!r} and {current!r} are on a cycle.")
+                stack.append(source)
+    return tuple(ordered)
+
+
+# The two structural facts of control flow v1 that the order of nodes depends on.
+_MERGES = frozenset({"Merge", "RefMerge"})
+_BACK_EDGES = frozenset({"NextIteration", "RefNextIteration"})

@@ -1,0 +1,140 @@
+"""What an OpDef says that the ir needs: argument groups, output dtypes, attribute defaults, implied attributes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from tensorflow.python.framework import op_def_registry
+
+from tf2jax_lite import ir
+from tf2jax_lite.support.errors import InvalidModelError
+
+from . import attributes, dtypes
+
+# Of one node's list; each is an input that the proto spells out, or an output.
+_MOST_TENSORS = 1 << 16  # in one list; each becomes an array of its own
+
+
+@dataclasses.dataclass(frozen=True)
+class Arg:
+    """One argument of an OpDef: a tensor, or a list whose length or types an attribute gives."""
+
+    name: str
+    dtype: ir.DType | None
+    type_attr: str
+    number_attr: str
+    type_list_attr: str
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the argument stands for a list of tensors."""
+        return bool(self.number_attr or self.type_list_attr)
+
+    def types(self, attrs: Mapping[str, Any], where: str = "") -> list[ir.DType]:
+        """Returns the dtypes of the tensors that this argument stands for, given the attributes of a node.
+
+        ``where`` names the node, for messages.
+
+        Raises:
+          InvalidModelError: an attribute is missing or of the wrong kind.
+        """
+        try:
+            if self.type_list_attr:
+                return list(attrs[self.type_list_attr] or ())
+            dtype: Any = attrs[self.type_attr] if self.type_attr else self.dtype
+            if not self.number_attr:
+                return [dtype]
+            count = attrs[self.number_attr]
+            if not 0 <= count <= _MOST_TENSORS:
+                raise InvalidModelError(f"{where}{': ' * bool(where)}{self.name!r} is a list of {count} tensors.")
+            return [dtype] * count
+        except KeyError as error:
+            raise InvalidModelError(f"{where}{': ' * bool(where)}attribute {error} is missing.") from error
+        except TypeError as error:
+            reason = f"an attribute that sizes {self.name!r} is of the wrong kind."
+            raise InvalidModelError(f"{where}{': ' * bool(where)}{reason}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Definition:
+    """An OpDef, read once.
+
+    ``plain_groups`` are the groups of inputs (see `ir.Node`) where no attribute sizes any of them, else None. ``kinds``
+    says for each attribute which field of an AttrValue holds it. ``tensors`` are those that hold a tensor.
+    """
+
+    name: str
+    inputs: tuple[Arg, ...]
+    outputs: tuple[Arg, ...]
+    defaults: dict[str, Any]
+    implied: frozenset[str]
+    input_types: tuple[str, ...]
+    stateful: bool
+    plain_groups: tuple[None, ...] | None
+    kinds: dict[str, str]
+    tensors: tuple[str, ...]
+
+
+# Kinds of attributes whose field in an AttrValue has another name.
+_FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b"}
+
+
+def _field(kind: str) -> str:
+    return "list" if kind.startswith("list(") else _FIELDS.get(kind, kind)
+
+
+def _arg(proto: Any) -> Arg:
+    dtype = dtypes.from_tf(proto.type) if proto.type else None
+    return Arg(proto.name, dtype, proto.type_attr, proto.number_attr, proto.type_list_attr)
+
+
+@functools.cache
+def definition(op: str) -> Definition | None:
+    """Returns the definition of an op that this TensorFlow knows, or None."""
+    proto = op_def_registry.get(op)
+    if proto is None:
+        return None
+    inputs = tuple(map(_arg, proto.input_arg))
+    implied = {name for arg in inputs for name in (arg.type_attr, arg.number_attr, arg.type_list_attr) if name}
+    return Definition(
+        name=op,
+        inputs=inputs,
+        outputs=tuple(map(_arg, proto.output_arg)),
+        defaults={a.name: attributes.value_of(a.default_value) for a in proto.attr if a.HasField("default_value")},
+        implied=frozenset(implied),
+        input_types=tuple(arg.type_attr for arg in inputs),
+        stateful=proto.is_stateful,
+        plain_groups=None if any(arg.is_list for arg in inputs) else (None,) * len(inputs),
+        kinds={str(a.name): _field(str(a.type)) for a in proto.attr},
+        tensors=tuple(str(a.name) for a in proto.attr if a.type == "tensor"),
+    )
+
+
+def read_attrs(proto: Any) -> dict[str, Any]:
+    """Returns a NodeDef's attributes as Python values, with defaults where its OpDef has them.
+
+    Raises:
+      InvalidModelError: an attribute is damaged, or of another kind than the OpDef says.
+    """
+    found = definition(proto.op)
+    attrs, kinds = (found.defaults.copy(), found.kinds) if found else ({}, {})
+    written = proto.attr
+    for key in written:
+        value = written[key]
+        kind, expected = value.WhichOneof("value"), kinds.get(key)
+        if expected is None or kind == expected or kind == "placeholder":
+            attrs[key] = attributes.value_of(value)
+        elif kind is not None:  # a field that is not set leaves the default
+            raise InvalidModelError(f"attribute {key!r} is of the kind {kind!r}, not {expected!r}.")
+    return attrs
+
+
+@functools.cache
+def attribute_kinds(op: str) -> tuple[tuple[str, str, frozenset[int]], ...]:
+    """Returns name, type and allowed dtypes (as numbers; empty for any) of each attribute of an op."""
+    proto = op_def_registry.get(op)
+    attrs = () if proto is None else proto.attr
+    return tuple((a.name, a.type, frozenset(a.allowed_values.list.type)) for a in attrs)

@@ -1,0 +1,133 @@
+"""How large a GraphDef is, before anything is read out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2jax_lite.support.config import current_config
+from tf2jax_lite.support.errors import InvalidModelError, LimitError, UnsupportedError
+from tf2jax_lite.support.limits import check_bytes
+
+from . import dtypes
+
+__all__ = ["ConstantBytes", "check_functions_size", "check_graph_size", "plain_bytes", "tensor_bytes"]
+
+
+_ITEM_SIZES = {
+    dtype.as_datatype_enum: dtype.size for dtype in (tf.float32, tf.float64, tf.float16, tf.int32, tf.int64, tf.bool)
+}
+
+
+class ConstantBytes:
+    """Counts what the constants of a graph declare as they are met, before any of them is read.
+
+    Args:
+      where: what messages call the graph.
+    """
+
+    def __init__(self, where: str):
+        self._where = where
+        self._allowed = current_config().max_constant_bytes
+        self._total = 0
+
+    def add(self, node: str, tensor: Any) -> int | None:
+        """Counts a constant.
+
+        Args:
+          node: its node's name.
+          tensor: the TensorProto.
+
+        Returns:
+          What `plain_bytes` does.
+
+        Raises:
+          InvalidModelError: its shape is not known.
+          LimitError: ``config.max_constant_bytes`` allows less, for it or for all so far together.
+        """
+        plain = size = plain_bytes(tensor)
+        if size is None or size > self._allowed:
+            size = tensor_bytes(tensor, f"{self._where}: constant {node!r}")
+        self._total += size
+        if self._total > self._allowed:
+            raise LimitError(
+                f"{self._where}: the constants up to {node!r} take {self._total} bytes together; max_constant_bytes "
+                f"allows {self._allowed}. Raise it if you trust the model."
+            )
+        return plain
+
+
+def check_graph_size(graph: Any, where: str) -> None:
+    """Refuses a GraphDef with more nodes, or larger constants, than the options allow.
+
+    Args:
+      graph: the GraphDef.
+      where: what messages call it.
+
+    Raises:
+      LimitError: ``config.max_nodes`` or ``config.max_constant_bytes`` allows less.
+    """
+    _count_constants(graph.node, check_functions_size(graph, where))
+
+
+def check_functions_size(graph: Any, where: str) -> ConstantBytes:
+    """Does what `check_graph_size` does but for the constants outside of functions, which are still to be counted.
+
+    Returns:
+      The count of the others.
+    """
+    allowed = current_config().max_nodes
+    count = len(graph.node) + sum(len(function.node_def) for function in graph.library.function)
+    if count > allowed:
+        raise LimitError(
+            f"{where}: the graph has {count} nodes; max_nodes allows {allowed}. Raise it if you trust the model."
+        )
+    sizes = ConstantBytes(where)
+    for function in graph.library.function:
+        _count_constants(function.node_def, sizes)
+    return sizes
+
+
+def _count_constants(protos: Any, sizes: ConstantBytes) -> None:
+    for node in protos:
+        if node.op == "Const" and "value" in (attrs := node.attr):
+            sizes.add(node.name, attrs["value"].tensor)
+
+
+def plain_bytes(proto: Any) -> int | None:
+    """Returns what `tensor_bytes` does for a TensorProto without anything odd in it; None for others."""
+    size = _ITEM_SIZES.get(proto.dtype)
+    shape = proto.tensor_shape
+    if size is None or shape.unknown_rank:
+        return None
+    for dim in shape.dim:
+        if dim.size < 0:
+            return None
+        size *= dim.size
+    return size
+
+
+def tensor_bytes(proto: Any, what: str) -> int:
+    """Returns how many bytes a TensorProto's array takes, as it declares.
+
+    Args:
+      proto: the TensorProto.
+      what: what the error calls it.
+
+    Raises:
+      InvalidModelError: its shape is not known.
+      LimitError: ``config.max_constant_bytes`` allows less.
+    """
+    plain = plain_bytes(proto)
+    if plain is not None and plain <= current_config().max_constant_bytes:
+        return plain
+    if proto.tensor_shape.unknown_rank:
+        raise InvalidModelError(f"{what} has a shape of unknown rank.")
+    try:
+        dtype = dtypes.from_tf(proto.dtype)
+    except UnsupportedError as error:
+        raise InvalidModelError(f"{what}: {error}") from error
+    itemsize = dtype.itemsize if isinstance(dtype, np.dtype) else 8
+    return check_bytes((dim.size for dim in proto.tensor_shape.dim), itemsize, what)

@@ -1,0 +1,100 @@
+"""Ops on strings, evaluated by TensorFlow where all that they take is known at conversion.
+
+Only those of `tf2jax_lite.ops.strings.host_evaluation` are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tf2jax_lite import ir
+from tf2jax_lite.frontend.graphdef import dtypes, op_defs
+from tf2jax_lite.ops.strings.host_evaluation import MOST_BYTES, linear
+from tf2jax_lite.support.errors import InvalidModelError, OpError
+from tf2jax_lite.support.limits import check_bytes
+
+__all__ = ["StringEvaluator"]
+
+# Where TensorFlow says that something failed: within a function that wraps the one op.
+_PLACE = re.compile(r"\{\{.*?\}\}|\[Op:.*")
+
+
+class StringEvaluator:
+    """Evaluates nodes that work on strings. See `tf2jax_lite.lowering.planning.evaluated_ops.Evaluator`.
+
+    Args:
+      limit: how many bytes the results of a node may take: ``config.max_constant_bytes``.
+    """
+
+    def __init__(self, limit: int):
+        self._limit = limit
+
+    def accepts(self, op: str) -> bool:
+        """Whether nodes of an op can be evaluated: it is a function of strings, and safe to run."""
+        definition = op_defs.definition(op) if op in MOST_BYTES else None
+        return definition is not None and not definition.stateful
+
+    def evaluate(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+        """Evaluates a node on the CPU: see `tf2jax_lite.lowering.planning.evaluated_ops.Evaluator`."""
+        definition = op_defs.definition(op)
+        if definition is None or op not in MOST_BYTES or len(inputs) != len(definition.inputs):
+            raise OpError(f"{op} cannot be evaluated here")
+        try:
+            most = MOST_BYTES[op](inputs, attrs)
+        except (ValueError, TypeError, KeyError, IndexError):
+            most = linear(inputs, attrs)  # inputs of shapes that TensorFlow refuses
+        check_bytes((most,), 1, "what this node makes of strings that are known", limit=self._limit)
+        named = {
+            arg.name: _tensors(value, arg.types(attrs, op))
+            for arg, value in zip(definition.inputs, inputs, strict=True)
+        }
+        for name, value in attrs.items():
+            if name not in definition.kinds:
+                raise OpError(f"{op} has no attribute {name!r}")
+            if name not in definition.implied:
+                named[name] = _attribute(value)
+        try:
+            with context.eager_mode(), tf.device("CPU:0"):
+                results = getattr(tf.raw_ops, op)(**named)
+                results = results if isinstance(results, (tuple, list)) else [results]
+                return [[_array(v) for v in r] if isinstance(r, list) else _array(r) for r in results]
+        except (tf.errors.OpError, ValueError, TypeError) as error:
+            reason = _PLACE.sub("", str(getattr(error, "message", error))).strip().splitlines()
+            raise OpError(f"TensorFlow: {' '.join(reason[:2])[:300]}") from error
+
+
+def _tensors(value: Any, types: Sequence[ir.DType]) -> Any:
+    if isinstance(value, list):
+        return [_tensor(v, t) for v, t in zip(value, types, strict=True)]
+    return _tensor(value, types[0])
+
+
+def _tensor(value: Any, dtype: ir.DType) -> Any:
+    value = np.asarray(value)
+    if (dtype == ir.STRING) != (value.dtype == object):
+        raise InvalidModelError(f"a tensor of {value.dtype} stands where {dtype} is expected")
+    # Without 64 bits, what was computed of constants is narrower.
+    return value.astype(dtype) if isinstance(dtype, np.dtype) else value
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, (np.dtype, ir.OpaqueType)):
+        return dtypes.to_tf(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    return list(map(_attribute, value)) if isinstance(value, list) else value
+
+
+def _array(tensor: Any) -> np.ndarray:
+    value = tensor.numpy()
+    if tensor.dtype != tf.string:
+        return np.asarray(value)
+    out = np.empty(tensor.shape, object)
+    out[...] = value
+    return out

@@ -1,0 +1,126 @@
+"""Values written back into TensorFlow's variables, and a SavedModel's checkpoint with other values."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from tf2jax_lite.frontend.concrete.concrete_function import variables_by_name
+from tf2jax_lite.support.errors import ExportError
+
+__all__ = ["checkpoint_keys", "copy_saved_model", "fitting", "function_variables"]
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the variables of ConcreteFunctions by the names that conversion gives them.
+
+    Raises:
+      ExportError: two functions give one name to different variables.
+    """
+    found: dict[str, Any] = {}
+    for function in functions.values():
+        for name, variable in variables_by_name(function).items():
+            if found.setdefault(name, variable) is not variable:
+                raise ExportError(
+                    f"two functions of the model have different variables {name!r}; which one is meant is not known"
+                )
+    return found
+
+
+def fitting(variable: Any, value: np.ndarray, name: str) -> np.ndarray:
+    """Returns a value in the variable's dtype.
+
+    Raises:
+      ExportError: the shape does not fit.
+    """
+    if not variable.shape.is_compatible_with(value.shape):
+        raise ExportError(
+            f"variable {name!r} has shape {variable.shape} in TensorFlow and {value.shape} in the artefact"
+        )
+    return value.astype(variable.dtype.as_numpy_dtype)
+
+
+def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> dict[str, str]:
+    """Returns under which key a SavedModel's checkpoint holds each variable.
+
+    Args:
+      path: the SavedModel.
+      restored: the same, loaded.
+      variables: name to ``tf.Variable`` of the loaded model.
+
+    Raises:
+      ExportError: the checkpoint does not hold one of them.
+    """
+    reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    there = reader.get_variable_to_shape_map()
+    keys: dict[int, str] = {}
+    if _OBJECT_GRAPH in there:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
+        keys = _walk(graph, restored)
+    found = {}
+    for name, variable in variables.items():
+        # A model of TensorFlow 1 has no graph of objects: its checkpoint has the variables' own names.
+        key = keys.get(id(variable), variable.name.split(":")[0])
+        if key not in there:
+            raise ExportError(f"{path}: its checkpoint holds no variable {name!r} (looked for {key!r})")
+        found[name] = key
+    return found
+
+
+def _walk(graph: Any, root: Any) -> dict[int, str]:
+    """Follows the loaded objects and the checkpoint's nodes together, by the names of children."""
+    keys: dict[int, str] = {}
+    pending, seen = [(root, 0)], set()
+    while pending:
+        item, number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = graph.nodes[number]
+        for attribute in node.attributes:
+            if attribute.name == "VARIABLE_VALUE":
+                keys[id(item)] = attribute.checkpoint_key
+        children = item._trackable_children() if hasattr(item, "_trackable_children") else {}
+        pending += [(children[c.local_name], c.node_id) for c in node.children if c.local_name in children]
+    return keys
+
+
+def copy_saved_model(path: Path, out: Path, values: Mapping[str, np.ndarray]) -> None:
+    """Copies a SavedModel with other values in its checkpoint; graphs and assets stay byte for byte.
+
+    Args:
+      path: the SavedModel.
+      out: an empty directory.
+      values: checkpoint key to value, in the shape and dtype that the checkpoint has.
+
+    Raises:
+      ExportError: the checkpoint cannot be read or written.
+    """
+    # The fingerprint is of the checkpoint that was; a model without one loads as well.
+    skipped = shutil.ignore_patterns("variables", "fingerprint.pb")
+    shutil.copytree(path, out, ignore=skipped, dirs_exist_ok=True)
+    prefix = str(path / "variables" / "variables")
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        dtypes = reader.get_variable_to_dtype_map()
+        names = sorted(dtypes)
+        (out / "variables").mkdir()
+        tf.raw_ops.SaveV2(
+            prefix=str(out / "variables" / "variables"),
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[
+                tf.constant(values[name] if name in values else reader.get_tensor(name), dtype=dtypes[name])
+                for name in names
+            ],
+        )
+    except (tf.errors.OpError, OSError, ValueError, TypeError) as error:
+        raise ExportError(f"{path}: its checkpoint cannot be written with other values ({error})") from error

@@ -1,0 +1,131 @@
+"""TensorFlow's XLA bridge as a compiler of single nodes, for ops that have no implementation of ours."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from tf2jax_lite import ir
+from tf2jax_lite.frontend.graphdef import attributes, dtypes, op_defs
+from tf2jax_lite.lowering.planning.compiled_ops import Compiled, Spec
+from tf2jax_lite.support.errors import UnsupportedError
+
+__all__ = ["BridgeCompiler"]
+
+# Inputs that a kernel may want as constants (axes, shapes, paddings, seeds) are short.
+_MAX_CONSTANT = 4096
+
+
+class BridgeCompiler:
+    """Compiles nodes to StableHLO, each combination of shapes and constants once."""
+
+    def accepts(self, node: ir.Node) -> bool:
+        """Whether the bridge has a kernel for a node: a pure op of numeric tensors."""
+        definition = op_defs.definition(node.op)
+        if definition is None or definition.stateful or node.op not in _kernels():
+            return False
+        types = [*_input_types(definition, node), *node.output_dtypes]
+        if not all(isinstance(t, np.dtype) for t in types):
+            return False
+        try:
+            _node_def(node)
+        except UnsupportedError:
+            return False
+        return True
+
+    def compile(self, node: ir.Node, inputs: Sequence[Spec]) -> Compiled:
+        """Compiles a node for the shapes of its inputs.
+
+        What is static and could be an axis, a shape or the like becomes a constant; if the bridge wants more
+        constants, everything that is known now does.
+
+        Args:
+          node: one that was accepted.
+          inputs: the flat inputs.
+
+        Returns:
+          The module, and which inputs are its arguments; the others are constants in it.
+
+        Raises:
+          UnsupportedError: the bridge refuses the node, with its reason.
+        """
+        definition = op_defs.definition(node.op)
+        assert definition is not None  # it was accepted
+        types = _input_types(definition, node)
+        proto = _node_def(node).SerializeToString(deterministic=True)
+        known = [v.value is not None for v in inputs]
+        short = [
+            v.static and math.prod(v.shape) <= _MAX_CONSTANT and np.dtype(t).kind in "iub"
+            for v, t in zip(inputs, types, strict=True)
+        ]
+        try:
+            return _compiled(proto, inputs, types, short)
+        except UnsupportedError:
+            if short == known:
+                raise
+        return _compiled(proto, inputs, types, known)
+
+
+def _compiled(proto: bytes, inputs: Sequence[Spec], types: Sequence[Any], constant: Sequence[bool]) -> Compiled:
+    described = tuple(
+        (v.shape, t, np.asarray(v.value, t).tobytes() if c else None)
+        for v, t, c in zip(inputs, types, constant, strict=True)
+    )
+    return Compiled(_compile(proto, described), tuple(i for i, c in enumerate(constant) if not c))
+
+
+@functools.cache
+def _kernels() -> frozenset[str]:
+    """Returns the ops that the bridge has kernels for, or knows about."""
+    # The one place where TensorFlow's Python says it; tf.function(jit_compile=True) would only fail later.
+    from tensorflow.python.util import pywrap_xla_ops
+
+    return frozenset(pywrap_xla_ops.get_cpu_kernel_names())
+
+
+def _input_types(definition: op_defs.Definition, node: ir.Node) -> list[Any]:
+    where = f"node {node.name!r} ({node.op})"
+    return [t for arg in definition.inputs for t in arg.types(node.attrs, where)]
+
+
+def _node_def(node: ir.Node) -> Any:
+    """Returns a node as a NodeDef called "node" whose inputs are called "input0", "input1", ..."""
+    proto = node_def_pb2.NodeDef(name="node", op=node.op, input=[f"input{i}" for i in range(len(node.inputs))])
+    for name, kind, allowed in op_defs.attribute_kinds(node.op):
+        if name in node.attrs:
+            proto.attr[name].CopyFrom(attributes.proto_of(node.attrs[name], kind, allowed))
+    return proto
+
+
+@functools.lru_cache(maxsize=256)
+def _compile(proto: bytes, inputs: tuple[tuple[tuple[int, ...], np.dtype, bytes | None], ...]) -> str:
+    """Returns a node as StableHLO; each input is a shape, a dtype, and its contents if it is a constant."""
+    graph = graph_pb2.GraphDef(node=[node_def_pb2.NodeDef.FromString(proto)])
+
+    def run(*tensors: Any) -> Any:
+        arguments = iter(tensors)
+        fed = {}
+        for i, (shape, dtype, contents) in enumerate(inputs):
+            if contents is None:
+                fed[f"input{i}"] = next(arguments)
+            else:
+                fed[f"input{i}"] = tf.constant(np.frombuffer(contents, dtype).reshape(shape), dtypes.to_tf(dtype))
+        (made,) = tf.graph_util.import_graph_def(graph, input_map=fed, return_elements=["node"])
+        return list(made.outputs)
+
+    specs = [tf.TensorSpec(shape, dtypes.to_tf(dtype)) for shape, dtype, contents in inputs if contents is None]
+    try:
+        with tf.init_scope(), tf.device("CPU:0"):
+            compiled = tf.function(run, jit_compile=True, autograph=False)
+            return compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo")
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        reason = str(getattr(error, "message", error)).strip().splitlines()
+        raise UnsupportedError(
+            f"TensorFlow's XLA bridge cannot compile this node for its inputs: {' '.join(reason[:2])[:300]}"
+        ) from error

@@ -1,0 +1,101 @@
+"""The index of a checkpoint, read before TensorFlow reads it: TensorFlow ends the process over some of what it may say.
+
+An index is a table of LevelDB's format without compression: blocks of keys and values, an index of blocks, a footer.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import tensor_bundle_pb2
+
+from tf2jax_lite.support.errors import InvalidModelError
+from tf2jax_lite.support.limits import read_bytes
+
+__all__ = ["check_index"]
+
+_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
+_FOOTER = 48
+_MOST_DIMENSIONS = 254  # of a tensor of TensorFlow's
+
+
+def check_index(file: Path) -> None:
+    """Refuses an index with shapes that no tensor of TensorFlow's can have.
+
+    Args:
+      file: the ``.index`` file.
+
+    Raises:
+      InvalidModelError: it has some, or is damaged.
+    """
+    try:
+        for key, value in _entries(read_bytes(file)):
+            if key:  # the header has none
+                _check_entry(key.decode(errors="replace"), tensor_bundle_pb2.BundleEntryProto.FromString(value))
+    except (ValueError, IndexError, DecodeError) as error:
+        if isinstance(error, InvalidModelError):
+            raise
+        raise InvalidModelError(f"{file}: no index of a checkpoint, or a damaged one ({error}).") from error
+
+
+def _check_entry(name: str, entry: tensor_bundle_pb2.BundleEntryProto) -> None:
+    sizes = [dim.size for dim in entry.shape.dim]
+    if len(sizes) > _MOST_DIMENSIONS:
+        raise ValueError(f"{name!r} has {len(sizes)} dimensions")
+    if any(size < 0 for size in sizes) or math.prod(sizes) >= 1 << 62:
+        raise ValueError(f"{name!r} has the shape {sizes[:8]}")
+    for part in entry.slices:
+        if len(part.extent) != len(sizes):
+            raise ValueError(f"a part of {name!r} has {len(part.extent)} dimensions of {len(sizes)}")
+
+
+def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the keys and values of a table."""
+    if len(data) < _FOOTER or data[-8:] != _MAGIC:
+        raise ValueError("it does not end as one")
+    position = len(data) - _FOOTER
+    for _ in range(2):  # where the block of metadata is, which says nothing
+        _, position = _number(data, position)
+    start, position = _number(data, position)
+    size, _ = _number(data, position)
+    for _, place in _block(data, start, size):
+        start, position = _number(place, 0)
+        size, _ = _number(place, position)
+        yield from _block(data, start, size)
+
+
+def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the keys and values of a block; a key repeats the beginning of the one before it."""
+    if size < 4 or start + size >= len(data) - _FOOTER:
+        raise ValueError("a block lies outside of the file")
+    if data[start + size] != 0:
+        raise ValueError("a block is compressed, as TensorFlow never writes them")
+    end = start + size - 4 - 4 * struct.unpack_from("<I", data, start + size - 4)[0]
+    if end < start:
+        raise ValueError("a block is too short")
+    key, position = b"", start
+    while position < end:
+        shared, position = _number(data, position)
+        rest, position = _number(data, position)
+        length, position = _number(data, position)
+        if shared > len(key) or position + rest + length > end:
+            raise ValueError("a key or a value goes beyond its block")
+        key = key[:shared] + data[position : position + rest]
+        yield key, data[position + rest : position + rest + length]
+        position += rest + length
+
+
+def _number(data: bytes, position: int) -> tuple[int, int]:
+    """Returns a number of seven bits a byte, and where it ends."""
+    number = 0
+    for shift in range(0, 70, 7):
+        digit = data[position]
+        number |= (digit & 127) << shift
+        position += 1
+        if digit < 128:
+            return number, position
+    raise ValueError("a number does not end")

@@ -1,0 +1,249 @@
+"""What TensorFlow runs of a SavedModel while it merely loads it.
+
+``tf.saved_model.load`` calls functions of the model that make and fill tables and other resources, and those that
+restore objects from the checkpoint; of a TF1 model it runs the restoring op and the initializers. A file from a
+stranger could wait there for ever, or take all memory. So what runs there may only consist of ops that such functions
+need; ``config.trusted`` names others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, variable_pb2
+from tensorflow.python.framework import function_def_to_graph
+
+from tf2jax_lite.support.config import current_config
+from tf2jax_lite.support.errors import InvalidModelError, LimitError, UntrustedError
+from tf2jax_lite.support.limits import is_trusted
+
+from .raw_protos import ancestors, called_functions
+
+__all__ = ["refuse_at_load"]
+
+_TABLES = """
+    AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable AnonymousMutableHashTableOfTensors
+    HashTable HashTableV2 InitializeTable InitializeTableFromTextFile InitializeTableFromTextFileV2 InitializeTableV2
+    LookupTableExport LookupTableExportV2 LookupTableFind LookupTableFindV2 LookupTableImport LookupTableImportV2
+    LookupTableInsert LookupTableInsertV2 LookupTableRemoveV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTable
+    MutableDenseHashTableV2 MutableHashTable MutableHashTableOfTensors MutableHashTableOfTensorsV2 MutableHashTableV2
+"""
+_VARIABLES = """
+    Assign AssignVariableOp DestroyResourceOp IsVariableInitialized ReadVariableOp VarHandleOp VarIsInitializedOp
+    Variable VariableV2
+"""
+_NO_LARGER = """
+    All Any Assert Case Cast Const ExpandDims Identity IdentityN If Max Mean Merge Min NoOp PartitionedCall Placeholder
+    PlaceholderWithDefault PreventGradient Prod Rank Reshape Shape ShapeN ShardedFilename Size Slice Split SplitV
+    Squeeze StatefulPartitionedCall StatelessCase StatelessIf StopGradient StridedSlice Sum Switch Unpack
+"""
+_RESTORING = frozenset({"Restore", "RestoreSlice", "RestoreV2"})
+_ANYWHERE = frozenset((_TABLES + _VARIABLES + _NO_LARGER).split())
+"""Ops whose results are no larger than what goes in, or than what the file holds."""
+
+_QUICK = """
+    Abs Add AddN AddV2 BroadcastTo Ceil ConcatV2 Div DivNoNan Equal Exp Fill Floor FloorDiv FloorMod GatherV2 Greater
+    GreaterEqual Less LessEqual LinSpace Log LogicalAnd LogicalNot LogicalOr Maximum Minimum Mul Neg NotEqual OneHot
+    OnesLike Pack Pow Range RandomStandardNormal RandomUniform RandomUniformInt RealDiv Rsqrt Select SelectV2 Sqrt
+    Square StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessTruncatedNormalV2 Sub Tile Transpose
+    TruncatedNormal ZerosLike
+"""
+_SIZED = frozenset(_QUICK.split())
+"""Ops whose results are as large as their shape says: it has to be known before they run."""
+
+_LONGEST_KEY = 1 << 16
+"""Functions that save and restore are given keys of the checkpoint, which are paths of attributes' names."""
+
+_CALLED = ("_create_resource", "_initialize", "_destroy_resource")
+_INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "table_initializer")
+_LOCAL_VARIABLES = "local_variables"
+
+
+def refuse_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
+    """Refuses a SavedModel if loading it may run what is no initializer's or saver's business.
+
+    Args:
+      meta_graph: the MetaGraph.
+      path: the model's directory, for messages.
+
+    Raises:
+      UntrustedError: loading would run an op that ``config.trusted`` does not name.
+      LimitError: it would make arrays of more than ``config.max_constant_bytes`` together.
+      InvalidModelError: TensorFlow cannot read what loading would run.
+    """
+    where = os.fspath(path)
+    graph = meta_graph.graph_def
+    library = {function.signature.name: function for function in graph.library.function}
+    if meta_graph.object_graph_def.nodes:
+        main: list[Any] = []
+        names = set(_functions_of_objects(meta_graph.object_graph_def))
+    else:
+        running = ancestors(graph, _ends(meta_graph))
+        main = [node for node in graph.node if node.name in running]
+        names = set()
+    names = _reached(names, main, library)
+    restoring = ancestors(graph, [meta_graph.saver_def.restore_op_name]) if main else set()
+    found = [(n.op, n.name, "graph") for n in main if not _is_allowed(n, n.name in restoring)]
+    for name in sorted(names):
+        found += [(n.op, n.name, name) for n in library[name].node_def if not _is_allowed(n, False)]
+    if found:
+        ops = sorted({op for op, _, _ in found})
+        lines = [f"  {op}: node {node!r} in {function!r}" for op, node, function in found[:20]]
+        raise UntrustedError(
+            f"{where}: TensorFlow would run {', '.join(ops)} while it loads the model, which no table or variable "
+            "needs:\n"
+            + "\n".join(lines)
+            + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}"), or --trust.'
+        )
+    _refuse_large(meta_graph, main, sorted(names), where)
+
+
+def _is_allowed(node: Any, restoring: bool) -> bool:
+    if node.op in _ANYWHERE or node.op in _SIZED or is_trusted(node.op):
+        return True
+    return restoring and node.op in _RESTORING
+
+
+def _functions_of_objects(objects: Any) -> Iterator[str]:
+    """Yields names of functions that the loader calls: of resources, and those that restore from a checkpoint."""
+    nodes = objects.nodes
+    for node in nodes:
+        wanted = [child.node_id for child in node.children if child.local_name in _CALLED]
+        for saveable in node.saveable_objects.values():
+            wanted += [saveable.save_function, saveable.restore_function]
+        for position in wanted:
+            if not 0 <= position < len(nodes):
+                raise InvalidModelError(f"an object of the model names the object {position}; there are {len(nodes)}.")
+            called = nodes[position]
+            yield from called.function.concrete_functions
+            yield called.bare_concrete_function.concrete_function_name
+
+
+def _ends(meta_graph: Any) -> Iterator[str]:
+    """Yields names of what the loader runs of a TF1 graph."""
+    yield meta_graph.saver_def.restore_op_name
+    for key, signature in meta_graph.signature_def.items():
+        if key.startswith("__saved_model"):
+            yield from (info.name for info in signature.outputs.values())
+    for key in _INIT_COLLECTIONS:
+        if key in meta_graph.collection_def:
+            yield from meta_graph.collection_def[key].node_list.value
+    if _LOCAL_VARIABLES in meta_graph.collection_def:
+        for data in meta_graph.collection_def[_LOCAL_VARIABLES].bytes_list.value:
+            try:
+                yield variable_pb2.VariableDef.FromString(data).initializer_name
+            except Exception as error:  # protobuf's own classes differ between its implementations
+                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} is damaged ({error}).") from error
+
+
+def _reached(names: Iterable[str], main: Iterable[Any], library: dict[str, Any]) -> set[str]:
+    pending = [*names]
+    for node in main:
+        pending += called_functions(node)
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in library and name not in seen:
+            seen.add(name)
+            for node in library[name].node_def:
+                pending += called_functions(node)
+    return seen
+
+
+def _refuse_large(meta_graph: Any, main: list[Any], names: list[str], where: str) -> None:
+    """Refuses results whose shape is not known before they are computed, or that are too large together."""
+    graph = meta_graph.graph_def
+    library = {function.signature.name: function for function in graph.library.function}
+    if not any(node.op in _SIZED for node in (*main, *(n for name in names for n in library[name].node_def))):
+        return
+    total = 0
+    for name, scratch in _scratch_graphs(meta_graph, main, names, where):
+        strings: dict[Any, int | None] = {}
+        for operation in scratch.get_operations():
+            if operation.type not in _SIZED or is_trusted(operation.type):
+                continue
+            for result in operation.outputs:
+                count, size = result.shape.num_elements(), result.dtype.size
+                if result.dtype == tf.string:
+                    size = _longest_string(result, strings)
+                if count is None or size is None:
+                    raise UntrustedError(
+                        f"{where}: TensorFlow would run {operation.type} (node {operation.name!r} in {name!r}) while "
+                        "it loads the model, and how much memory that takes is not known before. If you trust the "
+                        f'model, allow it by name: override_config("trusted", "{operation.type}"), or --trust.'
+                    )
+                total += count * size
+                if total > current_config().max_constant_bytes:
+                    raise LimitError(
+                        f"{where}: what TensorFlow would compute while it loads the model, up to {operation.name!r} in "
+                        f"{name!r}, takes {total} bytes; max_constant_bytes allows "
+                        f"{current_config().max_constant_bytes}. Raise it if you trust the model."
+                    )
+
+
+def _longest_string(result: Any, known: dict[Any, int | None]) -> int | None:
+    """Returns how many bytes the strings of a tensor have at most, None if that is not known before they are made.
+
+    Args:
+      result: the tensor.
+      known: what is known of other tensors of its graph; it grows.
+    """
+    pending = [result]
+    while pending:
+        tensor = pending[-1]
+        operation = tensor.op
+        inputs = [x for x in operation.inputs if x.dtype == tf.string]
+        joins = operation.type in _SIZED or operation.type == "Identity"
+        missing = [x for x in inputs if x.ref() not in known] if joins else []
+        if missing:
+            pending += missing
+            continue
+        pending.pop()
+        if operation.type == "Const":
+            known[tensor.ref()] = max(map(len, operation.get_attr("value").string_val), default=0)
+        elif operation.type == "Placeholder":
+            known[tensor.ref()] = _LONGEST_KEY
+        elif joins:
+            sizes = [known[x.ref()] for x in inputs]
+            most = sum if operation.type in ("Add", "AddV2") else max
+            known[tensor.ref()] = None if None in sizes else min(most([size or 0 for size in sizes] or [0]), 1 << 62)
+        else:
+            known[tensor.ref()] = None
+    return known[result.ref()]
+
+
+def _scratch_graphs(meta_graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:
+    """Yields graphs that are never run, for the shapes that TensorFlow infers.
+
+    What a file claims about the shapes of arguments is not used.
+    """
+    graph = meta_graph.graph_def
+    library = {function.signature.name: function for function in graph.library.function}
+    try:
+        if main:
+            kept = graph_pb2.GraphDef(versions=graph.versions, library=graph.library)
+            kept.node.extend(main)
+            yield "graph", _imported(kept)
+        for name in names:
+            function = library[name]
+            with _imported(graph_pb2.GraphDef(versions=graph.versions, library=graph.library)).as_default():
+                shapes = [None] * len(function.signature.input_arg)
+                body, _ = function_def_to_graph.function_def_to_graph_def(function, shapes)
+            body.versions.CopyFrom(graph.versions)
+            body.library.CopyFrom(graph.library)
+            yield name, _imported(body)
+    except (ValueError, TypeError, KeyError, tf.errors.OpError) as error:
+        text = str(error).strip().splitlines()
+        raise InvalidModelError(
+            f"{where}: TensorFlow cannot read what it would run on loading ({text[0] if text else error!r})."
+        ) from error
+
+
+def _imported(graph: Any) -> tf.Graph:
+    scratch = tf.Graph()
+    with scratch.as_default():
+        tf.graph_util.import_graph_def(graph, name="")
+    return scratch

@@ -1,0 +1,361 @@
+"""Ops that run code of their own or touch files, and where in a model TensorFlow would run them.
+
+TensorFlow runs parts of a SavedModel when it is loaded (initializers of tables and other resources), and all of it when
+it is called. What is converted never runs there, but loading and `HostFunction` do run TensorFlow; so such models are
+refused before TensorFlow sees them. ``config.trusted`` names what may stay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from tf2jax_lite.frontend.graphdef import attributes
+from tf2jax_lite.support.errors import InvalidModelError, UntrustedError
+from tf2jax_lite.support.limits import is_trusted, regular
+
+from .raw_protos import ancestors, called_functions
+
+__all__ = [
+    "UNSAFE",
+    "asset_path",
+    "assets_of",
+    "outside_file",
+    "refuse_unsafe_graph",
+    "refuse_unsafe_model",
+    "refuse_unsafe_ops",
+    "unsafe_reason",
+]
+
+Entry = tuple[str, str, str, str | None]
+
+_CODE = "runs code that is not in the graph"
+_READS = "reads files"
+_WRITES = "writes files"
+_NETWORK = "talks to other machines"
+
+_BY_REASON: Mapping[str, tuple[str, ...]] = {
+    _CODE: (
+        "DatasetFromGraph",
+        "EagerPyFunc",
+        "PyFunc",
+        "PyFuncStateless",
+        "RemoteFusedGraphExecute",
+        "TRTEngineOp",
+        "XlaCustomCall",
+        "XlaCustomCallV2",
+    ),
+    _READS: (
+        "CSVDataset",
+        "CSVDatasetV2",
+        "CacheDataset",
+        "CacheDatasetV2",
+        "ExperimentalCSVDataset",
+        "ExperimentalLMDBDataset",
+        "ExperimentalMatchingFilesDataset",
+        "ExperimentalSqlDataset",
+        "FixedLengthRecordDataset",
+        "FixedLengthRecordDatasetV2",
+        "FixedLengthRecordReader",
+        "FixedLengthRecordReaderV2",
+        "GenerateVocabRemapping",
+        "ImmutableConst",
+        "InitializeTableFromDataset",
+        "LMDBDataset",
+        "LMDBReader",
+        "ListSnapshotChunksDataset",
+        "LoadAndRemapMatrix",
+        "LoadDataset",
+        "MatchingFiles",
+        "MatchingFilesDataset",
+        "ReadFile",
+        "RecordInput",
+        "Restore",
+        "RestoreSlice",
+        "RestoreV2",
+        "Skipgram",
+        "SnapshotChunkDataset",
+        "SqlDataset",
+        "TFRecordDataset",
+        "TFRecordDatasetV2",
+        "TFRecordReader",
+        "TFRecordReaderV2",
+        "TextLineDataset",
+        "TextLineReader",
+        "TextLineReaderV2",
+        "WholeFileReader",
+        "WholeFileReaderV2",
+    ),
+    _WRITES: (
+        "CalibrationStatisticsSaver",
+        "CreateSummaryDbWriter",
+        "CreateSummaryFileWriter",
+        "DatasetToTFRecord",
+        "DebugIdentity",
+        "DebugIdentityV2",
+        "DebugIdentityV3",
+        "DebugNanCount",
+        "DebugNumericSummary",
+        "DistributedSave",
+        "DumpTensor",
+        "ExperimentalDatasetToTFRecord",
+        "MergeV2Checkpoints",
+        "Save",
+        "SaveDataset",
+        "SaveDatasetV2",
+        "SaveSlices",
+        "SaveV2",
+        "SnapshotDataset",
+        "SnapshotDatasetV2",
+        "SnapshotDatasetReader",
+        "WriteFile",
+    ),
+    _NETWORK: (
+        "DataServiceDataset",
+        "DataServiceDatasetV2",
+        "DataServiceDatasetV3",
+        "DataServiceDatasetV4",
+        "FileSystemSetConfiguration",
+        "RegisterDataset",
+        "RegisterDatasetV2",
+        "RemoteCall",
+        "RpcCall",
+        "RpcClient",
+        "RpcServer",
+    ),
+}
+UNSAFE: Mapping[str, str] = {op: reason for reason, ops in _BY_REASON.items() for op in ops}
+"""Op name to what it does besides computing."""
+
+_NO_FILE = ("", "local://")
+_BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
+    "DecodeProtoV2": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", _READS),
+    "EncodeProto": ("descriptor_source", lambda text: text not in _NO_FILE and text[:8] != "bytes://", _READS),
+    "FixedUnigramCandidateSampler": ("vocab_file", bool, _READS),
+    "PrintV2": ("output_stream", lambda text: text.startswith("file:"), _WRITES),
+}
+"""Ops that touch files if an attribute says so: which one, when, and what they do then."""
+
+_SAVER_OPS = frozenset({"SaveV2", "RestoreV2", "MergeV2Checkpoints", "SaveSlices", "Save", "Restore", "RestoreSlice"})
+_FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
+
+
+def unsafe_reason(op: str, attribute: Callable[[str], Any]) -> str | None:
+    """Returns what a node does besides computing, or None.
+
+    Args:
+      op: its op.
+      attribute: returns a text attribute of it (str or bytes), or None.
+    """
+    if op in UNSAFE or op not in _BY_ATTRIBUTE:
+        return UNSAFE.get(op)
+    name, touches, reason = _BY_ATTRIBUTE[op]
+    value = attribute(name)
+    text = attributes.text_of(value) if isinstance(value, bytes) else str(value or "")
+    return reason if touches(text) else None
+
+
+def refuse_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
+    """Refuses nodes that run code or touch files.
+
+    Args:
+      nodes: ``(op, node, function, reason)``, the last as `unsafe_reason` returns it.
+      where: which model, for the message.
+
+    Raises:
+      UntrustedError: there is one whose op ``config.trusted`` does not name; all of them are listed.
+    """
+    found = [entry for entry in nodes if entry[3] and not is_trusted(entry[0])]
+    if not found:
+        return
+    ops = sorted({entry[0] for entry in found})
+    lines = [f"  {op}: node {node!r} in {function!r}, {reason}" for op, node, function, reason in found[:20]]
+    if len(found) > 20:
+        lines.append(f"  and {len(found) - 20} more")
+    raise UntrustedError(
+        f"{where}: TensorFlow would have to run {', '.join(ops)}, which this model has no business to do unasked:\n"
+        + "\n".join(lines)
+        + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}"), or --trust.'
+    )
+
+
+def refuse_unsafe_graph(graph: Any, where: str) -> None:
+    """Refuses a GraphDef that TensorFlow is to run if anything in it is unsafe; raises as `refuse_unsafe_ops` does."""
+    refuse_unsafe_ops(_all_nodes(graph), where)
+
+
+def _all_nodes(graph: Any) -> Iterable[Entry]:
+    for node in graph.node:
+        yield _entry(node, "graph")
+    for function in graph.library.function:
+        for node in function.node_def:
+            yield _entry(node, function.signature.name)
+
+
+def _entry(node: Any, function: str) -> Entry:
+    return (
+        node.op,
+        node.name,
+        function,
+        unsafe_reason(node.op, lambda name: node.attr[name].s if name in node.attr else ""),
+    )
+
+
+def refuse_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
+    """Refuses a SavedModel that TensorFlow is to load if anything but its savers touches files or runs other code.
+
+    Args:
+      meta_graph: the MetaGraph.
+      path: the model's directory.
+
+    Raises:
+      UntrustedError: there is such an op, or a table's file lies outside of the model's directory.
+      InvalidModelError: an asset's name leads out of the directory.
+    """
+    where = os.fspath(path)
+    graph = meta_graph.graph_def
+    assets = set(assets_of(path, meta_graph))
+    savers = _saver_functions(meta_graph)
+    main = graph.node
+    if meta_graph.object_graph_def.nodes:
+        main = ()  # TensorFlow 2 loads functions and objects; the graph around them is for TensorFlow 1
+    saving = ancestors(graph, _saver_ends(meta_graph)) if main else set()
+    running = ancestors(graph, _run_ends(meta_graph)) if main else set()
+    found = [
+        _entry(node, "graph")
+        for node in main
+        if not (node.op in _SAVER_OPS and node.name in saving and node.name not in running)
+    ]
+    for function in graph.library.function:
+        name = function.signature.name
+        for node in function.node_def:
+            if not (node.op in _SAVER_OPS and name in savers):
+                found.append(_entry(node, name))
+    refuse_unsafe_ops(found, where)
+    _refuse_files(main, assets, path)
+    for function in graph.library.function:
+        _refuse_files(function.node_def, set(), path)
+
+
+def _refuse_files(protos: Any, assets: set[str], path: str | os.PathLike[str]) -> None:
+    """Refuses tables filled from files other than assets: where the file's name is not an argument or an asset's."""
+    fillers = [node for node in protos if node.op in _FROM_FILE]
+    nodes = {node.name: node for node in protos} if fillers else {}
+    for filler in fillers:
+        seen: set[str] = set()
+        source = filler
+        while source is not None and source.name not in seen and len(source.input) > (source is filler):
+            if source is not filler and source.op not in ("Identity", "Placeholder"):
+                break
+            seen.add(source.name)
+            name = source.input[1 if source is filler else 0].split(":")[0]
+            source = None if name in assets else nodes.get(name)
+        if source is None or source.op == "Placeholder":
+            continue
+        texts = source.attr["value"].tensor.string_val if source.op == "Const" else ()
+        if len(texts) != 1:
+            refuse = f"{filler.name!r} ({filler.op}) reads a file that {source.name!r} ({source.op}) names"
+            if not is_trusted(filler.op):
+                raise UntrustedError(f"{os.fspath(path)}: {refuse}. If you trust the model, allow {filler.op} by name.")
+            continue
+        outside_file(attributes.text_of(texts[0]), path)
+
+
+def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
+    """Returns for each tensor that names an asset the file that it stands for now.
+
+    Raises:
+      UntrustedError: an asset's name leads out of the model's directory.
+      InvalidModelError: the list of assets is damaged.
+    """
+    found = list(meta_graph.asset_file_def)
+    key = "saved_model_assets"  # where TF1 wrote them
+    if key in meta_graph.collection_def:
+        for packed in meta_graph.collection_def[key].any_list.value:
+            try:
+                found.append(meta_graph_pb2.AssetFileDef.FromString(packed.value))
+            except DecodeError as error:
+                raise InvalidModelError(f"{os.fspath(path)}: the list of assets is damaged ({error}).") from error
+    return {asset.tensor_info.name.split(":")[0]: str(asset_path(path, asset.filename)) for asset in found}
+
+
+def asset_path(path: str | os.PathLike[str], name: str) -> Path:
+    """Returns where an asset of a SavedModel is.
+
+    Args:
+      path: the model's directory.
+      name: the asset's name in the proto.
+
+    Raises:
+      UntrustedError: it leads out of the directory's ``assets``, by its name or by a link.
+      InvalidModelError: it is a pipe or a device, which might never end.
+    """
+    folder = Path(path) / "assets"
+    file = folder / name
+    inside = bool(name) and not os.path.isabs(name) and ".." not in Path(name).parts and "\0" not in name
+    if inside:
+        inside = file.resolve().is_relative_to(Path(path).resolve())
+    if not inside and not is_trusted(name) and not is_trusted(file):
+        raise UntrustedError(
+            f"{os.fspath(path)}: the asset {name!r} leads out of the model's directory. If you trust the model, "
+            f'allow it by name: override_config("trusted", {name!r}), or --trust.'
+        )
+    return regular(file)
+
+
+def _saver_functions(meta_graph: Any) -> set[str]:
+    """Returns functions that savers call and nothing else does: those may read and write checkpoints."""
+    ends = _saver_ends(meta_graph)
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    savers: set[str] = set()
+    for name in ancestors(meta_graph.graph_def, ends):
+        savers.update(called_functions(nodes[name]))
+    others: set[str] = set(meta_graph.object_graph_def.concrete_functions)
+    graph = meta_graph.graph_def
+    for name in ancestors(graph, _run_ends(meta_graph)):
+        others.update(called_functions(nodes[name]))
+    for function in graph.library.function:
+        if function.signature.name not in savers:
+            for node in function.node_def:
+                others.update(called_functions(node))
+    return savers - others
+
+
+def _saver_ends(meta_graph: Any) -> list[str]:
+    saver = meta_graph.saver_def
+    return [saver.save_tensor_name, saver.restore_op_name]
+
+
+def _run_ends(meta_graph: Any) -> list[str]:
+    """Returns what is run besides the savers: results of signatures, and what initializes."""
+    ends = []
+    for signature in meta_graph.signature_def.values():
+        ends += [info.name for info in signature.outputs.values()]
+    for key, collection in meta_graph.collection_def.items():
+        if "init" in key or "main_op" in key or "table" in key:
+            ends += list(collection.node_list.value)
+    return ends
+
+
+def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
+    """Returns a file that a graph names by a constant, if it may be read.
+
+    Raises:
+      UntrustedError: it lies outside of the model's directory and nobody asked for it by name.
+      InvalidModelError: it is a pipe or a device, which might never end.
+    """
+    file = Path(path)
+    if "\0" in path:
+        raise InvalidModelError(f"a table is read from the file {path!r}.")
+    inside = model is not None and file.resolve().is_relative_to(Path(model).resolve())
+    if not inside and not is_trusted(path):
+        raise UntrustedError(
+            f"a table is read from the file {path!r}, which is no asset of the model. If you trust the model, allow it "
+            f'by name: override_config("trusted", {path!r}), or --trust.'
+        )
+    return regular(file)

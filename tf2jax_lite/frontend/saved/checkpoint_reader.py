@@ -1,0 +1,152 @@
+"""Values of a graph's variables, read from a checkpoint without running the graph."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2jax_lite.frontend.graphdef import attributes
+from tf2jax_lite.frontend.safety.checkpoint_index import check_index
+from tf2jax_lite.support.errors import InvalidModelError
+from tf2jax_lite.support.limits import read_bytes, regular
+
+__all__ = ["Checkpoint", "restored_from"]
+
+Place = tuple[str, str]
+"""Where a checkpoint holds a variable: the tensor's name, and which part of it (empty for all)."""
+
+
+class Checkpoint:
+    """A checkpoint, given by the prefix of its files, or by a folder whose file ``checkpoint`` names the newest.
+
+    Raises:
+      InvalidModelError: there is none, or it cannot be read.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str]):
+        self._prefix = os.fspath(prefix)
+        try:
+            if os.path.isdir(self._prefix) and not os.path.exists(f"{self._prefix}.index"):
+                self._prefix = _newest(self._prefix)
+            for file in self._files():
+                regular(file)
+                if file.name.endswith(".index"):
+                    check_index(file)
+            self._reader = self._open()
+            shapes = self._reader.get_variable_to_shape_map()
+            self._known = set(shapes)
+            self._check_sizes(shapes, self._reader.get_variable_to_dtype_map())
+        except InvalidModelError:
+            raise
+        except Exception as error:  # TensorFlow raises whatever its readers raise
+            raise InvalidModelError(f"{self._prefix}: not a checkpoint that TensorFlow reads ({error}).") from error
+
+    def _open(self) -> Any:
+        if os.path.exists(f"{self._prefix}.index"):  # a folder may have the same name, and "DIR/" is a prefix, too
+            return tf.compat.v1.train.NewCheckpointReader(self._prefix)
+        return tf.train.load_checkpoint(self._prefix)
+
+    def _files(self) -> list[Path]:
+        folder, name = os.path.split(self._prefix)
+        folder = folder or "."
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        files = [Path(folder, file) for file in names if file == name or file.startswith(f"{name}.")]
+        return [file for file in files if not file.is_dir()]
+
+    def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+        """Refuses tensors that are larger than the files: TensorFlow would take the memory before it looks."""
+        there = sum(file.stat().st_size for file in self._files())
+        for tensor, shape in shapes.items():
+            size = getattr(types[tensor].base_dtype, "size", 0) or 1
+            needed = math.prod(int(d) for d in shape) * size
+            if any(int(d) < 0 for d in shape) or needed > there:
+                raise InvalidModelError(
+                    f"{self._prefix}: {tensor!r} of shape {list(shape)} takes more than the {there} bytes of the files."
+                )
+
+    def __contains__(self, place: Place) -> bool:
+        return place[0] in self._known
+
+    def read(self, place: Place) -> np.ndarray:
+        """Returns a variable's value.
+
+        Raises:
+          InvalidModelError: the file is damaged, or holds no such part.
+        """
+        name, part = place
+        try:
+            value = np.asarray(self._reader.get_tensor(name))
+        except Exception as error:
+            raise InvalidModelError(f"{self._prefix}: {name!r} cannot be read ({error}).") from error
+        return value if not part else value[_slices(part, value.shape, name)]
+
+
+def _newest(folder: str) -> str:
+    """Returns the prefix of the checkpoint that a folder's state says is the newest: one in the folder, and no other.
+
+    The state may name it by a path of where the folder was when it was written.
+    """
+    read_bytes(Path(folder, "checkpoint"))  # a plain file, and no large one
+    state = tf.train.get_checkpoint_state(folder)
+    name = "" if state is None else os.path.basename(state.model_checkpoint_path)
+    if not name:
+        raise InvalidModelError(f"{folder}: its file 'checkpoint' names no checkpoint.")
+    return os.path.join(folder, name)
+
+
+def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
+    """Reads a slice as savers write it: the whole shape, then ``start,length`` or ``-`` for each axis."""
+    *whole, pieces = part.split(" ")
+    try:
+        if [int(d) for d in whole] != list(shape):
+            raise ValueError(f"the whole has shape {list(shape)}")
+        found = []
+        for piece in pieces.split(":"):
+            start, _, length = piece.partition(",")
+            found.append(slice(None) if piece == "-" else slice(int(start), int(start) + int(length)))
+        return tuple(found)
+    except ValueError as error:
+        raise InvalidModelError(f"the part {part!r} of {name!r} cannot be taken ({error}).") from error
+
+
+def restored_from(graph_def: Any) -> dict[str, Place]:
+    """Returns for each variable's node where its graph restores it from.
+
+    Savers write RestoreV2 nodes whose results are assigned to variables: that says under which name a variable was
+    saved, and for a piece of a partitioned one which part it is. Nothing is run.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    found: dict[str, Place] = {}
+    for node in nodes.values():
+        if node.op in ("Assign", "AssignVariableOp") and len(node.input) >= 2:
+            source, index = _source(nodes, node.input[1], ("Identity", "Cast"))
+            if source is not None and source.op == "RestoreV2":
+                variable, _ = _source(nodes, node.input[0], ("Identity", "RefIdentity"))
+                names, parts = (_strings(nodes, source.input[i]) for i in (1, 2))
+                if variable is not None and names and parts and index < len(names) and index < len(parts):
+                    found.setdefault(variable.name, (names[index], parts[index]))
+    return found
+
+
+def _source(nodes: Mapping[str, Any], text: str, through: Iterable[str]) -> tuple[Any, int]:
+    seen: set[str] = set()
+    while True:
+        name, _, index = text.lstrip("^").partition(":")
+        node = nodes.get(name)
+        if node is None or node.op not in through or not node.input or name in seen:
+            return node, int(index) if index.isdecimal() else 0
+        seen.add(name)
+        text = node.input[0]
+
+
+def _strings(nodes: Mapping[str, Any], text: str) -> list[str] | None:
+    node, _ = _source(nodes, text, ("Identity",))
+    if node is None or node.op != "Const":
+        return None
+    return [attributes.text_of(value) for value in attributes.tensor_of(node.attr["value"].tensor).reshape(-1)]

@@ -1,0 +1,314 @@
+"""GraphDefs: frozen ones, and those of TF1 checkpoints (``.meta`` files)."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from tf2jax_lite import ir
+from tf2jax_lite.calling.interface import Interface, OutputRef, TensorArgument, parameter_names
+from tf2jax_lite.calling.params import Variable
+from tf2jax_lite.frontend.concrete.concrete_function import Loaded
+from tf2jax_lite.frontend.gradients.gradient_defs import with_function_gradients
+from tf2jax_lite.frontend.gradients.rewrite import report_missing
+from tf2jax_lite.frontend.graphdef import functions, op_defs
+from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
+from tf2jax_lite.ir.liveness import live_nodes
+from tf2jax_lite.support.config import get_config
+from tf2jax_lite.support.errors import InputError, InvalidModelError
+from tf2jax_lite.support.limits import read_bytes
+
+from . import meta_graph as tf1
+from .fetches import fetches
+from .lookup_tables import Tables
+
+_ITERATED = frozenset(
+    {
+        "DatasetToSingleElement",
+        "IteratorGetNext",
+        "IteratorGetNextSync",
+        "QueueDequeue",
+        "QueueDequeueMany",
+        "QueueDequeueManyV2",
+        "QueueDequeueUpTo",
+        "QueueDequeueUpToV2",
+        "QueueDequeueV2",
+    }
+)
+_FORWARDS = frozenset({"Identity", "PlaceholderWithDefault", "StopGradient"})
+
+__all__ = ["argument", "default_ends", "is_meta_graph", "is_weight", "load_frozen", "read_graph_def"]
+
+
+def read_graph_def(source: Any) -> Any:
+    """Returns a GraphDef from a proto, its bytes, or a path.
+
+    Raises:
+      InvalidModelError: there is no such file, or it holds no GraphDef.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        file = Path(source)
+        if not file.is_file():
+            raise InvalidModelError(f"{file}: there is no such file.")
+        source = read_bytes(file)
+        if not source:
+            raise InvalidModelError(f"{file}: the file is empty.")
+    if isinstance(source, (bytes, bytearray)):
+        try:
+            source = tf.compat.v1.GraphDef.FromString(bytes(source))
+        except DecodeError as error:
+            raise InvalidModelError(f"not a GraphDef proto, or cut short ({error}).") from error
+    if isinstance(source, tf.Graph):
+        source = source.as_graph_def()
+    if not hasattr(source, "node"):
+        raise InvalidModelError(f"expected a GraphDef, its bytes or a path, got {type(source).__name__}.")
+    if not source.node:
+        raise InvalidModelError("the GraphDef has no nodes.")
+    check_graph_size(source, "GraphDef")
+    return source
+
+
+def is_meta_graph(source: Any) -> bool:
+    """Whether a source is the path of a ``.meta`` file: the graph of a TF1 checkpoint."""
+    return isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".meta")
+
+
+def load_frozen(
+    source: Any,
+    inputs: Sequence[str] | str,
+    outputs: Sequence[str] | str,
+    *,
+    constants_as_params: bool,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Loaded:
+    """Loads a GraphDef as a function from ``inputs`` to ``outputs``; see `tf2jax_lite.convert_graph_def`."""
+    trainable = None
+    if is_meta_graph(source):
+        meta_graph = tf1.read_meta_graph(source)
+        trainable = tf1.trainable_names(meta_graph)
+        proto = meta_graph.graph_def
+        checkpoint = checkpoint or tf1.checkpoint_beside(source)
+    else:
+        proto = read_graph_def(source)
+    single = isinstance(outputs, str)
+    names, asked = _tensor_names(inputs, "inputs"), fetches(proto, _tensor_names(outputs, "outputs"))
+    nodes = {node.name: node for node in proto.node}
+    args = [argument(nodes, name) for name in names]
+    if len({a.name for a in args}) != len(args):
+        raise InvalidModelError(f"an input is named twice in {names}.")
+    main = functions.load_main(proto, "graph", args, asked.tensors, asked.operations)
+    values = tf1.checkpoint_values(proto, checkpoint)
+    main, captures = tf1.lift_state(main, values, trainable, Tables(proto))
+    if constants_as_params:
+        main, captures = _lift_constants(main, captures)
+    tensors = tuple(
+        TensorArgument(i, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
+        for i, arg in enumerate(args)
+    )
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, kind) for name in parameter_names([arg.name for arg in args])]
+    refs = [None if place is None else OutputRef(place) for place in asked.places]
+    interface = Interface(
+        "graph", inspect.Signature(parameters), tensors, {}, len(args), refs[0] if single else tuple(refs)
+    )
+    specs = tuple(tf.TensorSpec(_tensor_shape(a.shape), _tf_dtype(a.dtype), a.name) for a in args)
+    found = [
+        tf.TensorSpec(_tensor_shape(None), _tf_dtype(_output_dtype(main, ref)), text.replace(":", "_"))
+        for ref, text in zip(main.outputs, asked.tensors, strict=True)
+    ]
+    described: Any = tuple(None if place is None else found[place] for place in asked.places)
+    graph = ir.Graph(main, functions.load_library(proto.library), tuple(captures))
+    if get_config("convert_custom_gradient"):
+        graph = with_function_gradients(graph, proto.library)
+        report_missing(graph)
+    return Loaded(graph, interface, (specs, {}), described[0] if single else described)
+
+
+def _tensor_names(given: Any, what: str) -> list[str]:
+    names = [given] if isinstance(given, str) else given
+    names = list(names) if isinstance(names, Iterable) and not isinstance(names, (bytes, Mapping)) else None
+    wrong = [given] if names is None else [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise InputError(f"{what} are names ('x', 'x:0') in a list, or one alone; got {wrong[0]!r}.")
+    return names or []
+
+
+def _tensor_shape(shape: Any) -> Any:
+    return tf.TensorShape(shape)
+
+
+def _tf_dtype(dtype: ir.DType | None) -> Any:
+    if dtype is None:
+        raise InvalidModelError("an input or output of the graph has no dtype.")
+    return tf.dtypes.as_dtype(dtype if isinstance(dtype, np.dtype) else dtype.name)
+
+
+def _output_dtype(function: ir.Function, ref: ir.TensorRef) -> ir.DType:
+    for arg in function.args:
+        if arg.name == ref.node:
+            return arg.dtype
+    for node in function.nodes:
+        if node.name == ref.node:
+            if ref.index >= len(node.output_dtypes):
+                count = len(node.output_dtypes)
+                raise InvalidModelError(f"node {ref.node!r} has {count} output(s), but {ref} is asked for.")
+            return node.output_dtypes[ref.index]
+    raise InvalidModelError(f"there is no node {ref.node!r}.")
+
+
+def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
+    """Returns a tensor that is fed as an argument.
+
+    Args:
+      nodes: the graph's NodeDefs by name.
+      text: the tensor's name.
+
+    Raises:
+      InvalidModelError: there is no such tensor.
+    """
+    name, _, index = text.partition(":")
+    if name not in nodes:
+        close = [n for n, node in nodes.items() if node.op == "Placeholder"][:10]
+        raise InvalidModelError(f"there is no node {name!r} to feed; the graph's placeholders are {close}.")
+    if not (index or "0").isdecimal():
+        raise InvalidModelError(f"{text!r} is not a tensor name: node, or node:index.")
+    found = functions.fed(nodes[name], int(index or 0))
+    return found if found.shape is not None else dataclasses.replace(found, shape=_declared_shape(nodes, text))
+
+
+def _declared_shape(nodes: Mapping[str, Any], text: str) -> ir.Shape | None:
+    """Return the shape that an iterator or a queue declares for a tensor; None if there is none."""
+    seen: set[str] = set()
+    while text not in seen:
+        seen.add(text)
+        name, _, index = text.partition(":")
+        if name not in nodes:
+            return None
+        proto = nodes[name]
+        if proto.op in _FORWARDS and proto.input:
+            text = proto.input[0]
+            continue
+        if proto.op not in _ITERATED:
+            return None
+        place, is_queue = int(index or 0), proto.op.startswith("Queue")
+        source = nodes.get(proto.input[0].split(":")[0]) if is_queue and proto.input else proto
+        shapes = op_defs.read_attrs(source).get("shapes" if is_queue else "output_shapes") if source else None
+        if not isinstance(shapes, list) or place >= len(shapes) or shapes[place] is None:
+            return None
+        is_batch = "Many" in proto.op or "UpTo" in proto.op
+        return (None, *shapes[place]) if is_batch else shapes[place]
+    return None
+
+
+def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[ir.Function, list[ir.Capture]]:
+    """Makes floating constants with more than one element variables: a captured handle, read where they stood."""
+    live = {node.name for node in live_nodes(main, ())}
+    args = list(main.args)
+    nodes: list[ir.Node] = []
+    captures = list(captures)
+    for node in main.nodes:
+        value = node.attrs.get("value")
+        if node.op == "Const" and node.name in live and isinstance(value, np.ndarray) and is_weight(value):
+            handle = f"{node.name}/resource"
+            captures.append(
+                ir.Capture(
+                    len(args), ir.Variable(node.name, value.dtype, value.shape, True, Variable(value, True, node.name))
+                )
+            )
+            args.append(ir.Argument(handle, ir.RESOURCE))
+            node = dataclasses.replace(
+                node,
+                op="ReadVariableOp",
+                inputs=(ir.TensorRef(handle),),
+                groups=(None,),
+                attrs={"dtype": value.dtype},
+                input_types=("",),
+            )
+        nodes.append(node)
+    return dataclasses.replace(main, args=tuple(args), nodes=tuple(nodes)), captures
+
+
+def is_weight(value: np.ndarray) -> bool:
+    """Whether a constant of a frozen graph becomes a param."""
+    return value.size > 1 and jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def default_ends(
+    source: Any, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """Returns the inputs and outputs of a frozen graph.
+
+    Args:
+      source: the graph.
+      inputs: names of inputs; its placeholders if left out.
+      outputs: names of outputs; the results that no node reads if left out, without the file's name of a saver.
+
+    Raises:
+      InvalidModelError: there are none, or the graph reads its inputs from an iterator or a queue.
+    """
+    if inputs and outputs:
+        return list(inputs), list(outputs)
+    proto = tf1.read_meta_graph(source).graph_def if is_meta_graph(source) else read_graph_def(source)
+    nodes = {node.name: node for node in proto.node}
+    if not outputs:
+        fed = {name.split(":")[0] for name in inputs or ()}
+        read = {name for node in proto.node for name in _reads(node)}
+        unread = [n for n, node in nodes.items() if n not in read | fed and node.op not in ("Placeholder", "Const")]
+        found = list(fetches(proto, unread).tensors)  # what runs for what it does is to be asked for
+        outputs = [name for name in found if _is_numeric(nodes[name.split(":")[0]])] or found
+    if not inputs:
+        if candidates := _iterated(nodes, outputs):
+            shown = " ".join(f"--input {name}" for name in candidates[:10])
+            raise InvalidModelError(
+                f"the graph reads its inputs from an iterator or a queue. Name the tensors that become arguments; the "
+                f"candidates are {shown} (in Python: inputs=)."
+            )
+        inputs = [node.name for node in proto.node if node.op == "Placeholder"]
+    if not inputs or not outputs:
+        raise InvalidModelError("the graph has no placeholders or no results; name inputs and outputs")
+    return list(inputs), list(outputs)
+
+
+def _reads(node: Any) -> list[str]:
+    return [ref.lstrip("^").split(":")[0] for ref in node.input]
+
+
+def _iterated(nodes: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
+    """Returns the tensors of iterators and queues that outputs depend on, and inputs with a default.
+
+    A tensor that is passed on by an ``Identity`` has that one's name.
+    """
+    pending, live = [name.split(":")[0] for name in outputs], set()
+    while pending:
+        name = pending.pop()
+        if name in nodes and name not in live:
+            live.add(name)
+            pending.extend(_reads(nodes[name]))
+    sources = {name for name in live if nodes[name].op in _ITERATED}
+    if not sources:
+        return []
+    found: dict[str, None] = {}
+    for name in (n for n in nodes if n in live):
+        for ref in nodes[name].input:
+            if ref.split(":")[0] in sources:
+                found[name if nodes[name].op in ("Identity", "PlaceholderWithDefault") else ref] = None
+    defaults = (name for name, node in nodes.items() if name in live and node.op == "PlaceholderWithDefault")
+    return list(found | dict.fromkeys(defaults))
+
+
+def _is_numeric(proto: Any) -> bool:
+    """Whether JAX can hold a node's first result, as far as its op says."""
+    definition = op_defs.definition(proto.op)
+    if definition is None or not definition.outputs:
+        return True
+    types = definition.outputs[0].types(op_defs.read_attrs(proto), proto.name)
+    return not types or isinstance(types[0], np.dtype)

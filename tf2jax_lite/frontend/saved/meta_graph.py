@@ -1,0 +1,275 @@
+"""MetaGraphs of TF1 (SavedModels, Hub modules, .meta files): graphs that hold their variables and tables themselves.
+
+Nothing is run. Variables become captures with values from a checkpoint; tables become what their initializers name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import variable_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from tf2jax_lite import ir
+from tf2jax_lite.calling.interface import Interface, OutputRef, TensorArgument, keyword_parameters
+from tf2jax_lite.calling.params import Variable
+from tf2jax_lite.frontend.concrete.concrete_function import Loaded
+from tf2jax_lite.frontend.concrete.graph_state import handles_as_arguments
+from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions
+from tf2jax_lite.frontend.safety.unsafe_ops import assets_of
+from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
+from tf2jax_lite.support.limits import read_bytes
+from tf2jax_lite.values.static import LOCAL
+
+from .checkpoint_reader import Checkpoint, restored_from
+from .initial_values import initial_values
+from .legacy_tensor_arrays import with_resource_arrays
+from .lookup_tables import TABLE_OPS, Tables
+from .ref_variables import without_references
+
+__all__ = [
+    "Values",
+    "as_meta_graph",
+    "checkpoint_beside",
+    "checkpoint_values",
+    "is_tf1",
+    "lift_state",
+    "load_signature",
+    "read_meta_graph",
+    "trainable_names",
+    "variable_trains",
+]
+
+Values = Callable[[str, str], Any]
+"""Gives a variable's value, or None where it is not known, by the variable's name and its node's."""
+
+
+def is_tf1(meta_graph: Any) -> bool:
+    """Whether a MetaGraph was written by TF1: it has no tree of objects, its graph is all there is."""
+    return not meta_graph.object_graph_def.nodes
+
+
+def read_meta_graph(path: str | os.PathLike[str]) -> Any:
+    """Returns the MetaGraph of a ``.meta`` file.
+
+    Raises:
+      InvalidModelError: there is none.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidModelError(f"{file}: there is no such file.")
+    try:
+        found = meta_graph_pb2.MetaGraphDef.FromString(read_bytes(file))
+    except DecodeError as error:
+        raise InvalidModelError(f"{file}: not a MetaGraph, or cut short ({error}).") from error
+    if not found.graph_def.node:
+        raise InvalidModelError(f"{file}: the graph has no nodes.")
+    return found
+
+
+def checkpoint_beside(path: str | os.PathLike[str]) -> str | None:
+    """Returns the prefix of the checkpoint that a ``.meta`` file is part of, or None if it stands alone.
+
+    A prefix may end with a folder: ``dir/`` has the files ``dir/.meta``, ``dir/.index``, ``dir/.data-...``.
+    """
+    prefix = os.fspath(path).removesuffix(".meta") or f".{os.sep}"
+    return prefix if os.path.exists(f"{prefix}.index") else None
+
+
+def as_meta_graph(graph: Any) -> Any:
+    """Returns a GraphDef as a MetaGraph that says nothing more."""
+    return meta_graph_pb2.MetaGraphDef(graph_def=graph)
+
+
+def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> Loaded:
+    """Loads one signature of a TF1 SavedModel.
+
+    Args:
+      path: the model's directory.
+      meta_graph: the MetaGraph.
+      name: the signature's name.
+
+    Raises:
+      InvalidModelError: there is no such signature, or the model is damaged.
+      UnsupportedError: it takes or gives sparse or other composite tensors.
+    """
+    signatures = {n: s for n, s in meta_graph.signature_def.items() if not n.startswith("__saved_model")}
+    if name not in signatures:
+        shown = ", ".join(sorted(signatures)) or "none"
+        raise InvalidModelError(f"{os.fspath(path)}: there is no signature {name!r}. Signatures: {shown}.")
+    ends = [_tensors(f"signature {name!r}", infos) for infos in (signatures[name].inputs, signatures[name].outputs)]
+    inputs, outputs = ends
+    args: list[ir.Argument] = []
+    protos = {node.name: node for node in meta_graph.graph_def.node}
+    fed: dict[str, str] = {}
+    for key, info in inputs.items():
+        node, index = _tensor_name(info.name)
+        if node not in protos:
+            raise InvalidModelError(f"signature {name!r}: its input {key!r} is node {node!r}, which is not there.")
+        fed[key] = functions.fed(protos[node], index).name
+        if all(arg.name != fed[key] for arg in args):
+            args.append(ir.Argument(fed[key], dtypes.from_tf(info.dtype), attributes.shape_of(info.tensor_shape)))
+    wanted = [info.name for info in outputs.values()]
+    proto = meta_graph.graph_def
+    main = functions.load_main(proto, name, args, wanted)
+    library = functions.load_library(proto.library)
+    main, captures = lift_state(
+        main,
+        variable_values(path, meta_graph),
+        trainable_names(meta_graph),
+        Tables(proto, assets_of(path, meta_graph), path),
+    )
+    positions = {arg.name: index for index, arg in enumerate(args)}
+    kwargs = {}
+    for key in inputs:
+        arg = args[positions[fed[key]]]
+        dtype = arg.dtype if isinstance(arg.dtype, np.dtype) else None
+        kwargs[key] = TensorArgument(positions[arg.name], arg.name, dtype, arg.shape)
+    if len(set(positions)) != len(kwargs):
+        raise UnsupportedError(f"signature {name!r}: two of its inputs are the same tensor.")
+    interface = Interface(
+        name, _signature(kwargs), (), kwargs, len(args), {key: OutputRef(i) for i, key in enumerate(outputs)}
+    )
+    return Loaded(
+        ir.Graph(main, library, tuple(captures)),
+        interface,
+        ((), {key: _spec(key, info) for key, info in inputs.items()}),
+        {key: _spec(key, info) for key, info in outputs.items()},
+    )
+
+
+def lift_state(
+    main: ir.Function, values: Values, trainable: set[str] | None, tables: Tables
+) -> tuple[ir.Function, list[ir.Capture]]:
+    """Returns the function with its variables and tables as captured arguments, and these.
+
+    Args:
+      main: the function.
+      values: a function that gives a variable's value, or None, by its name and its node's name.
+      trainable: names of the variables that train; None if that is not known: floating ones then do.
+      tables: what tables hold.
+    """
+    main = without_references(with_resource_arrays(functions.reached(main)))
+    args, captures = list(main.args), []
+    moved: dict[str, str] = {}
+    handles: dict[str, str] = {}
+    for node in main.nodes:
+        if node.op == "VarHandleOp" and isinstance(node.attrs.get("dtype"), np.dtype):
+            name = node.attrs.get("shared_name") or node.name
+            if name.startswith(LOCAL):
+                continue
+            dtype = node.attrs["dtype"]
+            if name not in handles:
+                value = values(name, node.name)
+                trains = variable_trains(name, node.name, dtype, trainable)
+                shape = node.attrs.get("shape") if value is None else np.shape(value)
+                value = None if value is None else Variable(np.asarray(value, dtype), trains, name)
+                captured: Any = ir.Variable(name, dtype, shape, trains, value)
+        elif node.op in TABLE_OPS:
+            name = f"{node.op}/{node.attrs.get('shared_name') or node.name}"
+            if name not in handles:
+                captured = tables.table(node)
+        else:
+            continue
+        if name not in handles:
+            handles[name] = node.name
+            captures.append(ir.Capture(len(args), captured))
+            args.append(ir.Argument(node.name, ir.RESOURCE))
+        moved[node.name] = handles[name]
+    main = handles_as_arguments(dataclasses.replace(main, args=tuple(args)), moved)
+    return main, captures
+
+
+def variable_values(path: str | os.PathLike[str], meta_graph: Any, prefix: str | None = None) -> Values:
+    """Returns a function that gives variables' values, from a checkpoint or else from their initializers.
+
+    Args:
+      path: the SavedModel's directory, or what messages call the model.
+      meta_graph: its MetaGraph.
+      prefix: the checkpoint; the SavedModel's own by default.
+    """
+    prefix = prefix or os.path.join(path, "variables", "variables")
+    checkpoint = Checkpoint(prefix) if os.path.exists(f"{prefix}.index") else None
+    places = restored_from(meta_graph.graph_def) if checkpoint is not None else {}
+
+    def value(name: str, node: str) -> Any:
+        place = places.get(node, (name, ""))
+        if checkpoint is not None and place in checkpoint:
+            return checkpoint.read(place)
+        # Local variables (metrics) are not saved, but set when the model is loaded.
+        found = initial_values(meta_graph.graph_def, [node]).get(node)
+        if found is None:
+            where = f"the checkpoint {prefix}" if checkpoint is not None else f"{prefix}.index, which is missing"
+            raise InvalidModelError(f"{os.fspath(path)}: variable {name!r} has no value in {where}.")
+        return found
+
+    return value
+
+
+def trainable_names(meta_graph: Any) -> set[str] | None:
+    """Returns the names of trainable variables, or None if the MetaGraph does not say."""
+    if not any(key in meta_graph.collection_def for key in ("variables", "trainable_variables")):
+        return None
+    found = set()
+    for data in meta_graph.collection_def["trainable_variables"].bytes_list.value:
+        try:
+            proto = variable_pb2.VariableDef.FromString(data)
+        except DecodeError as error:
+            raise InvalidModelError(f"the collection 'trainable_variables' is damaged ({error}).") from error
+        found.add(proto.variable_name.split(":")[0])
+    return found
+
+
+def variable_trains(name: str, node: str, dtype: np.dtype, trainable: set[str] | None) -> bool:
+    """Returns whether a variable trains; the collection has its node's name, which an imported graph has changed."""
+    if trainable is None:
+        return bool(np.issubdtype(dtype, np.inexact))
+    return name in trainable or node in trainable
+
+
+def _tensors(where: str, infos: Any) -> dict[str, Any]:
+    for key, info in infos.items():
+        if not info.name:
+            kind = info.WhichOneof("encoding")
+            raise UnsupportedError(
+                f"{where}: {key!r} is a composite tensor ({kind}). Name its component tensors with "
+                "convert_graph_def(graph_def, inputs, outputs) instead."
+            )
+    return dict(sorted(infos.items()))
+
+
+def _tensor_name(text: str) -> tuple[str, int]:
+    name, _, index = text.partition(":")
+    return name, int(index or 0)
+
+
+def _signature(kwargs: Mapping[str, Any]) -> inspect.Signature:
+    return inspect.Signature(keyword_parameters(kwargs, inspect.Parameter.POSITIONAL_OR_KEYWORD))
+
+
+def _spec(key: str, info: Any) -> Any:
+    return tf.TensorSpec(tf.TensorShape(info.tensor_shape), tf.dtypes.as_dtype(info.dtype), key)
+
+
+def checkpoint_values(graph: Any, prefix: str | os.PathLike[str] | None) -> Any:
+    """Returns a function that gives variables' values for a graph that is no SavedModel; None where there are none."""
+    checkpoint = None if prefix is None else Checkpoint(prefix)
+    places = {} if checkpoint is None else restored_from(graph)
+
+    def value(name: str, node: str) -> Any:
+        place = places.get(node, (name, ""))
+        if checkpoint is None:
+            return None
+        if place not in checkpoint:
+            raise InvalidModelError(f"{os.fspath(prefix or '')}: the checkpoint holds no variable {place[0]!r}.")
+        return checkpoint.read(place)
+
+    return value

@@ -1,0 +1,275 @@
+"""Reference variables (VariableV2 and what takes ``ref`` arguments) as resource variables.
+
+A reference is read when the op that takes its value runs; an Identity of a reference hands on the variable's own
+buffer, so that whoever reads *it* sees what the variable holds by then; so do a Switch, and an Enter of what a loop
+does not change. All are expressed by reading the variable
+right before the reader, after everything that the reader waits for. Reads and writes then stand in the order in which
+data and control edges put them; where these leave it open, it is open in TensorFlow, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tensorflow.python.framework import op_def_registry
+
+from tf2jax_lite import ir
+from tf2jax_lite.frontend.graphdef import op_defs
+from tf2jax_lite.frontend.graphdef.functions import ordered
+from tf2jax_lite.support.errors import UnsupportedError
+from tf2jax_lite.values.static import LOCAL, OF_ASSIGNMENT
+
+__all__ = ["VARIABLE_OPS", "without_references"]
+
+VARIABLE_OPS = frozenset({"Variable", "VariableV2", "AutoReloadVariable"})
+"""Ops that make a variable and return a reference to it."""
+
+_RENAMED = {
+    "Assign": "AssignVariableOp",
+    "AssignAdd": "AssignAddVariableOp",
+    "AssignSub": "AssignSubVariableOp",
+    "IsVariableInitialized": "VarIsInitializedOp",
+    "LookupTableFind": "LookupTableFindV2",
+    "LookupTableSize": "LookupTableSizeV2",
+    "LookupTableExport": "LookupTableExportV2",
+}
+_FORWARD = frozenset({"RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration", "RefIdentity"})
+_READERS = frozenset({"IsVariableInitialized"})
+_ALIASES = frozenset({"Identity", "StopGradient", "PreventGradient"})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reference:
+    """What a reference tensor is: a variable's handle, the variable, and what must have run before it is used.
+
+    What an assignment returns is ``assigned``: TensorFlow takes no gradient of it.
+    """
+
+    handle: ir.TensorRef
+    variable: str
+    after: tuple[str, ...] = ()
+    assigned: bool = False
+
+
+@functools.cache
+def _takes_references(op: str) -> tuple[frozenset[int], bool]:
+    """Returns which inputs of an op are references (none of them lists), and whether its first output is one."""
+    proto = op_def_registry.get(op)
+    if proto is None:
+        return frozenset(), False
+    inputs = frozenset(index for index, arg in enumerate(proto.input_arg) if arg.is_ref)
+    return inputs, bool(proto.output_arg) and proto.output_arg[0].is_ref
+
+
+def without_references(function: ir.Function) -> ir.Function:
+    """Returns the function with resource variables in place of reference variables.
+
+    Only nodes that its results need may be in it: who writes to a variable counts.
+    """
+    if not any(node.op in VARIABLE_OPS or _takes_references(node.op)[1] for node in function.nodes):
+        return function
+    nodes, outputs = _Rewriter(function.nodes).rewrite(function.outputs)
+    return dataclasses.replace(function, nodes=ordered(function.name, nodes), outputs=outputs)
+
+
+class _Rewriter:
+    def __init__(self, nodes: Sequence[ir.Node]):
+        self._nodes = nodes
+        self._by_name = {node.name: node for node in nodes}
+        self._references: dict[ir.TensorRef, _Reference] = {}
+        self._result: list[ir.Node] = []
+        self._names = {node.name for node in nodes}
+        self._written = self._find_written()
+
+    def rewrite(self, outputs: Sequence[ir.TensorRef]) -> tuple[list[ir.Node], tuple[ir.TensorRef, ...]]:
+        for node in self._nodes:
+            self._visit(node)
+        return self._result, tuple(map(self._fetched, outputs))
+
+    def _find_written(self) -> set[str]:
+        variables: dict[str, str] = {}
+        written: set[str] = set()
+        for node in self._nodes:
+            inputs, gives = _takes_references(node.op)
+            chosen = self._chosen(node) if node.op == "RefSelect" else node
+            sources = [variables[ref.node] for ref in chosen.inputs if ref.node in variables]
+            if node.op in VARIABLE_OPS or node.op == "TemporaryVariable":
+                variables[node.name] = node.name
+            elif gives and sources:
+                variables[node.name] = sources[0]
+            if inputs and node.op not in _FORWARD | _READERS:
+                positions = [node.inputs[i].node for i in inputs if i < len(node.inputs)]
+                written.update(variables[name] for name in positions if name in variables)
+        return written
+
+    def _visit(self, node: ir.Node) -> None:
+        first = ir.TensorRef(node.name)
+        if node.op in VARIABLE_OPS or node.op == "TemporaryVariable":
+            self._references[first] = _Reference(first, node.name)
+            self._result.append(_handle(node))
+        elif node.op == "RefSelect":
+            self._forward(self._chosen(node))
+        elif node.op in _FORWARD or self._forwards_buffer(node):
+            self._forward(node)
+        elif node.op == "DestroyTemporaryVariable":
+            self._result.append(self._read(node.name, node.inputs[0], node.control, node.output_dtypes[0]))
+        elif node.op in _ALIASES and (found := self._references.get(node.inputs[0])) is not None:
+            dtype = node.output_dtypes[0]
+            self._result.append(self._read(node.name, node.inputs[0], node.control, dtype))
+            if found.variable in self._written:
+                after = (*found.after, node.name)
+                self._references[first] = dataclasses.replace(found, after=after)
+        else:
+            self._use(node)
+
+    def _chosen(self, node: ir.Node) -> ir.Node:
+        """Returns a RefSelect as the RefIdentity of the reference that it chooses.
+
+        Raises:
+          UnsupportedError: its index is not a constant: which variable is written to must be known.
+        """
+        index = self._by_name.get(node.inputs[0].node)
+        while index is not None and index.op == "Identity":
+            index = self._by_name.get(index.inputs[0].node)
+        value = index.attrs.get("value") if index is not None and index.op == "Const" else None
+        count = len(node.inputs) - 1
+        if value is None or not 0 <= int(value) < count:
+            what = "is computed" if value is None else f"is {int(value)}"
+            raise UnsupportedError(
+                f"node {node.name!r} (RefSelect): chooses among {count} reference variables by {node.inputs[0]}, which "
+                f"{what}. Only a constant index that is in range can be converted; choose among values (tf.gather, "
+                "tf.switch_case) instead."
+            )
+        return dataclasses.replace(
+            node, op="RefIdentity", inputs=(node.inputs[1 + int(value)],), groups=(None,),
+            control=tuple(dict.fromkeys([*node.control, *(ref.node for ref in node.inputs)])),
+        )  # fmt: skip
+
+    def _forwards_buffer(self, node: ir.Node) -> bool:
+        """Whether a node hands a variable's own buffer into a branch or a loop, where it may change."""
+        if node.op != "Switch" and not (node.op == "Enter" and node.attrs.get("is_constant")):
+            return False
+        found = self._references.get(node.inputs[0])
+        return found is not None and found.variable in self._written
+
+    def _forward(self, node: ir.Node) -> None:
+        node = self._with_value(node, 1) if node.op in ("Switch", "RefSwitch") else node
+        found = [self._references.get(ref) for ref in node.inputs]
+        inputs = tuple(ref if r is None else r.handle for ref, r in zip(node.inputs, found, strict=True))
+        known = next((r for r in found if r is not None), None)
+        control = dict.fromkeys([*node.control, *(name for r in found if r for name in r.after)])
+        dtypes = tuple(d if i and node.op == "RefMerge" else ir.RESOURCE for i, d in enumerate(node.output_dtypes))
+        op = node.op if node.op != "RefIdentity" else "Identity"
+        self._result.append(
+            dataclasses.replace(node, op=op, inputs=inputs, control=tuple(control), output_dtypes=dtypes)
+        )
+        variable = known.variable if known is not None else node.name
+        assigned = any(r.assigned for r in found if r)
+        for index, dtype in enumerate(dtypes):
+            if dtype is ir.RESOURCE:
+                ref = ir.TensorRef(node.name, index)
+                self._references[ref] = _Reference(ref, variable, assigned=assigned)
+
+    def _use(self, node: ir.Node) -> None:
+        positions, gives = _takes_references(node.op)
+        inputs = list(node.inputs)
+        control = dict.fromkeys(node.control)
+        for index, ref in enumerate(node.inputs):
+            found = self._references.get(ref)
+            if found is None:
+                continue
+            if index in positions:
+                inputs[index] = found.handle
+                control.update(dict.fromkeys(found.after))
+                if gives and index == min(positions):
+                    after = _Reference(found.handle, found.variable, (node.name,), assigned=True)
+                    self._references[ir.TensorRef(node.name)] = after
+                continue
+            waits = list(node.control)
+            if node.op not in ("Merge", "NextIteration", "Enter"):  # what a Merge does not wait for may be dead
+                waits += [other.node for other in node.inputs if other.node != ref.node]
+            name = ir.free_name(f"{node.name}/read_{index}", self._names)
+            read = self._read(name, ref, tuple(dict.fromkeys(waits)), _value_dtype(node, index))
+            self._result.append(read)
+            inputs[index] = ir.TensorRef(name)
+        node = dataclasses.replace(node, inputs=tuple(inputs), control=tuple(control))
+        self._result.append(_resource_op(node) if positions and node.op not in _FORWARD else node)
+
+    def _with_value(self, node: ir.Node, index: int) -> ir.Node:
+        """Returns a node that takes input number ``index`` by value."""
+        ref = node.inputs[index]
+        if ref not in self._references:
+            return node
+        name = ir.free_name(f"{node.name}/read_{index}", self._names)
+        self._result.append(self._read(name, ref, node.control, _value_dtype(node, index)))
+        inputs = (*node.inputs[:index], ir.TensorRef(name), *node.inputs[index + 1 :])
+        return dataclasses.replace(node, inputs=inputs)
+
+    def _read(self, name: str, ref: ir.TensorRef, control: Sequence[str], dtype: ir.DType) -> ir.Node:
+        found = self._references[ref]
+        attrs = {"dtype": dtype, OF_ASSIGNMENT: True} if found.assigned else {"dtype": dtype}
+        return ir.Node(
+            name, "ReadVariableOp", (found.handle,), (None,), tuple(dict.fromkeys([*found.after, *control])),
+            attrs, implied=frozenset(), input_types=("",), output_dtypes=(dtype,),
+        )  # fmt: skip
+
+    def _fetched(self, ref: ir.TensorRef) -> ir.TensorRef:
+        """Returns the tensor that holds a result: of a reference its value once the node has run."""
+        node = self._by_name.get(ref.node)
+        if ref not in self._references or node is None or node.op in _ALIASES:
+            return ref
+        name = ir.free_name(f"{ref.node}/value", self._names)
+        self._result.append(self._read(name, ref, (ref.node,), node.output_dtypes[ref.index]))
+        return ir.TensorRef(name)
+
+
+def _value_dtype(node: ir.Node, index: int) -> ir.DType:
+    """Returns the dtype that a node takes its input number ``index`` in."""
+    definition = op_defs.definition(node.op)
+    if definition is None:
+        return ir.VARIANT
+    types = [dtype for arg in definition.inputs for dtype in arg.types(node.attrs, node.name)]
+    return types[index]
+
+
+def _handle(node: ir.Node) -> ir.Node:
+    name = node.attrs.get("shared_name") or node.name
+    if node.op == "TemporaryVariable":
+        name = LOCAL + (node.attrs.get("var_name") or node.name)
+    dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
+    if node.op == "Variable" and shape == ():  # the old op could not say that it knows no shape
+        shape = None
+    attrs = {"dtype": dtype, "shape": shape, "shared_name": name, "container": "", "allowed_devices": []}
+    return dataclasses.replace(
+        node, op="VarHandleOp", attrs=attrs, output_dtypes=(ir.RESOURCE,), output_shapes=((),), implied=frozenset()
+    )
+
+
+def _resource_op(node: ir.Node) -> ir.Node:
+    """Returns the op on resources that does what an op on references does; the op itself if there is none."""
+    op = _RENAMED.get(node.op, f"Resource{node.op}")
+    definition = op_defs.definition(op)
+    if definition is None:
+        return node
+    proto: Any = op_def_registry.get(op)
+    attrs: dict[str, Any] = {name: value for name, value in node.attrs.items() if name.startswith("_")}
+    for attr in proto.attr:
+        if attr.name in node.attrs:
+            attrs[attr.name] = node.attrs[attr.name]
+        elif attr.name in definition.defaults:
+            attrs[attr.name] = definition.defaults[attr.name]
+        elif attr.name == "dtype" and "T" in node.attrs:
+            attrs["dtype"] = node.attrs["T"]
+    if op == "AssignVariableOp":
+        attrs["validate_shape"] = False
+    dtypes = tuple(dtype for arg in definition.outputs for dtype in arg.types(attrs, node.name))
+    if op == "VarIsInitializedOp":
+        dtypes = (np.dtype(np.bool_),)
+    return dataclasses.replace(
+        node, op=op, attrs=attrs, implied=definition.implied, input_types=definition.input_types,
+        output_dtypes=dtypes, output_shapes=None,
+    )  # fmt: skip

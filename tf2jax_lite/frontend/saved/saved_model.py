@@ -1,0 +1,159 @@
+"""SavedModel directories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import saved_model_pb2
+
+from tf2jax_lite.frontend.graphdef import functions
+from tf2jax_lite.frontend.safety import unsafe_ops
+from tf2jax_lite.frontend.safety.load_time_ops import refuse_at_load
+from tf2jax_lite.support.errors import InvalidModelError
+from tf2jax_lite.support.limits import read_bytes, reading, regular
+
+from .checkpoint_reader import Checkpoint
+
+__all__ = ["chosen_tags", "load", "meta_graph", "read_proto", "signature", "signature_names"]
+
+
+_ALSO_OPENED = ("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "debug/saved_model_debug_info.pb")
+"""What TensorFlow opens in a model's directory besides variables and assets."""
+
+
+def read_proto(path: str | os.PathLike[str]) -> Any:
+    """Returns the SavedModel proto of a directory.
+
+    Raises:
+      InvalidModelError: there is none, or it cannot be read.
+    """
+    directory = Path(path)
+    if not directory.exists():
+        raise InvalidModelError(f"{directory}: there is no such directory.")
+    if not directory.is_dir():
+        raise InvalidModelError(f"{directory}: not a directory; a SavedModel is a directory that holds saved_model.pb.")
+    for name in _ALSO_OPENED:
+        regular(directory / name)
+    file = directory / "saved_model.pb"
+    if not file.is_file():
+        text = directory / "saved_model.pbtxt"
+        if text.is_file():
+            return _read_text(text)
+        raise InvalidModelError(f"{directory}: holds no saved_model.pb, so it is not a SavedModel.")
+    data = read_bytes(file)
+    if not data:
+        raise InvalidModelError(f"{file}: the file is empty.")
+    try:
+        proto = saved_model_pb2.SavedModel.FromString(data)
+    except DecodeError as error:
+        raise InvalidModelError(f"{file}: not a SavedModel proto, or cut short ({error}).") from error
+    if not proto.meta_graphs:
+        raise InvalidModelError(f"{file}: holds no MetaGraph.")
+    return proto
+
+
+def _read_text(file: Path) -> Any:
+    from google.protobuf import text_format
+
+    try:
+        proto = text_format.Parse(read_bytes(file).decode(), saved_model_pb2.SavedModel())
+    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidModelError(f"{file}: not a SavedModel in text form ({error}).") from error
+    if not proto.meta_graphs:
+        raise InvalidModelError(f"{file}: holds no MetaGraph.")
+    return proto
+
+
+def tag_sets(proto: Any) -> list[list[str]]:
+    """Returns the tags of each MetaGraph."""
+    return [sorted(graph.meta_info_def.tags) for graph in proto.meta_graphs]
+
+
+def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | str | None) -> list[str]:
+    """Returns the tags of the MetaGraph to use: the one asked for, the only one, that for serving, or that without.
+
+    Raises:
+      InvalidModelError: there is no such MetaGraph, or none of several is the obvious one.
+    """
+    sets = tag_sets(proto)
+    if tags is not None:
+        wanted = sorted([tags] if isinstance(tags, str) else tags)
+        if wanted not in sets:
+            raise InvalidModelError(f"{os.fspath(path)}: no MetaGraph with tags {wanted}; there are {sets}.")
+        return wanted
+    for obvious in (sets[0] if len(sets) == 1 else None, ["serve"], []):  # Hub modules have one without tags
+        if obvious is not None and obvious in sets:
+            return obvious
+    raise InvalidModelError(f"{os.fspath(path)}: several MetaGraphs, tags {sets}; choose one with tags=.")
+
+
+def meta_graph(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
+    """Returns the MetaGraph that `load` would load; nothing but the proto is read.
+
+    Raises:
+      InvalidModelError: as for `load`.
+    """
+    proto = read_proto(path)
+    return proto.meta_graphs[tag_sets(proto).index(chosen_tags(path, proto, tags))]
+
+
+def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
+    """Loads a SavedModel with its variables.
+
+    Raises:
+      InvalidModelError: it cannot be read, or has no MetaGraph with these tags.
+      UntrustedError: TensorFlow would run code or touch files that ``config.trusted`` does not name.
+    """
+    proto = read_proto(path)
+    wanted = chosen_tags(path, proto, tags)
+    check_before_tensorflow(proto.meta_graphs[tag_sets(proto).index(wanted)], path)
+    try:
+        return tf.saved_model.load(os.fspath(path), tags=wanted)
+    except Exception as error:
+        text = str(error).strip().splitlines()
+        raise InvalidModelError(
+            f"{os.fspath(path)}: TensorFlow cannot load it ({type(error).__name__}: {text[0] if text else ''})."
+        ) from error
+
+
+def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> None:
+    """Refuses what must not reach TensorFlow, which runs parts of a model as it loads it and aborts on some others.
+
+    Raises:
+      InvalidModelError: the graph is damaged, too large, or calls itself.
+      UntrustedError: it would run code or touch files.
+    """
+    with reading(os.fspath(path)):
+        unsafe_ops.refuse_unsafe_model(meta_graph, path)
+        functions.check(meta_graph.graph_def, os.fspath(path))
+        refuse_at_load(meta_graph, path)
+        prefix = os.path.join(path, "variables", "variables")
+        if os.path.exists(f"{prefix}.index"):
+            Checkpoint(prefix)
+
+
+def signature_names(restored: Any) -> list[str]:
+    """Returns the names of a loaded model's signatures."""
+    found = getattr(restored, "signatures", None)
+    return sorted(found) if isinstance(found, Mapping) else []  # a model may have a function of that name
+
+
+def signature(restored: Any, name: str, path: Any = "") -> Any:
+    """Returns one signature's ConcreteFunction.
+
+    Raises:
+      InvalidModelError: there is none of that name.
+    """
+    names = signature_names(restored)
+    if name not in names:
+        shown = ", ".join(names) if names else "none; restored functions can be converted with convert_from_restored"
+        raise InvalidModelError(f"{os.fspath(path)}: there is no signature {name!r}. Signatures: {shown}.")
+    function = restored.signatures[name]
+    # The signature holds its model only weakly; the variables must live as long as it does.
+    function._tf2jax_lite_model = restored
+    return function

@@ -1,1 +1,0 @@
-"""TensorFlow in, ir out: the only part of the library that imports TensorFlow."""

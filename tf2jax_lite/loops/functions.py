@@ -1,0 +1,316 @@
+"""The functions of a loop that data ends, and those that derivatives and vmap make of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+from jax import lax
+
+from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
+
+__all__ = ["Batched", "Functions", "Traced", "WithTangents", "batched"]
+
+
+class Functions:
+    """A condition and a body, of arrays that stay the same (constants) and of arrays that are carried.
+
+    Operands are the constants, followed by the initial values of what is carried; positions count those.
+
+    Attributes:
+      constants: how many constants there are.
+      inexact: of each array that is carried, whether it has derivatives.
+      base: what this was made of.
+    """
+
+    constants: int
+    inexact: tuple[bool, ...]
+    base: Traced
+
+    @functools.cached_property
+    def reads(self) -> list[frozenset[int]]:
+        """Of each array that is carried, the positions of what one iteration makes it of."""
+        return self._reads()
+
+    @functools.cached_property
+    def tests(self) -> frozenset[int]:
+        """The positions of what the condition is made of."""
+        return self._tests()
+
+    def _reads(self) -> list[frozenset[int]]:
+        raise NotImplementedError
+
+    def _tests(self) -> frozenset[int]:
+        raise NotImplementedError
+
+    def cond(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
+        """Returns whether there is another iteration."""
+        raise NotImplementedError
+
+    def body(self, constants: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
+        """Returns what an iteration makes of what is carried."""
+        raise NotImplementedError
+
+    def reached(self, positions: Iterable[int], among: Sequence[bool]) -> tuple[int, ...]:
+        """Returns which of the carried arrays, of those ``among`` says, depend on some operands at last."""
+        found = set(positions)
+        grows = True
+        while grows:
+            more = {
+                self.constants + k
+                for k, read in enumerate(self.reads)
+                if among[k] and self.constants + k not in found and not found.isdisjoint(read)
+            }
+            found |= more
+            grows = bool(more)
+        return tuple(k for k in range(len(self.reads)) if among[k] and self.constants + k in found)
+
+    def moving(self, linear: Iterable[int]) -> tuple[int, ...]:
+        """Returns which of the carried arrays have tangents, if the operands at some positions have."""
+        return self.reached(linear, self.inexact)
+
+
+class Traced(Functions):
+    """As JAX traced them.
+
+    Args:
+      cond: of the constants of its own, and of what is carried.
+      body: likewise.
+      counts: how many constants of its own the condition has, and the body. They are the loop's constants in that
+        order.
+    """
+
+    def __init__(self, cond: Any, body: Any, counts: tuple[int, int]):
+        self.jaxprs = (cond, body)
+        self.of_cond, self.constants = counts[0], sum(counts)
+        self.inexact = tuple(jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in cond.jaxpr.invars[counts[0] :])
+        self.base = self
+
+    @functools.cached_property
+    def plain(self) -> bool:
+        """Whether no derivative within it is another than JAX's own, so that second ones are symmetric."""
+        return all(map(_is_plain, self.jaxprs))
+
+    def __repr__(self) -> str:
+        return f"<loop of {len(self.jaxprs[1].jaxpr.eqns)} equations>"
+
+    def cond(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
+        """See `Functions`."""
+        return jex.jaxpr_as_fun(self.jaxprs[0])(*constants[: self.of_cond], *carry)[0]
+
+    def body(self, constants: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
+        """See `Functions`."""
+        return jex.jaxpr_as_fun(self.jaxprs[1])(*constants[self.of_cond :], *carry)
+
+    def _reads(self) -> list[frozenset[int]]:
+        size = len(self.inexact)
+        return _read(self.jaxprs[1], [*range(self.of_cond, self.constants + size)])
+
+    def _tests(self) -> frozenset[int]:
+        carried = range(self.constants, self.constants + len(self.inexact))
+        return _read(self.jaxprs[0], [*range(self.of_cond), *carried])[0]
+
+
+def _read(closed: Any, positions: Sequence[int]) -> list[frozenset[int]]:
+    """Returns which of its arguments, given their positions, each result of a jaxpr depends on."""
+    sets = {v: 1 << p for v, p in zip(closed.jaxpr.invars, positions, strict=True)}  # as bits: bodies can be long
+
+    def bits(atom: Any) -> int:
+        return 0 if isinstance(atom, jex.Literal) else sets.get(atom, 0)
+
+    for eqn in closed.jaxpr.eqns:
+        found = functools.reduce(int.__or__, map(bits, eqn.invars), 0)
+        sets.update(dict.fromkeys(eqn.outvars, found))
+    return [frozenset(p for p in positions if bits(v) >> p & 1) for v in closed.jaxpr.outvars]
+
+
+def _is_plain(closed: Any) -> bool:
+    """Returns whether a jaxpr, and what is in it, has no function with a derivative of its own."""
+    for eqn in getattr(closed, "jaxpr", closed).eqns:
+        if eqn.primitive.name.startswith(("custom_jvp", "custom_vjp", "custom_gradient")):
+            return False
+        for value in eqn.params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(inner, Functions):
+                    if not inner.base.plain:
+                        return False
+                elif isinstance(inner, jex.ClosedJaxpr | jex.Jaxpr) and not _is_plain(inner):
+                    return False
+    return True
+
+
+class WithTangents(Functions):
+    """A loop that carries tangents, too.
+
+    Its operands are the constants, tangents of some of them, what is carried, and tangents of what of it has some.
+
+    Args:
+      of: the loop.
+      linear: the positions of the operands that have tangents.
+    """
+
+    def __init__(self, of: Functions, linear: Sequence[int]):
+        self._of, self.base = of, of.base
+        self._all_linear = tuple(linear)
+        self._linear = [p for p in linear if p < of.constants]
+        self.with_tangents = of.moving(linear)
+        self.constants = of.constants + len(self._linear)
+        self.inexact = (*of.inexact, *[True] * len(self.with_tangents))
+
+    def _reads(self) -> list[frozenset[int]]:
+        of = self._of
+        tangents = {p: of.constants + i for i, p in enumerate(self._linear)}
+        first = self.constants + len(of.inexact)
+        tangents.update({of.constants + k: first + i for i, k in enumerate(self.with_tangents)})
+        values = [frozenset(map(self.place, read)) for read in of.reads]
+        moved = [frozenset(tangents[p] for p in read if p in tangents) for read in of.reads]
+        return [*values, *(values[k] | moved[k] for k in self.with_tangents)]
+
+    def _tests(self) -> frozenset[int]:
+        return frozenset(map(self.place, self._of.tests))
+
+    def place(self, position: int) -> int:
+        """Returns where it has an operand of the loop it was made of."""
+        return position if position < self._of.constants else position + len(self._linear)
+
+    def places(self) -> list[int | None]:
+        """Returns where each of its operands is among those of the loop it was made of, with tangents after them.
+
+        None stands for a tangent that is 0.
+        """
+        of = self._of
+        size = of.constants + len(of.inexact)
+        tangents: dict[int, int] = {p: size + i for i, p in enumerate(self._all_linear)}
+        constants, start = range(of.constants), range(of.constants, size)
+        first = [tangents[p] for p in self._linear]
+        return [*constants, *first, *start, *(tangents.get(of.constants + k) for k in self.with_tangents)]
+
+    def operands(self, values: Sequence[Any]) -> list[Any]:
+        """Returns its operands, given those of the loop it was made of, followed by their tangents."""
+        places = self.places()
+        found = [None if place is None else jnp.asarray(values[place]) for place in places]
+        first = len(found) - len(self.with_tangents)
+        for i, k in enumerate(self.with_tangents, first):
+            like = jnp.asarray(values[self._of.constants + k])
+            tangent = jnp.zeros(like.shape, like.dtype) if found[i] is None else found[i]
+            found[i] = varying_along(tangent, axes_of(like))
+        return found
+
+    def cond(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
+        """See `Functions`."""
+        return self._of.cond(constants[: self._of.constants], carry[: len(self._of.inexact)])
+
+    def body(self, constants: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
+        """See `Functions`."""
+        of = self._of
+        values, size = constants[: of.constants], len(of.inexact)
+        now, moving = list(carry[:size]), list(carry[size:])
+
+        def iterate(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+            return of.body(_with(values, self._linear, some), _with(now, self.with_tangents, others))
+
+        primals = ([values[p] for p in self._linear], [now[k] for k in self.with_tangents])
+        after, tangents = jax.jvp(iterate, primals, (list(constants[of.constants :]), moving))
+        return [*after, *(varying_along(tangents[k], axes_of(now[k])) for k in self.with_tangents)]
+
+
+def _with(values: Sequence[Any], places: Iterable[int], others: Iterable[Any]) -> list[Any]:
+    """Returns values, some replaced."""
+    result = list(values)
+    for place, other in zip(places, others, strict=True):
+        result[place] = other
+    return result
+
+
+class Batched(Functions):
+    """Many loops as one, which runs until all of them have ended; those that have keep what they carry.
+
+    Args:
+      of: the loop.
+      size: how many.
+      constants: of each constant, whether it has one for each loop, along its first axis.
+      carried: of each array that is carried, likewise. See `batched`.
+    """
+
+    def __init__(self, of: Functions, size: int, constants: Sequence[bool], carried: Sequence[bool]):
+        self._of, self.base, self._size = of, of.base, size
+        self.constants, self.inexact = of.constants, of.inexact
+        self.carried = tuple(carried)
+        self._axes = ([0 if b else None for b in constants], [0 if b else None for b in carried])
+        which = (*constants, *carried)
+        self._ends_apart = any(which[p] for p in of.tests)
+
+    def _reads(self) -> list[frozenset[int]]:
+        if not self._ends_apart:
+            return self._of.reads
+        return [read | self.tests | {self.constants + k} for k, read in enumerate(self._of.reads)]
+
+    def _tests(self) -> frozenset[int]:
+        return self._of.tests
+
+    def operands(self, values: Sequence[Any], mapped: Sequence[bool], also: Collection[int] = ()) -> list[Any]:
+        """Returns its operands, given those of the loop it was made of.
+
+        Args:
+          values: of those that are ``mapped``, the one of each loop, along the first axis.
+          mapped: which.
+          also: positions of others of which each loop is to have its own.
+        """
+        own = {*also, *(self.constants + k for k, carried in enumerate(self.carried) if carried)}
+        apart = [p in own and not m for p, m in enumerate(mapped)]
+        return [lax.broadcast(v, (self._size,)) if a else v for v, a in zip(values, apart, strict=True)]
+
+    def cond(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
+        """See `Functions`."""
+        if not self._ends_apart:
+            # What tells it is the same for all.
+            return self._of.cond(constants, carry)
+        return jnp.any(jax.vmap(self._of.cond, self._axes, axis_size=self._size)(list(constants), list(carry)))
+
+    def body(self, constants: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
+        """See `Functions`."""
+        iterate = jax.vmap(self._of.body, self._axes, self._axes[1], axis_size=self._size)
+        if not self._ends_apart:
+            return iterate(list(constants), list(carry))
+        going = jax.vmap(self._of.cond, self._axes, axis_size=self._size)(list(constants), list(carry))
+        first = jnp.argmax(going)
+
+        def stand_in(value: Any, axis: int | None) -> Any:
+            """Gives those that have ended the operands of one that goes on.
+
+            What the body makes of their own may have no derivative, and NaN times 0 is NaN.
+            """
+            if axis is None:
+                return value
+            other = lax.stop_gradient(lax.dynamic_index_in_dim(value, first, 0))
+            return _chosen(going, value, jnp.broadcast_to(other, value.shape))
+
+        given = list(map(stand_in, [*constants, *carry], [*self._axes[0], *self._axes[1]]))
+        after = iterate(given[: self.constants], given[self.constants :])
+        return [_chosen(going, new, old) for new, old in zip(after, carry, strict=True)]
+
+
+def _chosen(which: Any, yes: Any, no: Any) -> Any:
+    shape = (which.shape[0],) + (1,) * (yes.ndim - 1)
+    return jnp.where(which.reshape(shape), yes, no)
+
+
+def batched(of: Functions, size: int, positions: Collection[int]) -> Batched:
+    """Returns many loops as one.
+
+    Args:
+      of: the loop.
+      size: how many.
+      positions: of operands that differ from loop to loop.
+    """
+    count = len(of.inexact)
+    everything = [True] * count
+    carried = set(of.reached(positions, everything))
+    which = {p for p in positions if p < of.constants} | {of.constants + k for k in carried}
+    if not which.isdisjoint(of.tests):
+        carried = set(range(count))
+    return Batched(of, size, [p in which for p in range(of.constants)], [k in carried for k in range(count)])

@@ -1,0 +1,245 @@
+"""Custom gradients: a node whose gradient TensorFlow replaces; and what is computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite import ir
+from tf2jax_lite.autodiff.custom_gradient import Refusal, own_gradient
+from tf2jax_lite.autodiff.refuse_forward_mode import reverse_only
+from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
+from tf2jax_lite.lowering.interpreter.trace import NOT_LINEAR, Context, Frame, Trace, described
+from tf2jax_lite.lowering.merging.branch_merge import as_traced, is_carried
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values import static as values
+
+__all__: list[str] = []
+
+
+def _is_differentiable(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray | np.generic) and jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _moves(value: Any) -> bool:
+    return _is_differentiable(value) and not values.is_static(value)
+
+
+@op("_CustomGradient", needs_context=True)
+def custom_gradient(
+    ctx: Context,
+    output: list[Any],
+    input: list[Any],
+    captured: list[Any],
+    *,
+    gradient: ir.FunctionRef,
+    positions: Sequence[int],
+    own: Sequence[int],
+) -> list[Any]:
+    """Hands ``output`` on; backwards, ``input`` gets the gradient function's results, and nothing else gets any.
+
+    Args:
+      ctx: the lowering.
+      output: results of the node whose gradient is replaced.
+      input: its inputs.
+      captured: further arguments of the gradient function, after the gradients of the results.
+      gradient: the gradient function.
+      positions: which inputs its results are the gradients of.
+      own: for each captured value, which result of this very node it is, or -1.
+
+    See tf.custom_gradient and tf.Graph.gradient_override_map. A second derivative goes through the gradient function,
+    what it captures, and this node's own gradient again, as in TensorFlow.
+    """
+    trace, frame = ctx.trace, ctx.frame.enter(ctx.step)
+    function = trace.program.function(gradient.name)
+    slots = [(r, i) for r, i in enumerate(positions) if _moves(input[i])]
+    if not slots:
+        # Nothing that a gradient could reach. Constants stay constants.
+        return [lax.stop_gradient(v) if isinstance(v, jax.Array) else v for v in output]
+    args = [as_traced(input[i]) for _, i in slots]
+    # An IdentityN hands its arguments on as well as its results; of those, constants stay constants.
+    handed = set(positions) if len(output) == len(input) else set()
+    # What nobody uses gets no gradient either.
+    unused = {i for i, slot in enumerate(ctx.step.outputs) if slot in ctx.step.release} - set(own)
+    moving = [
+        i
+        for i, v in enumerate(output)
+        if i not in unused and _is_differentiable(v) and not (i in handed and values.is_static(v))
+    ]
+    if not moving:
+        return list(output)
+    # TensorFlow gives the forward code no gradient. Stopped, JAX does not even go through it (where zeros could
+    # become NaN).
+    results = [lax.stop_gradient(as_traced(output[i])) for i in moving]
+    saved = [as_traced(v) if is_carried(v) and not values.is_static(v) else None for v in captured]
+    saved = [None if o >= 0 else v for v, o in zip(saved, own, strict=True)]
+    # Variables that the gradient function reads have the values of now, not those of when the gradient is taken.
+    state = _variables(trace, [v for v in captured if isinstance(v, values.VariableHandle)])
+    key = _key_of_gradient(trace, function, frame)
+
+    def cotangents(args: list[Any], results: list[Any], known: Any, given: list[Any]) -> list[Any]:
+        saved, state, key = known
+        upstream = [jnp.conj(c) for c in given]  # TensorFlow's complex gradients are conjugates of JAX's cotangents
+        every: list[Any] = []
+        for i, value in enumerate(output):
+            if i in moving:
+                value = upstream[moving.index(i)]
+            elif _is_differentiable(value):
+                value = jnp.zeros(value.shape, values.canonical(value.dtype))
+            elif is_carried(value) and not values.is_string(value):
+                value = jax.tree.map(jnp.zeros_like, as_traced(value))
+            every.append(value)
+        further = []
+        for symbol, value, position in zip(captured, saved, own, strict=True):
+            if position in moving:
+                value = results[moving.index(position)]
+            further.append(symbol if value is None else value)
+        inner, place = _inside(trace, state, key, frame)
+        found = inner.call(function, [*every, *further], place)
+        return [_as_gradient(ctx, i, found[r], a) for (r, i), a in zip(slots, args, strict=True)]
+
+    message = f"{described(ctx.step, ctx.frame)}: {NOT_LINEAR}"
+    refusal = Refusal(message, ctx.step.node.name, ctx.step.node.op, frame.path)
+    out = list(output)
+    known = (saved, state, key)
+    for i, value in zip(moving, own_gradient(cotangents, args, results, known, refusal), strict=True):
+        out[i] = value
+    return out
+
+
+@op("_NoFurtherGradient", needs_context=True)
+def no_further_gradient(ctx: Context, input: list[Any], *, order: int) -> list[Any]:
+    """Hands ``input`` on; derivatives through it, in either direction, are refused.
+
+    Args:
+      ctx: the lowering.
+      input: results of a node with a custom gradient, in the gradient function of a gradient function, ``order`` deep.
+      order: how many derivatives of custom gradients inside custom gradients are kept.
+
+    Raises:
+      ReverseModeError: a derivative of a higher order is taken backwards.
+      ForwardModeError: one is taken forwards.
+    """
+    message = (
+        f"{described(ctx.step, ctx.frame)}: a derivative of order {order + 1} is taken through custom gradients inside "
+        f"custom gradients, of which orders up to {order} are converted. Convert with "
+        "override_config('convert_custom_gradient', False) to differentiate the forward code instead"
+    )
+    place = {"message": message, "node": ctx.step.node.name, "op": ctx.step.node.op, "path": ctx.frame.path}
+    marked = [as_traced(v) if _is_differentiable(v) and not values.is_static(v) else v for v in input]
+    return [reverse_only(forward_only(v, **place), **place) for v in marked]
+
+
+@op("_Recompute", needs_context=True)
+def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Sequence[int]) -> list[Any]:
+    """Calls ``f`` under jax.checkpoint: backwards it is computed anew, with the same random numbers.
+
+    Args:
+      ctx: the lowering.
+      input: arguments of ``f``.
+      f: the function.
+      stopped: arguments that get no gradient.
+
+    See tf.recompute_grad. ``f`` is cut out of the function that calls it, so nodes keep their keys.
+    """
+    trace, frame = ctx.trace, ctx.frame
+    function = trace.program.function(f.name)
+    carried = [i for i, v in enumerate(input) if is_carried(v) and not values.is_static(v)]
+    key = _key_of_gradient(trace, function, frame)
+    form: list[Any] = []
+
+    def run(data: list[Any], state: Variables, key: Any) -> list[Any]:
+        args = list(input)
+        for i, value in zip(carried, data, strict=True):
+            args[i] = jax.tree.map(lax.stop_gradient, value) if i in stopped else value
+        inner, place = _inside(trace, state, key, frame)
+        results = inner.call(function, args, place)
+        form[:] = [None if is_carried(v) and not values.is_static(v) else v for v in results]
+        return [as_traced(v) for v in results if is_carried(v) and not values.is_static(v)]
+
+    state = _variables(trace, [v for v in input if isinstance(v, values.VariableHandle)])
+    data = iter(jax.checkpoint(run)([as_traced(input[i]) for i in carried], state, key))
+    return [next(data) if v is None else v for v in form]
+
+
+def _key_of_gradient(trace: Trace, function: ir.Function, frame: Frame) -> Any:
+    """Returns the data of the key for a function that runs later, if it draws: the frame's may be gone by then."""
+    if trace.key_impl is not None and trace.program.effects(function).needs_key:
+        return jax.random.key_data(frame.key())
+    return None
+
+
+Variables = tuple[dict[str, Any], dict[str, Any] | None]
+"""Variables by name: what they hold, and the values by which gradients are taken (see `Trace`)."""
+
+
+def _variables(trace: Trace, handles: Sequence[values.VariableHandle]) -> Variables:
+    """Returns what a function that runs elsewhere gets to know of variables, as arrays."""
+
+    def of(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {v.name: jax.tree.map(as_traced, values[v.name]) for v in handles if v.name in values}
+
+    return of(trace.state), None if trace.initial is None else of(trace.initial)
+
+
+def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple[Trace, Frame]:
+    """Returns a trace and frame for a function that runs elsewhere, with the variables and key (data) handed to it."""
+    typed = None if key is None else jax.random.wrap_key_data(key, impl=trace.key_impl)
+    state, initial = variables
+    inner = Trace(
+        trace.program,
+        dict(state),
+        typed,
+        loose=trace.loose,
+        initial=initial,
+        silent=trace.silent,
+        extents=trace.extents,
+        pads=trace.pads,
+        undecided=trace.undecided,
+    )
+    return inner, Frame(frame.path, inner.root_frame().key, frame.certain)
+
+
+def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:
+    """Returns a gradient as the cotangent of ``value``."""
+    gradient = jnp.conj(jnp.asarray(values.as_array(gradient))).astype(value.dtype)
+    try:
+        return jnp.broadcast_to(gradient, value.shape)
+    except ValueError:
+        raise OpError(
+            f"the custom gradient at node {ctx.step.node.name!r} returns shape {gradient.shape} for input {position} "
+            f"of shape {value.shape}"
+        ) from None
+
+
+@op("SymbolicGradient", needs_context=True)
+def symbolic_gradient(ctx: Context, input: list[Any], *, f: ir.FunctionRef) -> list[Any]:
+    """Returns the gradients of ``f`` at its arguments, given those of its results. See tf.raw_ops.SymbolicGradient."""
+    trace, frame = ctx.trace, ctx.frame.enter(ctx.step)
+    function = trace.program.function(f.name)
+    count = len(function.args)
+    args = [as_traced(v) for v in input[:count]]
+    inexact = [i for i, v in enumerate(args) if jnp.issubdtype(v.dtype, jnp.inexact)]
+
+    def call(chosen: list[Any]) -> list[Any]:
+        given = list(args)
+        for i, value in zip(inexact, chosen, strict=True):
+            given[i] = value
+        return [as_traced(v) for v in trace.call(function, given, frame)]
+
+    results, pull = jax.vjp(call, [args[i] for i in inexact])
+    upstream = [
+        jnp.conj(as_traced(g)) if jnp.issubdtype(r.dtype, jnp.inexact) else np.zeros(r.shape, jax.dtypes.float0)
+        for r, g in zip(results, input[count:], strict=True)
+    ]
+    (chosen,) = pull(upstream)
+    grads = [jnp.zeros_like(v) for v in args]
+    for i, value in zip(inexact, chosen, strict=True):
+        grads[i] = jnp.conj(value)
+    return grads

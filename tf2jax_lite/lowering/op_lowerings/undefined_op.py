@@ -1,0 +1,21 @@
+"""What stands for a value that a branch does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED
+from tf2jax_lite.ops.registry import op
+
+__all__: list[str] = []
+
+
+@op("_Undefined", needs_context=True)
+def undefined(ctx: Context, *, dtype: Any = None) -> list[Any]:
+    """Returns nothing: a result that only the other branch of an If has, and that nothing alive reads.
+
+    `passes.control_flow_v1` makes such nodes; where branches meet, zeros take the place
+    (lowering/merging/branch_merge.py).
+    """
+    return [UNDEFINED]

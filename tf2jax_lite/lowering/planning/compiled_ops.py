@@ -1,0 +1,111 @@
+"""Nodes without an implementation, compiled to StableHLO for the shapes at hand and imported from there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.ops import registry, unsupported
+from tf2jax_lite.stablehlo import api
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values import static as values
+
+from .keywords import signature_of
+
+__all__ = ["Compiled", "Compiler", "Spec", "fallback_ops"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """An input of a node.
+
+    Attributes:
+      shape: its shape.
+      static: whether its value is known in every call of this trace.
+      value: its value, if that is known now; outside ``jit`` that of a JAX array is, too.
+    """
+
+    shape: tuple[int, ...]
+    static: bool = False
+    value: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """A node as a StableHLO module (its text) of some of the node's inputs, by their positions."""
+
+    module: str
+    arguments: tuple[int, ...]
+
+
+class Compiler(Protocol):
+    """Who compiles: TensorFlow, wherever it may be imported."""
+
+    def accepts(self, node: ir.Node) -> bool:
+        """Whether a node can be compiled, as far as its op and dtypes tell."""
+        ...
+
+    def compile(self, node: ir.Node, inputs: Sequence[Spec]) -> Compiled:
+        """Compiles a node for inputs of these shapes, or raises UnsupportedError."""
+        ...
+
+
+def fallback_ops(
+    nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], compiler: Compiler
+) -> dict[str, registry.Op]:
+    """Returns an implementation by compilation for each op that is not known and can be compiled.
+
+    Args:
+      nodes: all nodes of a graph.
+      known: the ops that need none.
+      compiler: what compiles them. It is kept, and called whenever such a node is traced.
+    """
+    unknown: dict[str, list[ir.Node]] = {}
+    for node in nodes:
+        if node.op not in known and node.op not in unsupported.REFUSED:
+            unknown.setdefault(node.op, []).append(node)
+    return {
+        name: _op(name, found, compiler)
+        for name, found in unknown.items()
+        if all(compiler.accepts(node) and not node.functions for node in found)
+    }
+
+
+def _op(name: str, nodes: Sequence[ir.Node], compiler: Compiler) -> registry.Op:
+    attrs = {attr for node in nodes for attr in node.attrs}
+    evaluate = _evaluator(compiler)
+    evaluate.__signature__ = signature_of(attrs, "ctx")  # type: ignore[attr-defined]
+    with registry.override_op(name, evaluate, needs_context=True):
+        return registry.known_ops()[name]
+
+
+def _evaluator(compiler: Compiler) -> Callable[..., list[Any]]:
+    def evaluate(ctx: Any, *args: Any, **attrs: Any) -> list[Any]:
+        del attrs  # the compiler has them with the node
+        flat = [v for arg in args for v in (arg if isinstance(arg, list) else [arg])]
+        inputs = [_input(v) for v in flat]
+        compiled = compiler.compile(ctx.step.node, inputs)
+        return api.evaluate(
+            api.parse(compiled.module, own=True),
+            [values.as_array(flat[i]) for i in compiled.arguments],
+            infer_relu=False,
+            cast=ctx.trace.loose,
+        )
+
+    return evaluate
+
+
+def _input(value: Any) -> Spec:
+    if values.is_symbolic(value) or any(not isinstance(d, int) for d in np.shape(value)):
+        raise OpError(
+            "this op has no implementation, and TensorFlow's XLA bridge compiles it for sizes that are numbers "
+            f"only, not for {value}; trace it with fixed shapes, or add the op with @tf2jax_lite.register_op"
+        )
+    if not (values.is_static(value) or isinstance(value, jax.Array)):
+        raise OpError(f"a value that is no JAX array ({type(value).__name__}); 64-bit words need jax_enable_x64")
+    return Spec(tuple(value.shape), values.is_static(value), values.known(value))

@@ -1,0 +1,91 @@
+"""Nodes without an implementation that take nothing but what is known: evaluated while tracing, as a constant is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.ops import registry, unsupported
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values import static
+
+from .keywords import signature_of
+
+__all__ = ["Evaluator", "evaluated_ops"]
+
+_TRACED = (
+    "it takes what is not known while tracing, and runs on strings that are known alone; JAX has no string arrays. If "
+    "it prepares the inputs, leave it in TensorFlow: convert_saved_model(..., split_host=True)"
+)
+
+
+class Evaluator(Protocol):
+    """Who evaluates: TensorFlow, wherever it may be imported."""
+
+    def accepts(self, op: str) -> bool:
+        """Whether nodes of an op can be evaluated."""
+        ...
+
+    def evaluate(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+        """Evaluates a node.
+
+        Args:
+          op: its op, which is accepted.
+          inputs: numpy arrays, strings as object arrays of bytes; a list for each argument that is a list.
+          attrs: its attributes.
+
+        Returns:
+          Numpy arrays, a list for each result that is a list.
+
+        Raises:
+          OpError: the values are such that TensorFlow refuses them.
+          LimitError: the results could take more than ``config.max_constant_bytes``.
+        """
+        ...
+
+
+def evaluated_ops(
+    nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], evaluator: Evaluator
+) -> dict[str, registry.Op]:
+    """Returns an implementation by evaluation for each op that is not known and can be evaluated.
+
+    Args:
+      nodes: all nodes of a graph.
+      known: the ops that need none.
+      evaluator: what evaluates them. It is kept, and called whenever such a node is traced.
+    """
+    attrs: dict[str, set[str]] = {}
+    for node in nodes:
+        if node.op not in known and node.op not in unsupported.REFUSED and evaluator.accepts(node.op):
+            attrs.setdefault(node.op, set()).update(name for name in node.attrs if not name.startswith("_"))
+    return {name: _op(name, names, evaluator) for name, names in attrs.items()}
+
+
+def _op(name: str, attrs: Iterable[str], evaluator: Evaluator) -> registry.Op:
+    signature = signature_of(attrs)
+    host = _host(name, evaluator)
+    for fn in (host, traced := _refusing()):
+        fn.__signature__ = signature  # type: ignore[attr-defined]
+    with registry.override_op(name, traced, host=host):
+        return registry.known_ops()[name]
+
+
+def _refusing() -> Callable[..., Any]:
+    def traced(*inputs: Any, **attrs: Any) -> Any:
+        del inputs, attrs
+        raise OpError(_TRACED)
+
+    return traced
+
+
+def _host(name: str, evaluator: Evaluator) -> Callable[..., Any]:
+    def host(*inputs: Any, **attrs: Any) -> Any:
+        for value in (v for group in inputs for v in (group if isinstance(group, list) else [group])):
+            if not isinstance(value, np.ndarray) or (static.is_symbolic(value) and value.size):
+                raise OpError(_TRACED)
+        return tuple(evaluator.evaluate(name, inputs, {k: v for k, v in attrs.items() if v is not None}))
+
+    return host

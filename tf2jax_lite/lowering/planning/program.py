@@ -1,0 +1,300 @@
+"""A graph checked and ready to trace: one per conversion, shared by every call."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+
+from tf2jax_lite import ir
+from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
+from tf2jax_lite.lowering.scheduling.materialize import Passage
+from tf2jax_lite.ops import registry
+from tf2jax_lite.ops.unsupported import reason
+from tf2jax_lite.passes.analysis.effects import Effects, Summaries
+from tf2jax_lite.passes.analysis.static_values import taking_data
+from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
+from tf2jax_lite.support.gc_pause import paused
+
+from .compiled_ops import Compiler, fallback_ops
+from .evaluated_ops import Evaluator, evaluated_ops
+from .plan import Plan, make_plan
+
+__all__ = ["Program"]
+
+
+class Program:
+    """The functions of a graph, pruned, checked, and prepared once each.
+
+    Args:
+      graph: the graph.
+      config: the options in force at conversion.
+      compiler: what compiles nodes without an implementation; without one they are refused.
+      evaluator: what evaluates nodes without an implementation of which all inputs are known at conversion; without one
+        they are refused.
+
+    Attributes:
+      random_nodes: names of the nodes that draw random numbers.
+      fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside of the main function.
+      evaluator: see above.
+      evaluated: the ops whose nodes it evaluates.
+      reads_late: whether a variable may be read after an assignment to it.
+      narrowing: names of the nodes that were reported to narrow constants of 64 bits; see `int64_narrowing`.
+
+    Raises:
+      UnsupportedOpsError: the graph uses ops without an implementation; all are listed, inner functions included.
+      UnsupportedAttributeError: a node carries an attribute that its op does not handle.
+      InvalidModelError: a function that is called is not in the library, or functions call each other in a circle.
+    """
+
+    @paused()
+    def __init__(
+        self,
+        graph: ir.Graph,
+        config: Config,
+        compiler: Compiler | None = None,
+        evaluator: Evaluator | None = None,
+    ):
+        self.graph = graph
+        self.evaluator = evaluator
+        self.config = config
+        self._ops = registry.ops_in_force()  # what is registered or overridden now holds for the program's life
+        self._compiled: Mapping[str, registry.Op] = {}
+        if compiler is not None:
+            self._compiled = fallback_ops((node for _, node in graph.walk()), self._ops, compiler)
+            self._ops.update(self._compiled)
+        self.evaluated: frozenset[str] = frozenset()
+        self._taking_data: frozenset[tuple[str, str]] = frozenset()  # of nodes that are evaluated where all is known
+        if evaluator is not None:
+            evaluated = evaluated_ops((node for _, node in graph.walk()), self._ops, evaluator)
+            self._ops.update(evaluated)
+            self.evaluated = frozenset(evaluated)
+            self._taking_data = taking_data(graph, self._ops, evaluated) if evaluated else frozenset()
+        self._effects = Summaries(graph.functions, self._ops, unknown=config.raise_on_lost_effect)
+        # TensorFlow runs every stateful node of a function whose name is an op.
+        self._whole = {
+            n.attrs["f"].name
+            for function in (graph.main, *graph.functions.values())
+            for n in function.callers
+            if "_by_name" in n.attrs and "f" in n.attrs
+        }
+        self._lock = threading.RLock()
+        self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None, bool], Plan] = {}
+        self._live: dict[str, tuple[ir.Node, ...]] = {}
+        self._heavy: dict[str, bool] = {}
+        self._holding: dict[tuple[str, str], bool] = {}
+        self.random_nodes: tuple[str, ...] = ()
+        self.fallback_nodes: tuple[str, ...] = ()
+        self.wide = self._wide_variables()
+        self.narrowing: set[str] = set()
+        self.reads_late = self._effects.of_function(graph.main).late
+        self._check()
+
+    def function(self, name: str) -> ir.Function:
+        """Returns a library function.
+
+        Raises:
+          InvalidModelError: there is none of that name.
+        """
+        try:
+            return self.graph.functions[name]
+        except KeyError:
+            raise InvalidModelError(f"the graph calls function {name!r}, which its library does not hold.") from None
+
+    def plan(self, function: ir.Function) -> Plan:
+        """Returns the prepared form of a whole function."""
+        return self._plan(function, None, False)
+
+    def slice(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
+        """Returns the prepared form of just what some outputs of a function need; effects are left out."""
+        return self._plan(function, tuple(outputs), False)
+
+    def narrowed(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
+        """Returns the prepared form of what some outputs of a function need, and of all its effects."""
+        return self._plan(function, tuple(outputs), True)
+
+    def effects(self, function: ir.Function) -> Effects:
+        """Returns the effect summary of a function."""
+        return self._effects.of_function(function)
+
+    def _wide_variables(self) -> frozenset[str]:
+        """Returns the names of the variables that hold 64-bit state, such as that of a random generator."""
+        captured = {c.index: c.value for c in self.graph.captures}
+        names = set()
+        for kind, which in self._effects.of_function(self.graph.main).wide:
+            value = captured.get(int(which)) if kind == "arg" else which
+            names.add(value.name if isinstance(value, ir.Variable) else str(value))
+        return frozenset(names)
+
+    def _plan(self, function: ir.Function, outputs: tuple[ir.TensorRef, ...] | None, effects: bool) -> Plan:
+        key = (function.name, outputs, effects)
+        found = self._plans.get(key)
+        if found is None:
+            with self._lock:
+                if outputs is None:
+                    nodes = self._nodes(function)
+                elif effects:
+                    nodes = needed_nodes(function, self._effects.effects_in(function), outputs)
+                else:
+                    nodes = live_nodes(function, (), outputs)
+                found = make_plan(
+                    function,
+                    nodes,
+                    self.config,
+                    self._ops,
+                    outputs,
+                    heavy=self._is_heavy,
+                    passage=self._passage,
+                )
+                self._plans[key] = found
+        return found
+
+    def _passage(self, node: ir.Node, entry: registry.Op) -> Passage | None:
+        """Returns what a called function does with what passes through it; None if the node is no mere call."""
+        called = node.attrs.get("f") if entry.calls else None
+        return self.plan(self.function(called.name)).passage if isinstance(called, ir.FunctionRef) else None
+
+    def _is_heavy(self, node: ir.Node, entry: registry.Op) -> bool:
+        return entry.heavy or any(self._holds_heavy(ref.name) for ref in node.functions)
+
+    def _holds_heavy(self, name: str) -> bool:
+        found = self._heavy.get(name)
+        if found is None:
+            self._heavy[name] = False  # for a function that calls itself, which is refused elsewhere
+            function = self.graph.functions.get(name)
+            found = function is not None and (
+                any(op in self._ops and self._ops[op].heavy for op in function.ops)
+                or any(self._holds_heavy(ref.name) for node in function.callers for ref in node.functions)
+            )
+            self._heavy[name] = found
+        return found
+
+    def holds(self, function: ir.Function, op: str) -> bool:
+        """Whether a function, or one that it calls, has a node of that op."""
+        key = (function.name, op)
+        found = self._holding.get(key)
+        if found is None:
+            self._holding[key] = False  # for a function that calls itself, which is refused elsewhere
+            called = (self.graph.functions.get(ref.name) for node in function.callers for ref in node.functions)
+            found = op in function.ops or any(inner is not None and self.holds(inner, op) for inner in called)
+            self._holding[key] = found
+        return found
+
+    def _nodes(self, function: ir.Function) -> tuple[ir.Node, ...]:
+        if function.name not in self._live:
+            whole = function.name in self._whole
+            self._live[function.name] = live_nodes(function, self._effects.effects_in(function), everything=whole)
+        return self._live[function.name]
+
+    def _check(self) -> None:
+        unsupported: list[tuple[str, str, str]] = []
+        effects: set[str] = set()
+        random: list[str] = []
+        compiled: list[str] = []
+        order: list[ir.Function] = []
+        callees: dict[str, list[str]] = {}
+        stack = [self.graph.main]
+        seen = {function.name for function in stack}
+        while stack:
+            function = stack.pop()
+            order.append(function)
+            callees[function.name] = []
+            prefix = "" if function is self.graph.main else f"{function.name}/"
+            if self._compiled:
+                compiled += [prefix + node.name for node in self._nodes(function) if node.op in self._compiled]
+            live = {node.name for node in self._nodes(function)}
+            if self._taking_data:
+                unsupported += [
+                    (node.op, node.name, function.name)
+                    for node in self._nodes(function)
+                    if (function.name, node.name) in self._taking_data
+                ]
+            quiet: set[ir.Shared] = set()  # of nodes about which there is nothing to note
+            for node in self._effects.notable(function):
+                if node.form in quiet or node.name not in live:
+                    continue
+                entry = self._ops.get(node.op)
+                if entry is None:
+                    unsupported.append((node.op, node.name, function.name))
+                    if self._effects.changes_unknown(node):
+                        effects.add(node.op)
+                    continue
+                if entry.draws(node.attrs):
+                    random.append(prefix + node.name)
+                elif not node.functions:
+                    quiet.add(node.form)
+                for ref in node.functions:
+                    callees[function.name].append(ref.name)
+                    if ref.name not in seen:
+                        seen.add(ref.name)
+                        stack.append(self.function(ref.name))
+        if unsupported:
+            raise unsupported_error(unsupported, effects)
+        _refuse_recursion(callees)
+        if not self.config.raise_on_lost_effect:
+            self._warn_of_lost(order)
+        self.random_nodes = tuple(random)
+        self.fallback_nodes = tuple(compiled)
+        for function in order:
+            self.plan(function)
+
+    def _warn_of_lost(self, functions: Iterable[ir.Function]) -> None:
+        strict = Summaries(self.graph.functions, self._ops)
+        pending, seen, lost = list(functions), set(), []
+        while pending:
+            function = pending.pop(0)
+            if function.name in seen:
+                continue
+            seen.add(function.name)
+            for node in live_nodes(function, strict.effects_in(function), everything=function.name in self._whole):
+                if strict.changes_unknown(node):
+                    lost.append(f"  {node.op}: node {node.name!r} in function {function.name!r}")
+                pending += [self.graph.functions[r.name] for r in node.functions if r.name in self.graph.functions]
+        if lost:
+            warnings.warn(
+                f"{len(lost)} node(s) that change something in TensorFlow are left out:\n" + "\n".join(lost),
+                stacklevel=2,
+            )
+
+
+def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str] = ()) -> UnsupportedOpsError:
+    """Returns the error that lists ``(op, node, function)`` entries; ``effects`` are ops that change something."""
+    ops = sorted({op for op, _, _ in nodes})
+    lines = [
+        f"  {op}: node {node!r} in function {function!r}"
+        + (f" ({reason(op)})" if reason(op) else ", which TensorFlow runs for what it does" * (op in effects))
+        for op, node, function in sorted(nodes)
+    ]
+    lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "
+    return UnsupportedOpsError(
+        f"{len(ops)} op(s) of this graph have no implementation: {', '.join(ops)}\n"
+        + "\n".join(lines)
+        + f"\n{lost * bool(effects)}"
+        + "Add one with @tf2jax_lite.register_op(name) (see the README), or, if these nodes only prepare the inputs, "
+        "leave them in TensorFlow: convert_saved_model(..., split_host=True).",
+        ops,
+        nodes,
+    )
+
+
+def _refuse_recursion(callees: dict[str, list[str]]) -> None:
+    state: dict[str, int] = {}
+    for root in callees:
+        stack = [(root, iter(callees[root]))]
+        if root in state:
+            continue
+        state[root] = 1
+        while stack:
+            name, remaining = stack[-1]
+            child = next(remaining, None)
+            if child is None:
+                state[name] = 2
+                stack.pop()
+            elif state.get(child) == 1:
+                raise InvalidModelError(
+                    f"function {child!r} calls itself (through {name!r}); recursion cannot be traced into JAX."
+                )
+            elif child not in state:
+                state[child] = 1
+                stack.append((child, iter(callees[child])))

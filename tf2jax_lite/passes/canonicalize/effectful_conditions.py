@@ -1,0 +1,156 @@
+"""Loops whose condition does more than give a result, as loops that test in their body.
+
+A condition may assign to variables, draw from a generator (which is a variable) or print. Those that compute with JAX
+cannot, and where iterations are counted beforehand conditions are not run at all. So such a condition is called once
+before the loop and then at the end of each iteration, and its result is one more loop variable: the same calls in the
+same order, as TensorFlow has them. Of a conjunction, what only computes stays a condition, too: the limit of
+``maximum_iterations`` bounds the loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.ir.op_kinds import WHILES
+from tf2jax_lite.ops import registry
+from tf2jax_lite.passes.analysis.effects import Summaries
+from tf2jax_lite.passes.control_flow_v1.if_regions import Library
+
+__all__ = ["test_in_bodies"]
+
+_BOOL = np.dtype(np.bool_)
+
+
+def test_in_bodies(graph: ir.Graph) -> ir.Graph:
+    """Returns the graph with conditions that have effects called in the bodies of their loops."""
+    if graph.ops.isdisjoint(WHILES):
+        return graph
+    effects = Summaries(graph.functions, registry.ops_in_force())
+    library = Library(graph.functions)
+
+    def dtype_of_test(node: ir.Node) -> ir.DType | None:
+        """Returns the dtype of a condition's result, if it has effects."""
+        refs = [node.attrs.get("cond"), node.attrs.get("body")]
+        if node.op not in WHILES or not all(isinstance(ref, ir.FunctionRef) for ref in refs):
+            return None
+        cond, body = (graph.functions.get(ref.name) for ref in refs)  # type: ignore[union-attr]
+        if cond is None or body is None or not effects.of_function(cond):
+            return None
+        counts = {len(cond.args), len(body.args), len(body.outputs), len(node.inputs), len(node.output_dtypes)}
+        return _dtype_of_result(cond) if len(counts) == 1 else None  # the lowering refuses others
+
+    def rewritten(function: ir.Function) -> ir.Function:
+        found = {node.name: dtype_of_test(node) for node in function.callers}
+        acting = {name: dtype for name, dtype in found.items() if dtype is not None}
+        if not acting:
+            return function
+        nodes: list[ir.Node] = []
+        moved: dict[ir.TensorRef, ir.TensorRef] = {}
+        taken = Library([*(arg.name for arg in function.args), *(node.name for node in function.nodes)])
+        for node in function.nodes:
+            inputs = tuple(moved.get(ref, ref) for ref in node.inputs)
+            node = node if inputs == node.inputs else ir.node_like(node.form, node.name, inputs, node.control)
+            if node.name in acting:
+                name, dtypes, count = taken.name(f"{node.name}/test"), (acting[node.name],), len(node.output_dtypes)
+                test = _call(name, node.attrs["cond"], node.inputs, dtypes, node.control, node.location)
+                nodes.append(test)
+                node = _loop(node, test, library, graph.functions)
+                moved |= {ir.TensorRef(node.name, i): ir.TensorRef(node.name, i + 1) for i in range(count)}
+            nodes.append(node)
+        outputs = tuple(moved.get(ref, ref) for ref in function.outputs)
+        return dataclasses.replace(function, nodes=tuple(nodes), outputs=outputs)
+
+    graph = graph.mapped(rewritten)
+    return (
+        dataclasses.replace(graph, functions={**graph.functions, **library.functions}) if library.functions else graph
+    )
+
+
+def _call(
+    name: str,
+    called: ir.FunctionRef,
+    inputs: tuple[ir.TensorRef, ...],
+    dtypes: tuple[ir.DType, ...],
+    control: tuple[str, ...] = (),
+    location: str | None = None,
+) -> ir.Node:
+    return ir.Node(
+        name, "StatefulPartitionedCall", inputs, (len(inputs),), control, {"f": called},
+        frozenset({"Tin"}), ("Tin",), dtypes, location=location, stateful=True,
+    )  # fmt: skip
+
+
+def _dtype_of_result(function: ir.Function) -> ir.DType | None:
+    """Returns the dtype of a function's one result; None if it has several, or names no node for it."""
+    if len(function.outputs) != 1:
+        return None
+    (ref,) = function.outputs
+    found = {arg.name: (arg.dtype,) for arg in function.args if arg.name == ref.node}
+    found |= {node.name: node.output_dtypes for node in function.nodes if node.name == ref.node}
+    dtypes = found.get(ref.node, ())
+    return dtypes[ref.index] if ref.index < len(dtypes) else None
+
+
+def _loop(node: ir.Node, test: ir.Node, library: Library, functions: Mapping[str, ir.Function]) -> ir.Node:
+    """Returns the loop that also carries what its condition gave."""
+    (dtype,) = test.output_dtypes
+    given = tuple(ir.Argument(arg.name, arg.dtype) for arg in functions[node.attrs["body"].name].args)
+    names = Library(arg.name for arg in given)
+    go, body_name, test_name = map(names.name, ("go", "body", "test"))
+    args = (ir.Argument(go, dtype), *given)
+    cond = _condition(library.name(f"{node.name}/go"), functions[node.attrs["cond"].name], dtype)
+    values = tuple(ir.TensorRef(arg.name) for arg in given)
+    run = _call(body_name, node.attrs["body"], values, tuple(arg.dtype for arg in given))
+    after = tuple(ir.TensorRef(body_name, i) for i in range(len(values)))
+    again = _call(test_name, node.attrs["cond"], after, (dtype,), (body_name,))
+    results = (ir.TensorRef(test_name), *after)
+    body = ir.Function(library.name(f"{node.name}/body_and_test"), args, (run, again), results)
+    return ir.Node(
+        node.name, "While", (ir.TensorRef(test.name), *node.inputs), (len(args),), (test.name,),
+        {"cond": library.add(cond), "body": library.add(body)}, frozenset({"T"}), ("T",),
+        (dtype, *node.output_dtypes), location=node.location, stateful=True,
+    )  # fmt: skip
+
+
+def _condition(name: str, tested: ir.Function, dtype: ir.DType) -> ir.Function:
+    """Returns the condition: what the test gave, and whatever of a conjunction is computed of loop variables alone."""
+    names = Library([*(arg.name for arg in tested.args), *(node.name for node in tested.nodes)])
+    go = names.name("go")
+    made = {node.name: node for node in tested.nodes}
+    nodes: dict[str, ir.Node] = {}
+    result = ir.TensorRef(go)
+    both = [tested.outputs[0]]
+    while both and dtype == _BOOL:
+        ref = both.pop()
+        node = made.get(ref.node)
+        if node is not None and node.op in ("LogicalAnd", "Identity"):
+            both += node.inputs
+            continue
+        needed = _computed(ref, made)
+        if needed is None or not needed:
+            continue
+        nodes |= needed
+        joined = ir.Node(names.name("still"), "LogicalAnd", (ref, result), (None, None), (), {}, output_dtypes=(_BOOL,))
+        nodes[joined.name], result = joined, ir.TensorRef(joined.name)
+    ordered = [node for node in tested.nodes if node.name in nodes]
+    more = [node for node in nodes.values() if node.name not in made]
+    return ir.Function(name, (ir.Argument(go, dtype), *tested.args), (*ordered, *more), (result,))
+
+
+def _computed(ref: ir.TensorRef, made: Mapping[str, ir.Node]) -> dict[str, ir.Node] | None:
+    """Returns the nodes that a value is made of, by name; None if one of them does more than compute."""
+    found: dict[str, ir.Node] = {}
+    left = [ref.node]
+    while left:
+        node = made.get(left.pop())
+        if node is None or node.name in found:
+            continue
+        if node.stateful or node.functions or node.control:
+            return None
+        found[node.name] = node
+        left += [source.node for source in node.inputs]
+    return found

@@ -1,0 +1,278 @@
+"""Stacks as values: what TF1's gradients of loops push and pop becomes tensor lists that loops carry.
+
+A stack is a resource. In TF1 the forward loop pushes values that the gradient's loop pops. Here each function gets
+the contents of a stack as an argument in place of its handle and hands on what they are afterwards: loops as the loop
+variable that the handle was, branches and calls as further results. Loops can then be counted and scanned like any
+other that builds a list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.support.errors import UnsupportedError
+
+__all__ = ["stacks_as_lists"]
+
+
+def stacks_as_lists(graph: ir.Graph) -> ir.Graph:
+    """Returns the graph with tensor lists in place of StackV2 and its kin.
+
+    Raises:
+      UnsupportedError: a function that pushes or pops gets one stack as two arguments.
+    """
+    if "StackV2" not in graph.ops:
+        return graph
+    rewriter = _Rewriter(graph)
+    main = rewriter.function(graph.main, ())
+    return dataclasses.replace(graph, main=main, functions=rewriter.functions)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Uses:
+    """Which arguments of a function are stacks, and which of them it pushes to or pops from."""
+
+    stacks: frozenset[int]
+    changed: frozenset[int]
+
+
+class _Rewriter:
+    def __init__(self, graph: ir.Graph):
+        self.functions = dict(graph.functions)
+        self._original = dict(graph.functions)
+        self._uses: dict[str, _Uses] = {}
+        self._made: dict[tuple[str, tuple[int, ...]], str] = {}
+
+    def uses(self, name: str) -> _Uses:
+        found = self._uses.get(name)
+        if found is None:
+            self._uses[name] = _Uses(frozenset(), frozenset())  # of a recursive function
+            found = self._uses[name] = self._find_uses(self._original[name])
+        return found
+
+    def _find_uses(self, function: ir.Function) -> _Uses:
+        positions = {arg.name: index for index, arg in enumerate(function.args)}
+        roots: dict[ir.TensorRef, int] = {ir.TensorRef(name): index for name, index in positions.items()}
+        stacks: set[int] = set()
+        changed: set[int] = set()
+        for node in function.nodes:
+            if node.op == "Identity" and node.inputs[0] in roots:
+                roots[ir.TensorRef(node.name)] = roots[node.inputs[0]]
+            if node.op in ("StackPushV2", "StackPopV2", "StackCloseV2"):
+                handles = node.inputs if node.op == "StackPushV2" and _holds_stacks(node) else node.inputs[:1]
+                found = {roots[ref] for ref in handles if ref in roots}
+                stacks |= found
+                changed |= found if node.op != "StackCloseV2" else set()
+            for ref, offset in self._callees(node):
+                inner = self.uses(ref.name)
+                for index in inner.stacks:
+                    root = roots.get(node.inputs[index + offset])
+                    if root is not None:
+                        stacks.add(root)
+                        changed |= {root} if index in inner.changed else set()
+        return _Uses(frozenset(stacks), frozenset(changed))
+
+    def _callees(self, node: ir.Node) -> list[tuple[ir.FunctionRef, int]]:
+        """Returns the functions that a node calls with its last inputs, and how many inputs come before."""
+        found = [ref for ref in node.functions if ref.name in self._original]
+        return [(ref, len(node.inputs) - len(self._original[ref.name].args)) for ref in found]
+
+    def named(self, name: str, extra: tuple[int, ...]) -> str:
+        """Returns the name of a library function rewritten so that it also returns the stacks ``extra``."""
+        key = (name, extra)
+        if key not in self._made:
+            taken = name in self._made.values()
+            self._made[key] = f"{name}/stacks_{len(self._made)}" if taken else name
+            function = dataclasses.replace(self._original[name], name=self._made[key])
+            self.functions[self._made[key]] = self.function(function, extra, self.uses(name))
+        return self._made[key]
+
+    def function(self, function: ir.Function, extra: Sequence[int], uses: _Uses | None = None) -> ir.Function:
+        """Returns a function rewritten; its results are followed by the stacks among its arguments ``extra``."""
+        uses = uses or _Uses(frozenset(), frozenset())
+        body = _Body(self, function, uses)
+        for node in function.nodes:
+            body.visit(node)
+        nodes, outputs = body.finish(extra)
+        args = tuple(
+            dataclasses.replace(arg, dtype=ir.VARIANT) if index in uses.stacks else arg
+            for index, arg in enumerate(function.args)
+        )
+        return dataclasses.replace(function, args=args, nodes=tuple(nodes), outputs=tuple(outputs))
+
+
+class _Body:
+    """One function as it is rewritten.
+
+    ``_roots`` says of each tensor that stands for a stack which stack it is, ``_current`` where a stack's contents
+    are by now.
+    """
+
+    def __init__(self, rewriter: _Rewriter, function: ir.Function, uses: _Uses):
+        self._rewriter = rewriter
+        self._function = function
+        self._nodes: list[ir.Node] = []
+        self._moved: dict[ir.TensorRef, ir.TensorRef] = {}
+        stacks = [ir.TensorRef(function.args[index].name) for index in sorted(uses.stacks)]
+        self._roots = {ref: ref for ref in stacks}
+        self._current = {ref: ref for ref in stacks}
+        self._later: list[tuple[ir.Node, ir.TensorRef, ir.TensorRef]] = []
+        self._shape: ir.TensorRef | None = None
+
+    def visit(self, node: ir.Node) -> None:
+        if node.op == "StackV2":
+            self._emit(node, "EmptyTensorList", (self._any_shape(), self._at(node.inputs[0])), 1, _element(node))
+            self._new_stack(ir.TensorRef(node.name))
+        elif node.op == "StackPushV2":
+            self._push(node)
+        elif node.op == "StackPopV2":
+            root = self._root(node.inputs[0])
+            self._emit(node, "TensorListPopBack", (self._current[root], self._any_shape()), 2, _element(node))
+            self._current[root] = ir.TensorRef(node.name)
+            value = self._moved[ir.TensorRef(node.name)] = ir.TensorRef(node.name, 1)
+            if _holds_stacks(node):
+                self._new_stack(ir.TensorRef(node.name), value)
+        elif node.op == "StackCloseV2":
+            self._nodes.append(ir.Node(node.name, "NoOp", (), (), node.control, {}))
+        elif node.op == "Identity" and node.inputs[0] in self._roots:
+            self._roots[ir.TensorRef(node.name)] = self._roots[node.inputs[0]]
+            self._nodes.append(ir.Node(node.name, "NoOp", (), (), node.control, {}))
+        else:
+            self._call(node)
+
+    def finish(self, extra: Sequence[int]) -> tuple[list[ir.Node], list[ir.TensorRef]]:
+        """Returns the nodes and results."""
+        for node, root, element in self._later:
+            # A stack that is pushed as a whole is pushed as it is in the end: TensorFlow pushes its handle.
+            self._emit(node, "TensorListPushBack", (self._current[root], self._current[element]), 1, ir.VARIANT)
+            self._current[root] = ir.TensorRef(node.name)
+        outputs = list(self._function.outputs)
+        outputs += [ir.TensorRef(self._function.args[index].name) for index in extra]
+        return self._nodes, [self._at(ref) for ref in outputs]
+
+    def _new_stack(self, ref: ir.TensorRef, place: ir.TensorRef | None = None) -> None:
+        self._roots[ref] = ref
+        self._current[ref] = place or ref
+
+    def _root(self, ref: ir.TensorRef) -> ir.TensorRef:
+        root = self._roots.get(ref)
+        if root is None:
+            raise UnsupportedError(
+                f"{ref} in {self._function.name!r} is used as a stack; where it comes from is unknown."
+            )
+        return root
+
+    def _at(self, ref: ir.TensorRef) -> ir.TensorRef:
+        """Returns where a value is, or a stack's contents are, by now."""
+        return self._current[self._roots[ref]] if ref in self._roots else self._moved.get(ref, ref)
+
+    def _push(self, node: ir.Node) -> None:
+        handle, element = node.inputs
+        root = self._root(handle)
+        if element in self._roots:
+            self._later.append((node, root, self._roots[element]))
+            self._roots[ir.TensorRef(node.name)] = self._roots[element]
+            return
+        self._emit(node, "TensorListPushBack", (self._current[root], self._at(element)), 1, _element(node))
+        self._current[root] = ir.TensorRef(node.name)
+        self._moved[ir.TensorRef(node.name)] = self._at(element)
+
+    def _call(self, node: ir.Node) -> None:
+        callees = self._rewriter._callees(node)
+        inputs = list(map(self._at, node.inputs))
+        changed: dict[int, None] = {}
+        for ref, offset in callees:
+            changed.update(dict.fromkeys(sorted(i + offset for i in self._rewriter.uses(ref.name).changed)))
+        roots = {position: self._root(node.inputs[position]) for position in changed}
+        if len(set(roots.values())) < len(roots):
+            raise UnsupportedError(f"node {node.name!r} ({node.op}) gets one stack twice, and changes it.")
+        is_loop = "cond" in node.attrs and "body" in node.attrs
+        dtypes = list(node.output_dtypes)
+        if is_loop:
+            stacks = {i for ref, _ in callees for i in self._rewriter.uses(ref.name).stacks}
+            dtypes = [ir.VARIANT if i in stacks else dtype for i, dtype in enumerate(dtypes)]
+        attrs = dict(node.attrs)
+        for name, value in node.attrs.items():
+            if not name.startswith("_"):
+                attrs[name] = self._renamed(node, value, () if is_loop else tuple(changed))
+        if not is_loop:
+            dtypes = [self._result(node, i, dtype, callees) for i, dtype in enumerate(dtypes)]
+        for number, position in enumerate(changed):
+            place = position if is_loop else len(node.output_dtypes) + number
+            self._current[roots[position]] = ir.TensorRef(node.name, place)
+        dtypes += [] if is_loop else [ir.VARIANT] * len(changed)
+        self._nodes.append(
+            dataclasses.replace(
+                node, inputs=tuple(inputs), attrs=attrs, output_dtypes=tuple(dtypes), output_shapes=None
+            )
+            if callees
+            else dataclasses.replace(node, inputs=tuple(inputs))
+        )
+
+    def _renamed(self, node: ir.Node, value: object, changed: tuple[int, ...]) -> object:
+        if isinstance(value, ir.FunctionRef) and value.name in self._rewriter._original:
+            offset = len(node.inputs) - len(self._rewriter._original[value.name].args)
+            return dataclasses.replace(value, name=self._rewriter.named(value.name, tuple(p - offset for p in changed)))
+        if isinstance(value, list):
+            return [self._renamed(node, item, changed) for item in value]
+        return value
+
+    def _result(
+        self, node: ir.Node, index: int, dtype: ir.DType, callees: Sequence[tuple[ir.FunctionRef, int]]
+    ) -> ir.DType:
+        """Notes which stack a branch returns: one that came in, or one that it made."""
+        if dtype is not ir.RESOURCE:
+            return dtype
+        for ref, offset in callees:
+            function = self._rewriter._original[ref.name]
+            positions = {arg.name: position for position, arg in enumerate(function.args)}
+            nodes = {inner.name: inner for inner in function.nodes}
+            source = function.outputs[index]
+            while source.node in nodes and nodes[source.node].op == "Identity":
+                source = nodes[source.node].inputs[0]
+            place = ir.TensorRef(node.name, index)
+            if source.node in positions:
+                given = node.inputs[positions[source.node] + offset]
+                if given in self._roots:
+                    self._roots[place] = self._roots[given]
+            elif source.node in nodes and nodes[source.node].op == "StackV2":
+                self._new_stack(place)
+                return ir.VARIANT
+        return dtype
+
+    def _emit(self, node: ir.Node, op: str, inputs: tuple[ir.TensorRef, ...], results: int, element: ir.DType) -> None:
+        dtypes: tuple[ir.DType, ...] = (ir.VARIANT,) if results == 1 else (ir.VARIANT, element)
+        attrs: dict[str, object] = {"element_dtype": element}
+        if op == "EmptyTensorList":
+            attrs["shape_type"] = np.dtype(np.int32)
+        types = {"EmptyTensorList": ("shape_type", ""), "TensorListPopBack": ("", "")}
+        self._nodes.append(
+            ir.Node(
+                node.name, op, inputs, (None,) * len(inputs), node.control, attrs,
+                input_types=types.get(op, ("", "element_dtype")), output_dtypes=dtypes,
+            )
+        )  # fmt: skip
+
+    def _any_shape(self) -> ir.TensorRef:
+        if self._shape is None:
+            name = "stacks/any_shape"
+            while any(node.name == name for node in self._function.nodes):
+                name += "_"
+            value = np.asarray(-1, np.int32)
+            attrs = {"value": value, "dtype": value.dtype}
+            self._nodes.append(ir.Node(name, "Const", (), (), (), attrs, output_dtypes=(value.dtype,)))
+            self._shape = ir.TensorRef(name)
+        return self._shape
+
+
+def _element(node: ir.Node) -> ir.DType:
+    dtype = node.attrs.get("elem_type") or node.attrs.get("T")
+    return ir.VARIANT if dtype is ir.RESOURCE or dtype is None else dtype
+
+
+def _holds_stacks(node: ir.Node) -> bool:
+    return ir.RESOURCE in (node.attrs.get("elem_type"), node.attrs.get("T"))

@@ -1,0 +1,337 @@
+"""Switches and Merges of a function without cycles as If nodes.
+
+Every node runs under a condition (node_conditions.py). Nodes whose condition tests the same predicate first go into
+the two branches of an If on it, where that predicate is known, and so on inside. A graph may use one predicate in
+several places, and the results of one may be needed for the next, so nodes have a *level*: it goes up where a value
+leaves the branches of its predicate. Nodes of one predicate and level make one If. What a branch that is not taken
+does not have is an ``_Undefined`` result, which nothing alive reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Container, Iterable, Sequence
+
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
+
+from .bdd import ALWAYS, FALSE, TRUE
+from .node_conditions import Item, Liveness, find_liveness
+
+__all__ = ["Library", "function_of"]
+
+_Place = tuple[int, int]
+
+
+class Library:
+    """The functions that are made, under names that are free.
+
+    Attributes:
+      functions: what was made so far, by name.
+    """
+
+    def __init__(self, taken: Iterable[str]):
+        self.functions: dict[str, ir.Function] = {}
+        self._taken = set(taken)
+
+    def name(self, wanted: str) -> str:
+        """Returns ``wanted``, or that with a number if it is taken, and takes it."""
+        return ir.free_name(wanted, self._taken)
+
+    def add(self, function: ir.Function) -> ir.FunctionRef:
+        """Adds a function."""
+        self.functions[function.name] = function
+        return ir.FunctionRef(function.name)
+
+
+def function_of(
+    library: Library,
+    name: str,
+    args: Sequence[ir.Argument],
+    nodes: Sequence[ir.Node],
+    outputs: Sequence[ir.TensorRef],
+    *,
+    what: str,
+    control_outputs: Sequence[str] = (),
+    attributes: ir.Function | None = None,
+    constant: Container[str] = (),
+) -> ir.Function:
+    """Returns a function of ``nodes`` (in topological order, without cycles) with If in place of Switch and Merge.
+
+    Args:
+      library: where functions of branches go.
+      name: the function's name.
+      args: its arguments.
+      nodes: its nodes, in topological order.
+      outputs: its results.
+      what: what the results are, for messages.
+      control_outputs: nodes that must run although nothing reads them; if there are none, all that nothing waits for.
+      attributes: a function whose other fields are kept.
+      constant: of a loop's function, the arguments that are the same in all iterations. What the next iteration
+        needs may be alive under a condition on these: the loop as a whole then runs under it.
+
+    Raises:
+      UnsupportedError: a result is alive in one branch only.
+    """
+    if any(node.op in ("Switch", "Merge") for node in nodes):
+        live = find_liveness(name, nodes)
+        total = functools.reduce(live.conditions.both, map(live.condition, outputs), TRUE)
+        literals = live.literals(total)
+        if literals and all(ref.node in constant for ref in literals):
+            live = find_liveness(name, nodes, literals)
+        for ref in outputs:
+            if live.condition(ref) != TRUE:
+                raise UnsupportedError(
+                    f"{what} {ref} in {name!r} is alive only under a condition (on {live.describe(live.condition(ref))}"
+                    "), and no Merge joins it with what the other side gives. Ask for the Merge, or for what comes "
+                    "before the Switch."
+                )
+        builder = _Builder(live, library, {arg.name: arg.dtype for arg in args}, nodes)
+        outputs = [live.resolve(ref) for ref in outputs]
+        context = builder.build(live.items, outputs)
+        outputs = [context.refs.get(ref, ref) for ref in outputs]
+        control_outputs = list(dict.fromkeys(n for c in control_outputs for n in context.names.get(c, ())))
+        nodes = context.nodes
+    if attributes is not None:
+        return dataclasses.replace(
+            attributes, nodes=tuple(nodes), outputs=tuple(outputs), control_outputs=tuple(control_outputs)
+        )
+    return ir.Function(name, tuple(args), tuple(nodes), tuple(outputs), control_outputs=sinks(nodes))
+
+
+def sinks(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
+    """Returns the names of nodes that no other one waits for."""
+    nodes = list(nodes)
+    used = {name for node in nodes for name in (*(ref.node for ref in node.inputs), *node.control)}
+    return tuple(node.name for node in nodes if node.name not in used)
+
+
+@dataclasses.dataclass(slots=True)
+class _Context:
+    """A function body as it grows.
+
+    Attributes:
+      nodes: its nodes.
+      refs: where the value of a tensor is, if not where it was.
+      names: what to wait for in order to wait for an item.
+      outside: names of items of outer bodies that must have run before.
+    """
+
+    nodes: list[ir.Node] = dataclasses.field(default_factory=list)
+    refs: dict[ir.TensorRef, ir.TensorRef] = dataclasses.field(default_factory=dict)
+    names: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    outside: dict[str, None] = dataclasses.field(default_factory=dict)
+
+
+class _Builder:
+    def __init__(self, live: Liveness, library: Library, args: dict[str, ir.DType], nodes: Sequence[ir.Node]):
+        self._live = live
+        self._conditions = live.conditions
+        self._library = library
+        self._dtypes: dict[ir.TensorRef, ir.DType] = {ir.TensorRef(name): dtype for name, dtype in args.items()}
+        for node in nodes:
+            for index, dtype in enumerate(node.output_dtypes):
+                self._dtypes[ir.TensorRef(node.name, index)] = dtype
+        self._names = {*args, *(node.name for node in nodes)}
+
+    def build(self, items: Sequence[Item], needed: Sequence[ir.TensorRef]) -> _Context:
+        """Returns the body that runs ``items``; ``needed`` are those of its values that are read from outside."""
+        own = {item.node.name: index for index, item in enumerate(items)}
+        sources = [self._sources(item, own) for item in items]
+        places = self._places(items, sources)
+        groups: dict[_Place, list[int]] = {}
+        for index, place in enumerate(places):
+            groups.setdefault(place, []).append(index)
+        exported = self._exported(items, own, places, needed)
+        context = _Context()
+        for place in sorted(groups, key=lambda place: (place[0], -place[1])):
+            members = [items[index] for index in groups[place]]
+            if place[1] == ALWAYS:
+                for item in members:
+                    self._emit(item, context, own)
+            else:
+                self._branches(place[1], members, exported.get(place, {}), context, own)
+        return context
+
+    def _sources(self, item: Item, own: dict[str, int]) -> list[int]:
+        names = dict.fromkeys([*(ref.node for ref in (*item.inputs, *item.tests)), *item.control])
+        return [own[name] for name in names if name in own]
+
+    def _variable(self, item: Item) -> int:
+        """Returns the predicate whose branches an item goes to; a Merge goes where its inputs are."""
+        if item.is_merge:
+            return min(self._conditions.first(c) for c in item.conditions if c != FALSE)
+        return self._conditions.first(item.condition)
+
+    def _places(self, items: Sequence[Item], sources: Sequence[Sequence[int]]) -> list[_Place]:
+        """Returns for each item its level and predicate. Edges between places go up in (level, -predicate)."""
+        variables = [self._variable(item) for item in items]
+        levels = [0] * len(items)
+        latest = [-1] * len(items)
+        for index, befores in enumerate(sources):
+            for before in befores:
+                levels[index] = max(levels[index], levels[before] + (variables[index] > variables[before]))
+        # Later is better for what runs in a branch: values made where they are used need not leave it.
+        for index in reversed(range(len(items))):
+            if variables[index] != ALWAYS and latest[index] > levels[index]:
+                levels[index] = latest[index]
+            for before in sources[index]:
+                level = levels[index] - (variables[index] > variables[before])
+                latest[before] = level if latest[before] < 0 else min(latest[before], level)
+        return list(zip(levels, variables, strict=True))
+
+    def _exported(
+        self, items: Sequence[Item], own: dict[str, int], places: Sequence[_Place], needed: Iterable[ir.TensorRef]
+    ) -> dict[_Place, dict[ir.TensorRef, None]]:
+        exported: dict[_Place, dict[ir.TensorRef, None]] = {}
+        for index, item in enumerate(items):
+            for ref in item.inputs:
+                source = own.get(ref.node)
+                if source is not None and places[source] != places[index]:
+                    exported.setdefault(places[source], {})[ref] = None
+        for ref in needed:
+            if ref.node in own:
+                exported.setdefault(places[own[ref.node]], {})[ref] = None
+        # A predicate is read wherever an If on it comes to stand: also inside, and in later ones on the same predicate.
+        tested: dict[tuple[_Place, int], None] = {}
+        for index, item in enumerate(items):
+            if places[index][1] != ALWAYS:
+                tested.update(((places[index], c), None) for c in (item.condition, *item.conditions))
+        for place, condition in tested:
+            for variable in self._conditions.support(condition):
+                ref = self._live.predicates[variable]
+                source = own.get(ref.node)
+                if source is not None and places[source] != place:
+                    exported.setdefault(places[source], {})[ref] = None
+        return exported
+
+    def _emit(self, item: Item, context: _Context, own: dict[str, int]) -> None:
+        node = item.node
+        control = self._control(item.control, context, own)
+        inputs = item.inputs
+        if item.is_merge:
+            alive = [index for index, c in enumerate(item.conditions) if c != FALSE]
+            (position,) = alive
+            inputs = (item.inputs[position],)
+            index = ir.TensorRef(node.name, 1)
+            name = ir.free_name(f"{node.name}/value_index", self._names)
+            context.nodes.append(_constant(name, np.asarray(position, np.int32)))
+            context.refs[index] = ir.TensorRef(name)
+            node = dataclasses.replace(
+                node, op="Identity", attrs={"T": node.output_dtypes[0]}, groups=(None,), input_types=("T",),
+                implied=frozenset({"T"}), output_dtypes=node.output_dtypes[:1], output_shapes=None,
+            )  # fmt: skip
+        inputs = tuple(context.refs.get(ref, ref) for ref in inputs)
+        context.nodes.append(dataclasses.replace(node, inputs=inputs, control=control))
+        context.names[node.name] = (node.name,)
+
+    def _control(self, names: Iterable[str], context: _Context, own: dict[str, int]) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        for name in names:
+            if name in own:
+                found.update(dict.fromkeys(context.names[name]))
+            else:
+                context.outside[name] = None
+        return tuple(found)
+
+    def _branches(
+        self,
+        variable: int,
+        members: Sequence[Item],
+        exported: dict[ir.TensorRef, None],
+        context: _Context,
+        own: dict[str, int],
+    ) -> None:
+        predicate = self._live.predicates[variable]
+        merges = [item.node.name for item in members if item.is_merge]
+        name = ir.free_name(f"{(merges or [members[0].node.name])[0]}/If", self._names)
+        results = list(exported)
+        bodies = []
+        for value in (True, False):
+            chosen = self._restricted(members, variable, value)
+            present = {item.node.name for item in chosen}
+            bodies.append((self.build(chosen, [ref for ref in results if ref.node in present]), present))
+        inputs: dict[ir.TensorRef, None] = {}
+        for body, _ in bodies:
+            made = {node.name for node in body.nodes}
+            for node in body.nodes:
+                inputs.update((ref, None) for ref in node.inputs if ref.node not in made)
+        args = [ir.Argument(str(ref), self._dtype(ref, name)) for ref in inputs]
+        moved = {ref: ir.TensorRef(str(ref)) for ref in inputs}
+        refs = []
+        outside: dict[str, None] = {}
+        for (body, present), branch in zip(bodies, ("then", "else"), strict=True):
+            refs.append(self._library.add(self._function(f"{name}/{branch}", args, moved, body, present, results)))
+            outside.update(body.outside)
+        # A Merge may wait for what is dead in one of the branches: that is over once the branch is chosen.
+        waits = outside.keys() - {item.node.name for item in members}
+        control = self._control((name for name in outside if name in waits), context, own)
+        context.nodes.append(
+            ir.Node(
+                name=name,
+                op="If",
+                inputs=tuple(context.refs.get(ref, ref) for ref in (predicate, *inputs)),
+                groups=(None, len(inputs)),
+                control=control,
+                attrs={"then_branch": refs[0], "else_branch": refs[1]},
+                implied=frozenset({"Tcond", "Tin"}),
+                input_types=("Tcond", "Tin"),
+                output_dtypes=tuple(self._dtype(ref, name) for ref in results),
+            )
+        )
+        for index, ref in enumerate(results):
+            context.refs[ref] = ir.TensorRef(name, index)
+            self._dtypes[context.refs[ref]] = self._dtypes[ref]
+        for item in members:
+            context.names[item.node.name] = (name,)
+
+    def _dtype(self, ref: ir.TensorRef, where: str) -> ir.DType:
+        if ref not in self._dtypes:
+            raise InvalidModelError(f"{where!r} takes {ref}, which no node makes where it runs.")
+        return self._dtypes[ref]
+
+    def _restricted(self, members: Sequence[Item], variable: int, value: bool) -> list[Item]:
+        def given(condition: int) -> int:
+            return self._conditions.given(condition, variable, value)
+
+        chosen = []
+        for item in members:
+            condition = given(item.condition)
+            if condition != FALSE:
+                chosen.append(
+                    dataclasses.replace(item, condition=condition, conditions=tuple(map(given, item.conditions)))
+                )
+        return chosen
+
+    def _function(
+        self,
+        wanted: str,
+        args: Sequence[ir.Argument],
+        moved: dict[ir.TensorRef, ir.TensorRef],
+        body: _Context,
+        present: set[str],
+        results: Sequence[ir.TensorRef],
+    ) -> ir.Function:
+        nodes = [
+            dataclasses.replace(node, inputs=tuple(moved.get(ref, ref) for ref in node.inputs)) for node in body.nodes
+        ]
+        outputs = []
+        for ref in results:
+            if ref.node in present:
+                place = body.refs.get(ref, ref)
+                outputs.append(moved.get(place, place))
+                continue
+            name = ir.free_name(f"{ref.node}/undefined_{ref.index}", self._names)
+            dtype = self._dtypes[ref]
+            nodes.append(ir.Node(name, "_Undefined", (), (), (), {"dtype": dtype}, output_dtypes=(dtype,)))
+            outputs.append(ir.TensorRef(name))
+        function = self._library.name(wanted)
+        waited = sinks(nodes)
+        return ir.Function(function, tuple(args), tuple(nodes), tuple(outputs), control_outputs=waited)
+
+
+def _constant(name: str, value: np.ndarray) -> ir.Node:
+    return ir.Node(name, "Const", (), (), (), {"value": value, "dtype": value.dtype}, output_dtypes=(value.dtype,))

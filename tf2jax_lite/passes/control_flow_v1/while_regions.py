@@ -1,0 +1,381 @@
+"""One frame as a While node.
+
+A frame has *loop variables*: a Merge of an Enter (the first value) and a NextIteration (the following ones). LoopCond
+tells whether to go on, and a Switch on it hands a variable to the body or to an Exit. So each node of a frame is in
+one of three parts: the *header*, which runs in every iteration and once more at the end; the *body*, behind the true
+side of such a Switch; the *exit*, behind the false side, which runs once.
+
+Where the header only computes, its nodes are copied into the condition and the body. Where it does more (assigns,
+prints, draws random numbers), it becomes a function that is called before the loop and at the end of each
+iteration, and what it found is carried along: it then runs as often as in TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from tf2jax_lite import ir
+from tf2jax_lite.support.errors import UnsupportedError
+
+from .frames import Frame, ordered
+from .if_regions import Library, function_of, sinks
+
+__all__ = ["while_of"]
+
+
+class _Part(enum.Enum):
+    HEADER = "header"
+    BODY = "body"
+    EXIT = "exit"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variable:
+    """A loop variable: its Merge, its first value (outside), and the value for the next iteration."""
+
+    merge: ir.Node
+    first: ir.TensorRef
+    following: ir.TensorRef
+
+
+def while_of(
+    library: Library,
+    function: str,
+    frame: Frame,
+    is_pure: Callable[[ir.Node], bool],
+    dtypes: Callable[[ir.TensorRef], ir.DType],
+) -> list[ir.Node]:
+    """Returns the nodes that stand for a loop in the frame around it; the loops inside are While nodes already.
+
+    Args:
+      library: where the loop's functions go.
+      function: name of the function that holds the loop.
+      frame: the loop.
+      is_pure: whether a node does nothing but compute.
+      dtypes: gives the dtype of a tensor of the frames around.
+
+    Raises:
+      UnsupportedError: the loop cannot be expressed so; the message names the frame and the nodes.
+    """
+    return _Loop(library, function, frame, is_pure, dtypes).build()
+
+
+class _Loop:
+    def __init__(
+        self,
+        library: Library,
+        function: str,
+        frame: Frame,
+        is_pure: Callable[[ir.Node], bool],
+        dtypes: Callable[[ir.TensorRef], ir.DType],
+    ):
+        self._library = library
+        self._function = function
+        self._frame = frame
+        self._is_pure = is_pure
+        self._outer_dtypes = dtypes
+        self._nodes = {node.name: node for node in frame.nodes}
+        self._enters = {node.name: node for node in frame.enters}
+        self._parts: dict[str, _Part] = {}
+        self._alias: dict[ir.TensorRef, ir.TensorRef] = {}
+
+    def build(self) -> list[ir.Node]:
+        frame = self._frame
+        nodes = ordered(self._function, frame.nodes)
+        predicate = self._predicate(nodes)
+        variables = self._variables(nodes)
+        parts = self._divide(nodes, {v.merge.name for v in variables})
+        args, firsts = self._arguments(variables, parts)
+        count = len(variables)  # what follows them stays the same in all iterations
+        moved = {ref: ir.TensorRef(arg.name) for arg, ref in zip(args[count:], firsts[count:], strict=True)}
+        header, body, after = (
+            [self._rewired(node, moved) for node in parts[part]] for part in (_Part.HEADER, _Part.BODY, _Part.EXIT)
+        )
+        exits = [self._rewired(node, moved) for node in frame.exits]
+        for node in frame.exits:
+            if self._part(node.inputs[0]) is not _Part.EXIT:
+                self._refuse("it leaves the loop, but not by the side where the loop ends", [node.name])
+        predicate = self._resolve(predicate, moved)
+        following = [self._resolve(v.following, moved) for v in variables]
+        following += [ir.TensorRef(arg.name) for arg in args[count:]]
+        name = self._library.name(f"{frame.name}/While")
+        control = dict.fromkeys(c for node in frame.enters for c in node.control)
+        inside = {*self._nodes, *self._enters}
+        control.update((c, None) for node in frame.nodes for c in node.control if c not in inside)
+        shape = _Shape(
+            self._library,
+            name,
+            args,
+            firsts,
+            predicate,
+            following,
+            header,
+            body,
+            tuple(control),
+            frozenset(arg.name for arg in args[count:]),
+        )
+        used_later = _refs([*after, *exits])
+        rotated = not all(map(self._is_pure, header))
+        made, places = (_rotated if rotated else _plain)(shape, used_later, self._where())
+        gone = {node.name for node in (*header, *body)}
+        for node in (*after, *exits):
+            # What ran in the loop, has run once the loop is over.
+            kept = tuple(dict.fromkeys(name if c in gone else c for c in node.control))
+            inputs = tuple(places.get(ref, ref) for ref in node.inputs)
+            node = dataclasses.replace(node, inputs=inputs, control=kept)
+            made.append(_identity(node) if node.op == "Exit" else node)
+        return made
+
+    def _where(self) -> str:
+        return f"loop {self._frame.name!r} in {self._function!r}"
+
+    def _refuse(self, why: str, names: Iterable[str]) -> None:
+        shown = ", ".join(sorted(names)[:5])
+        raise UnsupportedError(f"{self._where()} is not a loop that can be expressed in JAX: {why} ({shown}).")
+
+    def _predicate(self, nodes: Sequence[ir.Node]) -> ir.TensorRef:
+        found = [node for node in nodes if node.op == "LoopCond"]
+        if len(found) != 1:
+            names = [node.name for node in found] or [node.name for node in self._frame.enters]
+            self._refuse(f"it has {len(found)} LoopCond nodes, where a loop has one", names)
+        self._alias[ir.TensorRef(found[0].name)] = found[0].inputs[0]
+        return found[0].inputs[0]
+
+    def _variables(self, nodes: Sequence[ir.Node]) -> list[_Variable]:
+        found = []
+        for node in nodes:
+            back = [ref for ref in node.inputs if self._is(ref, "NextIteration")]
+            if node.op != "Merge" or not back:
+                continue
+            start = [ref for ref in node.inputs if ref.node in self._enters]
+            if len(node.inputs) != 2 or len(back) != 1 or len(start) != 1:
+                self._refuse("a Merge joins other things than one Enter and one NextIteration", [node.name])
+            found.append(_Variable(node, self._enters[start[0].node].inputs[0], self._nodes[back[0].node].inputs[0]))
+        firsts = {ref.node for variable in found for ref in variable.merge.inputs}
+        loose = [
+            node.name for node in self._frame.enters if node.name not in firsts and not node.attrs.get("is_constant")
+        ]
+        if loose:
+            self._refuse("values enter for the first iteration only, but are no loop variables", loose)
+        return found
+
+    def _is(self, ref: ir.TensorRef, op: str) -> bool:
+        node = self._nodes.get(ref.node)
+        return node is not None and node.op == op
+
+    def _part(self, ref: ir.TensorRef) -> _Part:
+        if ref in self._alias and self._is(ref, "Switch"):
+            inner = self._part(self._alias[ref])
+            side = _Part.BODY if ref.index else _Part.EXIT
+            return side if inner is _Part.HEADER or inner is side else self._mixed([ref.node])
+        return self._parts.get(ref.node, _Part.HEADER)
+
+    def _mixed(self, names: Iterable[str]) -> _Part:
+        self._refuse("what is behind both sides of its end never runs", names)
+        return _Part.BODY
+
+    def _divide(self, nodes: Sequence[ir.Node], merges: set[str]) -> dict[_Part, list[ir.Node]]:
+        """Sorts nodes into parts; Switches on the loop's own predicate become aliases."""
+        parts: dict[_Part, list[ir.Node]] = {part: [] for part in _Part}
+        for node in nodes:
+            if node.name in merges or node.op == "LoopCond":
+                continue
+            if node.op == "Switch" and (ended := self._tests_end(node.inputs[1])) is not None:
+                for index in (0, 1):
+                    # A Switch on the negation has its sides exchanged.
+                    self._alias[ir.TensorRef(node.name, index)] = node.inputs[0]
+                if ended:
+                    self._refuse("a Switch tests the negation of its condition", [node.name])
+                continue
+            found = {self._part(ref) for ref in node.inputs} | {
+                self._parts[name] for name in node.control if name in self._parts
+            }
+            found.discard(_Part.HEADER)
+            if len(found) > 1:
+                self._mixed([node.name])
+            part = next(iter(found), _Part.HEADER)
+            self._parts[node.name] = part
+            if node.op != "NextIteration":
+                parts[part].append(node)
+            elif part is _Part.EXIT:
+                self._refuse("the next iteration starts from what is there only after the last", [node.name])
+        return parts
+
+    def _tests_end(self, ref: ir.TensorRef) -> bool | None:
+        """Returns whether a predicate is the negation of the loop's own; None if it is another one."""
+        negated = False
+        node = self._nodes.get(ref.node)
+        while node is not None and node.op in ("Identity", "LogicalNot"):
+            negated ^= node.op == "LogicalNot"
+            node = self._nodes.get(node.inputs[0].node)
+        return negated if node is not None and node.op == "LoopCond" else None
+
+    def _arguments(
+        self, variables: Sequence[_Variable], parts: dict[_Part, list[ir.Node]]
+    ) -> tuple[list[ir.Argument], list[ir.TensorRef]]:
+        """Returns the loop's arguments and their values outside: variables, then what stays the same."""
+        args = [ir.Argument(v.merge.name, v.merge.output_dtypes[0]) for v in variables]
+        firsts = [v.first for v in variables]
+        for node in self._frame.enters:
+            if node.attrs.get("is_constant"):
+                args.append(ir.Argument(node.name, node.output_dtypes[0]))
+                firsts.append(node.inputs[0])
+        inside = {*self._nodes, *self._enters}
+        outer = dict.fromkeys(ref for nodes in parts.values() for node in nodes for ref in node.inputs)
+        constant = set(firsts[len(variables) :])
+        for ref in [*outer, *(v.following for v in variables)]:
+            ref = self._resolve(ref, {})
+            if ref.node not in inside and ref not in constant:
+                # Constants of the frames around it need no Enter once optimizers have been at a graph.
+                args.append(ir.Argument(str(ref), self._outer_dtypes(ref)))
+                firsts.append(ref)
+                constant.add(ref)
+        return args, firsts
+
+    def _resolve(self, ref: ir.TensorRef, moved: dict[ir.TensorRef, ir.TensorRef]) -> ir.TensorRef:
+        while ref in self._alias:
+            ref = self._alias[ref]
+        if ref.index == 1 and self._is(ref, "Merge") and ref.node not in self._parts:
+            self._refuse("what tells the first iteration from others (value_index) is read", [ref.node])
+        inside = ref.node in self._nodes or ref.node in self._enters
+        return ref if inside else moved.get(ref, ref)
+
+    def _rewired(self, node: ir.Node, moved: dict[ir.TensorRef, ir.TensorRef]) -> ir.Node:
+        inputs = tuple(self._resolve(ref, moved) for ref in node.inputs)
+        control = tuple(c for c in node.control if c in self._parts)
+        return dataclasses.replace(node, inputs=inputs, control=control)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shape:
+    """A loop taken apart."""
+
+    library: Library
+    name: str
+    args: list[ir.Argument]
+    firsts: list[ir.TensorRef]
+    predicate: ir.TensorRef
+    following: list[ir.TensorRef]
+    header: list[ir.Node]
+    body: list[ir.Node]
+    control: tuple[str, ...]
+    constant: frozenset[str]
+
+    def function(
+        self, part: str, args: Sequence[ir.Argument], nodes: Sequence[ir.Node], outputs: Sequence[ir.TensorRef],
+        what: str,
+    ) -> ir.FunctionRef:  # fmt: skip
+        """Adds a function of some of the loop's nodes, without what they wait for in other parts."""
+        present = {node.name for node in nodes}
+        nodes = [
+            node if all(c in present for c in node.control)
+            else dataclasses.replace(node, control=tuple(c for c in node.control if c in present))
+            for node in nodes
+        ]  # fmt: skip
+        name = self.library.name(f"{self.name}/{part}")
+        made = function_of(self.library, name, args, nodes, outputs, what=what, constant=self.constant)
+        return self.library.add(made)
+
+    def loop(
+        self, cond: ir.FunctionRef, body: ir.FunctionRef, inputs: Sequence[ir.TensorRef], args: Sequence[ir.Argument]
+    ) -> ir.Node:
+        """Returns the While node."""
+        return ir.Node(
+            self.name, "While", tuple(inputs), (len(inputs),), self.control, {"cond": cond, "body": body},
+            implied=frozenset({"T"}), input_types=("T",), output_dtypes=tuple(arg.dtype for arg in args),
+        )  # fmt: skip
+
+
+_Places = dict[ir.TensorRef, ir.TensorRef]
+
+
+def _plain(shape: _Shape, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Places]:
+    """A loop whose header only computes. Returns the nodes outside, and where values are after the loop."""
+    what = f"the condition of {where},"
+    cond = shape.function("cond", shape.args, _needed(shape.header, [shape.predicate]), [shape.predicate], what)
+    reads = [ref for node in shape.body for ref in node.inputs]
+    nodes = [*_needed(shape.header, [*reads, *shape.following]), *shape.body]
+    body = shape.function("body", shape.args, nodes, shape.following, f"a variable of {where} for the next iteration,")
+    loop = shape.loop(cond, body, shape.firsts, shape.args)
+    places = {ir.TensorRef(arg.name): ir.TensorRef(shape.name, i) for i, arg in enumerate(shape.args)}
+    made = [loop]
+    own = {node.name: node for node in shape.header}
+    if found := sorted((ref for ref in used_later if ref.node in own), key=str):
+        header = shape.function("header", shape.args, _needed(shape.header, found), found, f"a value of {where},")
+        finals = [places[ir.TensorRef(arg.name)] for arg in shape.args]
+        call = _call(shape.library.name(f"{shape.name}/final"), header, finals, [_dtype(own, ref) for ref in found], ())
+        made.append(call)
+        places.update((ref, ir.TensorRef(call.name, i)) for i, ref in enumerate(found))
+    return made, places
+
+
+def _rotated(shape: _Shape, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Places]:
+    """A loop whose header does more: called before the loop, and at the end of each iteration."""
+    own = {node.name: node for node in shape.header}
+    reads = {ref for node in shape.body for ref in node.inputs} | set(shape.following) | used_later
+    shared = sorted((ref for ref in reads if ref.node in own), key=str)
+    outputs = [shape.predicate, *shared]
+    dtypes = [np.dtype(np.bool_), *(_dtype(own, ref) for ref in shared)]
+    header = shape.function("header", shape.args, shape.header, outputs, f"a value of {where},")
+    first = _call(shape.library.name(f"{shape.name}/first"), header, shape.firsts, dtypes, shape.control)
+    go = ir.Argument(f"{shape.name}/go", dtypes[0])
+    carried = [go, *(ir.Argument(str(ref), dtype) for ref, dtype in zip(shared, dtypes[1:], strict=True))]
+    args = [*shape.args, *carried]
+    cond = shape.function("cond", args, [], [ir.TensorRef(go.name)], what=where)
+    moved = {ref: ir.TensorRef(str(ref)) for ref in shared}
+    nodes = [dataclasses.replace(node, inputs=tuple(moved.get(ref, ref) for ref in node.inputs)) for node in shape.body]
+    following = [moved.get(ref, ref) for ref in shape.following]
+    # The header of the next iteration comes after all that this one does.
+    again = _call(f"{shape.name}/next", header, following, dtypes, sinks(nodes))
+    results = [*following, *(ir.TensorRef(again.name, i) for i in range(len(dtypes)))]
+    body = shape.function("body", args, [*nodes, again], results, f"a variable of {where} for the next iteration,")
+    inputs = [*shape.firsts, *(ir.TensorRef(first.name, i) for i in range(len(dtypes)))]
+    loop = shape.loop(cond, body, inputs, args)
+    places = {ir.TensorRef(arg.name): ir.TensorRef(shape.name, i) for i, arg in enumerate(shape.args)}
+    places.update((ref, ir.TensorRef(shape.name, len(shape.args) + 1 + i)) for i, ref in enumerate(shared))
+    return [first, loop], places
+
+
+def _call(
+    name: str,
+    function: ir.FunctionRef,
+    inputs: Sequence[ir.TensorRef],
+    dtypes: Sequence[ir.DType],
+    control: tuple[str, ...],
+) -> ir.Node:
+    return ir.Node(
+        name, "StatefulPartitionedCall", tuple(inputs), (len(inputs),), control, {"f": function},
+        implied=frozenset({"Tin"}), input_types=("Tin",), output_dtypes=tuple(dtypes),
+    )  # fmt: skip
+
+
+def _identity(node: ir.Node) -> ir.Node:
+    attrs = {"T": node.output_dtypes[0]}
+    return dataclasses.replace(node, op="Identity", attrs=attrs, implied=frozenset({"T"}), input_types=("T",))
+
+
+def _dtype(nodes: dict[str, ir.Node], ref: ir.TensorRef) -> ir.DType:
+    return nodes[ref.node].output_dtypes[ref.index]
+
+
+def _refs(nodes: Iterable[ir.Node]) -> set[ir.TensorRef]:
+    return {ref for node in nodes for ref in node.inputs}
+
+
+def _needed(nodes: Sequence[ir.Node], refs: Iterable[ir.TensorRef]) -> list[ir.Node]:
+    """Returns those of ``nodes``, in order, that the values ``refs`` are computed from."""
+    by_name = {node.name: node for node in nodes}
+    found: set[str] = set()
+    stack = [ref.node for ref in refs]
+    while stack:
+        name = stack.pop()
+        if name in by_name and name not in found:
+            found.add(name)
+            stack.extend(ref.node for ref in by_name[name].inputs)
+            # A dead input makes a node dead also where it is only waited for.
+            stack.extend(by_name[name].control)
+    return [node for node in nodes if node.name in found]

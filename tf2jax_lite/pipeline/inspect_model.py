@@ -1,0 +1,363 @@
+"""What is in a model's graph, and which of it converts, read from the protos alone: no variable is loaded."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite import ir, lowering
+from tf2jax_lite.frontend.concrete.trainable import trainable_nodes
+from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions
+from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
+from tf2jax_lite.frontend.runtime.string_evaluator import StringEvaluator
+from tf2jax_lite.frontend.safety import unsafe_ops
+from tf2jax_lite.frontend.saved import graph_def_file, meta_graph, ref_variables, saved_model
+from tf2jax_lite.frontend.saved.fetches import fetches
+from tf2jax_lite.frontend.saved.legacy_tensor_arrays import with_resource_arrays
+from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
+from tf2jax_lite.ir.liveness import live_nodes
+from tf2jax_lite.ir.verify import check_calls
+from tf2jax_lite.lowering.planning.evaluated_ops import evaluated_ops
+from tf2jax_lite.passes.analysis.effects import Summaries
+from tf2jax_lite.passes.analysis.static_values import taking_data
+from tf2jax_lite.passes.control_flow_v1 import functionalize
+from tf2jax_lite.support.config import current_config
+from tf2jax_lite.support.errors import InputError, InvalidModelError, UnsupportedError, UntrustedError
+from tf2jax_lite.support.limits import reading
+
+from . import model_files
+
+__all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_model", "describe_saved_model"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorDescription:
+    """A tensor of a signature, or a variable."""
+
+    name: str
+    dtype: str
+    shape: list[int | None] | None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; unknown dimensions count as one."""
+        return math.prod(d if d is not None else 1 for d in self.shape or [])
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureDescription:
+    """One signature: tensors in and out, ops that it needs, and those among them that do not convert."""
+
+    name: str
+    inputs: list[TensorDescription]
+    outputs: list[TensorDescription]
+    ops: dict[str, int]
+    unsupported: dict[str, list[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDescription:
+    """A SavedModel, or a graph in a file.
+
+    ``kind`` is "SavedModel", "TF1 SavedModel" (the graph holds variables and tables itself), "TF1 Hub module", "TF1
+    MetaGraph" (of a checkpoint), "Keras model", "frozen GraphDef" (weights are constants) or "GraphDef" (it has
+    variables).
+    """
+
+    path: str
+    kind: str
+    tensorflow_version: str
+    tags: list[list[str]]
+    signatures: list[SignatureDescription]
+    variables: list[TensorDescription]
+    trainable: int
+    bytes: int
+
+    @property
+    def supported(self) -> bool:
+        """Whether every signature converts, as far as op names tell."""
+        return not any(s.unsupported for s in self.signatures)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the description as plain JSON data."""
+        return {**dataclasses.asdict(self), "supported": self.supported}
+
+
+def describe_model(
+    path: str | os.PathLike[str],
+    tags: Iterable[str] | None = None,
+    *,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> ModelDescription:
+    """Describes a SavedModel directory, a Keras file, a ``.pb`` file with a GraphDef, or a ``.meta`` file of TF1.
+
+    Args:
+      path: the directory or file.
+      tags: of a SavedModel, which MetaGraph.
+      inputs: of a file, names of tensors that become arguments; its placeholders by default.
+      outputs: of a file, names of results; what no node reads by default.
+
+    Raises:
+      InvalidModelError: it cannot be read, or has no such MetaGraph, inputs or outputs.
+      InputError: an option does not go with this kind of model.
+    """
+    path = model_files.model_path(path)
+    if path.is_file() and path.name.endswith((".pb", ".meta")):
+        if tags:
+            raise InputError("--tag goes with SavedModels.")
+        with reading(os.fspath(path)):
+            return _describe_file(path, inputs, outputs)
+    if path.is_file() and path.suffix in model_files.KERAS_SUFFIXES:
+        if tags or inputs or outputs:
+            raise InputError("--tag, --input and --output do not go with Keras files.")
+        return _describe_keras(path)
+    if path.is_file():
+        raise InvalidModelError(
+            f"{path}: a file is described if it is a .keras, .h5, .pb or .meta; else a model is a SavedModel, the "
+            "directory that holds saved_model.pb."
+        )
+    if inputs or outputs:
+        raise InputError("--input and --output go with .pb and .meta files; a SavedModel has signatures.")
+    return describe_saved_model(path, tags)
+
+
+def _describe_keras(path: pathlib.Path) -> ModelDescription:
+    import tensorflow as tf
+
+    model = model_files.load_keras(path)
+    ((name, function, specs),) = model_files.keras_functions(model, train=False, where=str(path))
+    concrete = function.get_concrete_function(specs)
+    proto = concrete.graph.as_graph_def()
+    nodes = {node.name: node for node in proto.node}
+    args = [graph_def_file.argument(nodes, tensor.name) for tensor in concrete.inputs]
+    main = functions.load_main(proto, name, args, [tensor.name for tensor in concrete.outputs])
+    given = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
+    signature = _needs(
+        name,
+        [_tensor(t.name.split(":")[0], t.dtype.as_datatype_enum, t.shape.as_proto()) for t in given],
+        [_tensor(f"output_{i}", t.dtype.as_datatype_enum, t.shape.as_proto()) for i, t in enumerate(concrete.outputs)],
+        main,
+        functions.load_library(proto.library),
+    )
+    variables = [
+        TensorDescription(getattr(v, "path", v.name), tf.as_dtype(v.dtype).name, list(v.shape)) for v in model.weights
+    ]
+    return ModelDescription(
+        path=str(path),
+        kind="Keras model",
+        tensorflow_version="",
+        tags=[],
+        signatures=[signature],
+        variables=sorted(variables, key=lambda v: v.name),
+        trainable=len(model.trainable_weights),
+        bytes=_bytes(variables),
+    )
+
+
+def _describe_file(
+    path: str | os.PathLike[str], inputs: Sequence[str] | None, outputs: Sequence[str] | None
+) -> ModelDescription:
+    meta = meta_graph.read_meta_graph(path) if graph_def_file.is_meta_graph(path) else None
+    graph = graph_def_file.read_graph_def(path) if meta is None else meta.graph_def
+    check_graph_size(graph, os.fspath(path))
+    inputs, outputs = graph_def_file.default_ends(path, inputs, outputs)
+    nodes = {node.name: node for node in graph.node}
+    args = [graph_def_file.argument(nodes, name) for name in inputs]
+    asked = fetches(graph, outputs)
+    main = functions.load_main(graph, "serving_default", args, asked.tensors, asked.operations)
+    library = functions.load_library(graph.library)
+    dtypes_of = {node.name: node.output_dtypes for node in main.nodes} | {arg.name: (arg.dtype,) for arg in args}
+    known = {node.name: node.output_shapes for node in main.nodes}
+    results = []
+    for name, ref in zip(asked.tensors, main.outputs, strict=True):
+        given, shapes = dtypes_of.get(ref.node, ()), known.get(ref.node) or ()
+        shape = shapes[ref.index] if ref.index < len(shapes) else None
+        dtype = given[ref.index] if ref.index < len(given) else "unknown"
+        results.append(TensorDescription(name, str(dtype), None if shape is None else list(shape)))
+    given = [
+        TensorDescription(arg.name, str(arg.dtype), None if arg.shape is None else list(arg.shape)) for arg in args
+    ]
+    signature = _needs("serving_default", given, results, main, library)
+    variables, trainable = _variables(meta_graph.as_meta_graph(graph) if meta is None else meta)
+    kind = "TF1 MetaGraph" if meta is not None else "GraphDef" if variables else "frozen GraphDef"
+    if kind == "frozen GraphDef":
+        variables = _weights(functions.reached(main))
+        trainable = len(variables)
+    return ModelDescription(
+        path=os.fspath(path),
+        kind=kind,
+        tensorflow_version="" if meta is None else meta.meta_info_def.tensorflow_version,
+        tags=[] if meta is None else [sorted(meta.meta_info_def.tags)],
+        signatures=[signature],
+        variables=variables,
+        trainable=trainable,
+        bytes=_bytes(variables),
+    )
+
+
+def _weights(function: ir.Function) -> list[TensorDescription]:
+    """Returns the constants of a frozen graph that become params."""
+    found = []
+    for node in function.nodes:
+        value = node.attrs.get("value")
+        if node.op == "Const" and isinstance(value, np.ndarray) and graph_def_file.is_weight(value):
+            found.append(TensorDescription(node.name, str(value.dtype), list(value.shape)))
+    return sorted(found, key=lambda weight: weight.name)
+
+
+def _bytes(variables: Iterable[TensorDescription]) -> int:
+    return sum(v.elements * (np.dtype(v.dtype).itemsize if v.dtype != "string" else 0) for v in variables)
+
+
+def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | None = None) -> ModelDescription:
+    """Describes a SavedModel directory.
+
+    Args:
+      path: the directory.
+      tags: which MetaGraph; the first by default.
+
+    Raises:
+      InvalidModelError: it cannot be read, or has no MetaGraph with these tags.
+    """
+    with reading(os.fspath(path)):
+        return _describe(path, tags)
+
+
+def _describe(path: str | os.PathLike[str], tags: Iterable[str] | None) -> ModelDescription:
+    proto = saved_model.read_proto(path)
+    sets = saved_model.tag_sets(proto)
+    wanted = None if tags is None else list(tags)
+    try:
+        index = sets.index(saved_model.chosen_tags(path, proto, wanted))
+    except InvalidModelError:
+        if wanted is not None:
+            raise
+        index = 0  # several MetaGraphs, and none is the obvious one: any will do to look at
+    meta = proto.meta_graphs[index]
+    variables, trainable = _variables(meta)
+    if variables and not os.path.isdir(os.path.join(path, "variables")):
+        raise InvalidModelError(
+            f"{os.fspath(path)}: has {len(variables)} variables, but the folder 'variables' is missing."
+        )
+    check_graph_size(meta.graph_def, os.fspath(path))
+    library = functions.load_library(meta.graph_def.library)
+    signatures = [
+        _signature(name, signature, meta.graph_def, library)
+        for name, signature in sorted(meta.signature_def.items())
+        if not name.startswith("__saved_model")
+    ]
+    if not meta_graph.is_tf1(meta):  # nothing of a TF1 model runs in TensorFlow
+        try:
+            unsafe_ops.refuse_unsafe_model(meta, path)
+        except UntrustedError as error:
+            for signature in signatures:
+                signature.unsupported["untrusted ops"] = [line.strip() for line in str(error).splitlines()]
+    return ModelDescription(
+        path=os.fspath(path),
+        kind=_kind(path, meta),
+        tensorflow_version=meta.meta_info_def.tensorflow_version,
+        tags=sets,
+        signatures=signatures,
+        variables=variables,
+        trainable=trainable,
+        bytes=_bytes(variables),
+    )
+
+
+def _kind(path: str | os.PathLike[str], meta: Any) -> str:
+    if not meta_graph.is_tf1(meta):
+        return "SavedModel"
+    is_hub = os.path.exists(os.path.join(path, "tfhub_module.pb")) or any("hub" in key for key in meta.collection_def)
+    return "TF1 Hub module" if is_hub else "TF1 SavedModel"
+
+
+def _tensor(name: str, dtype: Any, shape: Any) -> TensorDescription:
+    known = attributes.shape_of(shape)
+    return TensorDescription(name, str(dtypes.from_tf(dtype)), None if known is None else list(known))
+
+
+def _variables(meta: Any) -> tuple[list[TensorDescription], int]:
+    found: dict[str, TensorDescription] = {}
+    for index, node in enumerate(meta.object_graph_def.nodes):
+        if node.WhichOneof("kind") == "variable":
+            name = node.variable.name or f"variable_{index}"
+            unique = name if name not in found else f"{name}_{index}"
+            found[unique] = _tensor(unique, node.variable.dtype, node.variable.shape)
+    trainable = len(trainable_nodes(meta.object_graph_def))
+    if not found:  # a TF1 model keeps its variables in the graph
+        names = meta_graph.trainable_names(meta)
+        trained = set()
+        for node in meta.graph_def.node:
+            if node.op in _VARIABLE_OPS:
+                name = attributes.text_of(node.attr["shared_name"].s) or node.name
+                found[name] = _tensor(name, node.attr["dtype"].type, node.attr["shape"].shape)
+                dtype = dtypes.from_tf(node.attr["dtype"].type)
+                if isinstance(dtype, np.dtype) and meta_graph.variable_trains(name, node.name, dtype, names):
+                    trained.add(name)
+        trainable = len(trained)
+    return [found[name] for name in sorted(found)], trainable
+
+
+_VARIABLE_OPS = ("VarHandleOp", *sorted(ref_variables.VARIABLE_OPS))
+
+
+def _signature(name: str, proto: Any, graph: Any, library: dict[str, ir.Function]) -> SignatureDescription:
+    inputs = [_tensor(key, info.dtype, info.tensor_shape) for key, info in sorted(proto.inputs.items())]
+    outputs = [_tensor(key, info.dtype, info.tensor_shape) for key, info in sorted(proto.outputs.items())]
+    fed = [info.name for _, info in sorted(proto.inputs.items()) if info.name]
+    wanted = [info.name for _, info in sorted(proto.outputs.items()) if info.name]
+    nodes = {node.name: node for node in graph.node}
+    args = {arg.name: arg for arg in (graph_def_file.argument(nodes, tensor) for tensor in fed)}
+    main = functions.load_main(graph, name, list(args.values()), wanted)
+    return _needs(name, inputs, outputs, main, library)
+
+
+def _needs(
+    name: str,
+    inputs: list[TensorDescription],
+    outputs: list[TensorDescription],
+    main: ir.Function,
+    library: dict[str, ir.Function],
+) -> SignatureDescription:
+    """Returns a signature with the ops that it needs."""
+    main = ref_variables.without_references(with_resource_arrays(functions.reached(main)))
+    problems: dict[str, list[str]] = {}
+    graph = ir.Graph(main, library)
+    check_calls(graph)
+    try:
+        graph = functionalize.functionalize(graph)
+    except UnsupportedError as error:
+        problems["control flow"] = [str(error)]
+    main, library = graph.main, dict(graph.functions)
+    ops = lowering.known_ops()
+    effects = Summaries(library, ops)
+    evaluator = StringEvaluator(current_config().max_constant_bytes)
+    evaluated = evaluated_ops((node for _, node in graph.walk()), ops, evaluator)
+    taking = taking_data(graph, {**ops, **evaluated}, evaluated) if evaluated else frozenset()
+    histogram: collections.Counter[str] = collections.Counter()
+    unsupported: dict[str, list[str]] = dict(problems)
+    pending, seen = [main], {main.name}
+    while pending:
+        function = pending.pop()
+        for node in live_nodes(function, effects.effects_in(function)):
+            histogram[node.op] += 1
+            if node.op in evaluated and (function.name, node.name) not in taking:
+                continue
+            # Tables are read when a model is loaded; a graph that was refused has been explained.
+            if node.op not in ops and node.op not in TABLE_OPS and not (problems and node.op in functionalize.OPS):
+                unsupported.setdefault(node.op, []).append(f"{node.name} in {function.name}")
+            for ref in node.functions:
+                if ref.name in library and ref.name not in seen:
+                    seen.add(ref.name)
+                    pending.append(library[ref.name])
+    return SignatureDescription(
+        name, inputs, outputs, dict(sorted(histogram.items())), dict(sorted(unsupported.items()))
+    )

@@ -1,0 +1,347 @@
+"""Model files of every kind as converted functions: SavedModels, Keras files, frozen graphs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tf2jax_lite.frontend.safety.keras_config import imported, refuse_code
+from tf2jax_lite.support.errors import InputError, InvalidModelError
+from tf2jax_lite.support.text import size_text
+
+from . import convert
+from .converted_function import AnnotatedFunction
+
+__all__ = [
+    "KERAS_SUFFIXES",
+    "convert_file",
+    "convert_keras_model",
+    "keras_functions",
+    "keras_specs",
+    "load_keras",
+    "model_path",
+]
+
+KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
+
+Functions = dict[str, tuple[AnnotatedFunction, dict[str, Any]]]
+
+
+def convert_file(
+    path: str | Path,
+    *,
+    signatures: Sequence[str] | None = None,
+    tags: Sequence[str] | None = None,
+    train: bool = False,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    constants_as_params: bool = True,
+    split_host: bool = False,
+    shapes: Any = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Functions:
+    """Converts a model file.
+
+    Args:
+      path: a SavedModel directory or its ``saved_model.pb``, a Keras file (``.keras``, ``.h5``, ``.hdf5``), a frozen
+        GraphDef (``.pb``) or a TF1 checkpoint's graph (``.meta``), whose variables are in the checkpoint beside it.
+      signatures: of a SavedModel, which to convert; all that take arrays if left out.
+      tags: of a SavedModel, which MetaGraph.
+      train: of a Keras file, add the function ``train``, which runs in training mode.
+      inputs: of a frozen graph, names of tensors that become arguments; its placeholders if left out.
+      outputs: of a frozen graph, names of results; what no node reads if left out.
+      constants_as_params: of a frozen graph, make weights params.
+      split_host: leave strings, decoders and tables in front of the model in TensorFlow: each function is the core
+        alone, and its attribute ``host`` what stands before it.
+      shapes: of a Keras file whose model has no symbolic inputs, their shapes; see `keras_specs`.
+      progress: called with the name of each step as it begins.
+
+    Returns:
+      Name to function and params. A Keras model and a frozen graph have the one name ``serving_default``.
+
+    Raises:
+      InvalidModelError: there is no such model, or it is damaged.
+      InputError: an option does not go with this kind of model.
+    """
+    path = model_path(path)
+    if not path.is_dir() and not path.is_file():
+        raise InvalidModelError(f"{path}: no such file or directory")
+    if path.is_dir() or not path.name.endswith((".pb", ".meta")):  # all of a checkpoint's name may be .meta
+        own = "--input and --output go with .pb and .meta files; other models say what theirs are"
+        _refuse(bool(inputs or outputs), own)
+        _refuse(not constants_as_params, "--no-constants-as-params goes with .pb and .meta files")
+    if path.is_dir():
+        _refuse(train, "--train needs a Keras file: a SavedModel holds the modes that it was saved with")
+        return _saved_model(path, signatures, tags, split_host, progress)
+    _refuse(bool(tags), "--tag goes with SavedModels")
+    if path.suffix in KERAS_SUFFIXES:
+        return _chosen(_keras(path, train, split_host, shapes, progress), signatures)
+    if path.name.endswith((".pb", ".meta")):
+        _refuse(train, "--train needs a Keras file")
+        _refuse(
+            split_host, "--split-host goes with SavedModels and Keras files; of a .pb, name what to cut at as --input"
+        )
+        return _chosen(_frozen(path, inputs, outputs, constants_as_params, progress), signatures)
+    raise InvalidModelError(f"{path}: neither a SavedModel directory, nor a .keras, .h5, .pb or .meta file")
+
+
+def model_path(path: str | os.PathLike[str]) -> Path:
+    """Returns the path of a model: of a SavedModel, whose file ``saved_model.pb`` may be named, the directory."""
+    path = Path(path)
+    return path.parent if path.name in ("saved_model.pb", "saved_model.pbtxt") and path.is_file() else path
+
+
+def _load_step(path: Path) -> str:
+    files = [f for f in path.rglob("*") if f.is_file()] if path.is_dir() else [path]
+    return f"load ({size_text(sum(f.stat().st_size for f in files))})"
+
+
+def _refuse(given: bool, message: str) -> None:
+    if given:
+        raise InputError(message)
+
+
+def _chosen(functions: Functions, signatures: Sequence[str] | None) -> Functions:
+    if not signatures:
+        return functions
+    unknown = [name for name in signatures if name not in functions]
+    if unknown:
+        raise InvalidModelError(f"no signature {unknown[0]!r}; there are {', '.join(functions)}")
+    return {name: functions[name] for name in signatures}
+
+
+def _saved_model(
+    path: Path,
+    signatures: Sequence[str] | None,
+    tags: Sequence[str] | None,
+    split_host: bool,
+    progress: Callable[[str], None],
+) -> Functions:
+    from tf2jax_lite.frontend.saved import saved_model
+
+    if not signatures:
+        progress(_load_step(path))
+        found_in = saved_model.meta_graph(path, tags)
+        named = [name for name in found_in.signature_def if not name.startswith("__saved_model")]
+        signatures = sorted(named, key=lambda name: (name != "serving_default", name))
+        if not signatures:
+            raise InvalidModelError(f"{path} has no signatures")
+    found: Functions = {}
+    for name in signatures:
+        progress(f"convert {name}")
+        if split_host:
+            found[name] = convert.convert_saved_model(path, name, tags, split_host=True)[1:]
+        else:
+            found[name] = convert.convert_saved_model(path, name, tags)
+    return found
+
+
+def _keras(path: Path, train: bool, split_host: bool, shapes: Any, progress: Callable[[str], None]) -> Functions:
+    progress(_load_step(path))
+    model = load_keras(path)
+    specs = keras_specs(model, str(path), shapes)
+    return convert_keras_model(model, specs=specs, train=train, split_host=split_host, progress=progress)
+
+
+def convert_keras_model(
+    model: Any,
+    *,
+    specs: Any = None,
+    train: bool = True,
+    regularization: bool = False,
+    split_host: bool = False,
+    progress: Callable[[str], None] = lambda step: None,
+    where: str = "Keras model",
+) -> Functions:
+    """Converts a Keras model (Keras 3 or tf_keras) in evaluation mode and, if asked, in training mode.
+
+    Args:
+      model: the model.
+      specs: the structure of its input, of ``tf.TensorSpec``s; the model's own if left out.
+      train: add the function ``train``, which runs in training mode.
+      regularization: ``train`` returns ``(results, sum of model.losses)``.
+      split_host: leave strings, decoders and tables in front of the model in TensorFlow; see `convert_file`.
+      progress: called with the name of each step as it begins.
+      where: what errors name.
+
+    Returns:
+      ``serving_default`` and ``train``, each with its params. Variables of both have the same names.
+
+    Raises:
+      InvalidModelError: the model does not say what its inputs are.
+      UnsupportedError: it cannot be converted.
+    """
+    found: Functions = {}
+    for name, function, given in keras_functions(
+        model, specs=specs, train=train, regularization=regularization, where=where
+    ):
+        progress(f"convert {name}")
+        if split_host:
+            found[name] = convert.split_concrete(function.get_concrete_function(given), name)[1:]
+        else:
+            found[name] = convert.convert(function, given)
+    return found
+
+
+def keras_functions(
+    model: Any, *, specs: Any = None, train: bool = True, regularization: bool = False, where: str = "Keras model"
+) -> list[tuple[str, Any, Any]]:
+    """Returns what `convert_keras_model` converts: ``(name, tf.function, structure of tf.TensorSpec)`` for each mode.
+
+    Raises:
+      InvalidModelError: the model does not say what its inputs are.
+    """
+    import tensorflow as tf
+
+    if specs is None:
+        specs = keras_specs(model, where)
+    found: list[tuple[str, Any, Any]] = []
+    for name, training in (("serving_default", False), *((("train", True),) if train else ())):
+
+        def call(inputs: Any, training: bool = training) -> Any:
+            results = model(inputs, training=training)
+            if not (training and regularization):
+                return results
+            losses = [tf.cast(loss, tf.float32) for loss in model.losses]
+            return results, tf.add_n(losses) if losses else tf.constant(0.0)
+
+        call.__name__ = name
+        function = tf.function(call)
+        function._tf2jax_lite_model = model  # which says which variables train
+        found.append((name, function, specs))
+    return found
+
+
+def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> Any:
+    """Returns the ``tf.TensorSpec``s that a Keras model is called with, in their structure.
+
+    A subclassed model records the shapes that it was built with: their first dimension is the batch, and their dtype
+    the one that the model computes in.
+
+    Args:
+      model: the model.
+      where: what errors name.
+      shapes: of a model without symbolic inputs, the shapes to use instead of those that it was built with: a list, or
+        a dict by name, of texts such as ``"b,224,224,3"``.
+
+    Raises:
+      InvalidModelError: the model does not say what its inputs are, and no shapes are given.
+    """
+    import tensorflow as tf
+
+    try:
+        inputs = model.input
+    except (AttributeError, ValueError):  # a Sequential that was not called has a list only
+        inputs = getattr(model, "inputs", None)
+        inputs = inputs[0] if inputs and len(inputs) == 1 else list(inputs or ())
+    if inputs is not None and not (isinstance(inputs, list) and not inputs):
+        return tf.nest.map_structure(
+            lambda t: tf.TensorSpec(t.shape, t.dtype, name=getattr(t, "name", "input").split(":")[0]), inputs
+        )
+    built = (getattr(model, "get_build_config", dict)() or {}).get("input_shape")
+    if shapes:
+        built = _given_shapes(shapes, built)
+    if not built:
+        raise InvalidModelError(
+            f"{where}: the model does not say what its inputs are. Give their shapes (--shapes), or call it once "
+            "before it is saved."
+        )
+    dtype = getattr(model, "compute_dtype", None) or "float32"
+
+    def spec(shape: Any) -> Any:
+        if isinstance(shape, dict):
+            return {name: spec(item) for name, item in shape.items()}
+        if any(isinstance(item, (list, tuple, dict)) for item in shape):
+            return [spec(item) for item in shape]
+        return tf.TensorSpec([None, *shape[1:]] if shapes is None else list(shape), dtype)
+
+    return spec(built)
+
+
+def _given_shapes(shapes: Any, built: Any) -> Any:
+    """Returns shapes as a model is called with them; symbols are None, sizes integers."""
+
+    def read(text: str) -> list[int | None]:
+        sizes = [size.strip() for size in text.strip().strip("[]()").split(",")]
+        return [int(size) if size.isdigit() else None for size in sizes if size]
+
+    if isinstance(shapes, dict):
+        found: Any = {name: read(text) for name, text in shapes.items()}
+        return found if isinstance(built, dict) or len(found) > 1 else next(iter(found.values()))
+    found = [read(text) for text in shapes]
+    return found[0] if len(found) == 1 else found
+
+
+def load_keras(path: Path) -> Any:
+    """Loads with Keras 3, else with tf_keras; neither runs code from the file.
+
+    Raises:
+      InvalidModelError: neither can.
+      UntrustedError: a layer holds code, and ``config.trusted`` does not name it.
+    """
+    modules = refuse_code(path)
+    problems = []
+    libraries = ("keras",) if _is_keras_3(path) else ("keras", "tf_keras")
+    for name in libraries:
+        try:
+            library = importlib.import_module(name)
+        except ImportError:
+            continue
+        if name == "keras" and not str(library.__version__).startswith("3"):
+            continue
+        try:
+            options = {"compile": False, "safe_mode": True} if path.suffix == ".keras" else {"compile": False}
+            with imported(modules):
+                return library.models.load_model(path, **options)
+        except InputError:
+            raise
+        except Exception as error:  # Keras raises anything for files that it does not understand
+            problems.append(f"{name}: {type(error).__name__}: {_end_of(str(error))}")
+    found = "; ".join(problems) or "Keras is not installed"
+    raise InvalidModelError(
+        f"{path}: not a model that Keras loads ({found}). If it has layers of a package, name their module (--import "
+        "MODULE); in Python, load it with custom_objects= and convert the loaded model."
+    )
+
+
+def _is_keras_3(path: Path) -> bool:
+    """Whether Keras 3 wrote a file, which tf_keras then cannot read."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                version = json.loads(archive.read("metadata.json")).get("keras_version", "")
+        else:
+            import h5py
+
+            with h5py.File(path, "r") as file:
+                version = file.attrs.get("keras_version", "")
+    except Exception:  # a damaged file: the libraries say what is wrong
+        return False
+    return (version.decode("ascii", "replace") if isinstance(version, bytes) else str(version)).startswith("3")
+
+
+def _end_of(text: str) -> str:
+    """Returns the cause in a message of Keras's: it quotes whole configurations before, and behind."""
+    cause = text.split("Exception encountered: ")[-1].split("Full object config:")[0]
+    return " ".join(cause.split())[:300]
+
+
+def _frozen(
+    path: Path,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    constants_as_params: bool,
+    progress: Callable[[str], None],
+) -> Functions:
+    from tf2jax_lite.frontend.saved.graph_def_file import default_ends
+
+    progress(_load_step(path))
+    inputs, outputs = default_ends(path, inputs, outputs)
+    progress("convert serving_default")
+    converted = convert.convert_graph_def(path, inputs, outputs, constants_as_params=constants_as_params)
+    return {"serving_default": converted}

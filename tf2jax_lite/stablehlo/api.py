@@ -1,0 +1,174 @@
+"""StableHLO modules as ordinary JAX functions: each op becomes a call of ``jax.lax``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.stablehlo.interpreter.core import Run, forced, is_static
+from tf2jax_lite.stablehlo.parsing.exported import read_exported
+from tf2jax_lite.stablehlo.parsing.isolation import check_payload
+from tf2jax_lite.stablehlo.parsing.module import TOKEN, Function, Module, TensorType, TokenType
+from tf2jax_lite.stablehlo.raising.recognizer import parse
+from tf2jax_lite.support.errors import DtypeMismatchError, InputError, InvalidModelError, ShapeMismatchError
+from tf2jax_lite.values.static import canonical
+
+from .interpreter import (  # noqa: F401
+    batch_norm,
+    chlo,
+    collectives,
+    control_flow,
+    custom_calls,
+    dot_conv_fft,
+    elementwise,
+    indexing,
+    prng,
+    reductions,
+    shapes,
+    sort,
+)
+
+__all__ = ["check_payload", "evaluate", "from_stablehlo", "main_function", "parse", "read_exported"]
+
+
+def main_function(module: Module) -> Function:
+    """Returns the function that a module is called by.
+
+    Raises:
+      InvalidModelError: it has none.
+    """
+    if "main" not in module.functions:
+        raise InvalidModelError(f"the StableHLO module has no function 'main', only {sorted(module.functions)}.")
+    return module.functions["main"]
+
+
+def evaluate(
+    module: Module,
+    args: Sequence[Any],
+    *,
+    platforms: Sequence[str] = (),
+    platform: str | None = None,
+    functions: Sequence[Callable[..., Any]] = (),
+    infer_relu: bool = True,
+    cast: bool = False,
+) -> list[Any]:
+    """Calls a module's main function.
+
+    Args:
+      module: what `parse` returned.
+      args: the arguments, flat; numpy arrays are known while tracing.
+      platforms: the platforms that the module was written for, in its order.
+      platform: the one in use; by default JAX's default backend.
+      functions: callables for TensorFlow functions that the module calls.
+      infer_relu: whether a function that jax.nn.relu left in the module is that again, with gradient 0 at 0.
+      cast: whether arguments are brought to the module's dtypes rather than refused.
+
+    Returns:
+      The results, flat, tokens left out.
+    """
+    main = main_function(module)
+    given = list(args)
+    if main.arg_attrs and main.arg_attrs[0].get("jax.global_constant") == "_platform_index":
+        given.insert(0, np.int32(_platform_index(platforms, platform)))
+    types = main.body.types
+    for i, type_ in enumerate(types):
+        if isinstance(type_, TokenType) and len(given) < len(types):
+            given.insert(i, TOKEN)
+    if len(platforms) > 1 and len(given) == len(types) - 1 and not types[0].shape:
+        given.insert(0, np.int32(_platform_index(platforms, platform)))  # modules that do not name their arguments
+    if len(given) != len(types):
+        raise InputError(f"the module takes {len(types)} arguments, got {len(given)}.")
+    for i, (value, type_) in enumerate(zip(given, types, strict=True)):
+        if isinstance(type_, TensorType):
+            if is_static(value) and value.ndim == 0 and value.dtype.kind in "iu" and type_.dtype.kind in "iu":
+                given[i] = value = value.astype(canonical(type_.dtype))
+            if cast and value.dtype not in (object, canonical(type_.dtype)):
+                given[i] = value = value.astype(canonical(type_.dtype))
+            _check(i, value, type_)
+    results = Run(module, functions, infer_relu=infer_relu).call(main, given)
+    return [
+        forced(value, canonical(type_.dtype))
+        for value, type_ in zip(results, main.result_types, strict=True)
+        if isinstance(type_, TensorType)
+    ]
+
+
+def _check(i: int, value: Any, type_: TensorType) -> None:
+    shape = tuple(np.shape(value))
+    fits = len(shape) == len(type_.shape) and all(e is None or d == e for d, e in zip(shape, type_.shape, strict=True))
+    if not fits:
+        raise ShapeMismatchError(f"argument {i} of the module is {type_}, got shape {shape}.")
+    if value.dtype != canonical(type_.dtype) and value.dtype != object:
+        raise DtypeMismatchError(f"argument {i} of the module is {type_}, got {value.dtype}.")
+
+
+_ALIASES = {"gpu": ("cuda", "rocm", "gpu")}
+
+
+def _platform_index(platforms: Sequence[str], platform: str | None) -> int:
+    names = [name.lower() for name in platforms]
+    here = (platform or jax.default_backend()).lower()
+    for name in _ALIASES.get(here, (here,)):
+        if name in names:
+            return names.index(name)
+    if not names:
+        raise InputError("the module chooses between platforms; say which they are with platforms=[...], in its order.")
+    return 0
+
+
+def from_stablehlo(
+    payload: bytes | str, *, platforms: Sequence[str] = (), infer_relu: bool = True
+) -> Callable[..., Any]:
+    """Turns a StableHLO module into a JAX function.
+
+    Args:
+      payload: the portable artifact (``jax.export``'s ``mlir_module_serialized``, or what a ``XlaCallModule`` node
+        holds), MLIR bytecode, or the module's text.
+      platforms: for a module that was written for several platforms, which they are, in order (``jax.export``'s
+        ``platforms``).
+      infer_relu: whether what ``jax.nn.relu`` left in the module is that again, with gradient 0 at 0.
+
+    Returns:
+      A function of the module's arguments, flat arrays; it returns one array, or a tuple of several.
+
+    Raises:
+      InvalidModelError: the payload is damaged, or no StableHLO.
+      UnsupportedError: it holds something that has no counterpart in JAX.
+    """
+    module = parse(payload)
+    main = main_function(module)
+    types = [
+        t
+        for t, attrs in zip(main.body.types, main.arg_attrs, strict=True)
+        if isinstance(t, TensorType) and attrs.get("jax.global_constant") != "_platform_index"
+    ]
+
+    def function(*args: Any) -> Any:
+        if len(args) != len(types):
+            raise InputError(f"the module takes {len(types)} arguments, got {len(args)}.")
+        arrays = [_as_argument(v, t) for v, t in zip(args, types, strict=True)]
+        results = evaluate(module, arrays, platforms=platforms, infer_relu=infer_relu)
+        results = [jnp.asarray(v) for v in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    function.__name__ = function.__qualname__ = "stablehlo_module"
+    function.__doc__ = f"A StableHLO module of {', '.join(map(str, types)) or 'no arguments'}."
+    return function
+
+
+@functools.singledispatch
+def _as_argument(value: Any, type_: TensorType) -> Any:
+    return jnp.asarray(value)
+
+
+@_as_argument.register(bool)
+@_as_argument.register(int)
+@_as_argument.register(float)
+@_as_argument.register(complex)
+def _scalar_argument(value: Any, type_: TensorType) -> Any:
+    return jnp.asarray(value, canonical(type_.dtype))

@@ -1,0 +1,151 @@
+"""Custom calls that jax itself writes: linear algebra on the CPU, top_k, shape assertions, placements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.stablehlo.parsing.module import TOKEN, TensorType
+from tf2jax_lite.support.errors import OpError, UnsupportedError
+
+from .core import Site, forced, is_static, rule
+from .linalg import Scales, config_of, linear_algebra
+from .prng import random_bits
+from .reductions import windowed
+from .shapes import dims_of
+
+__all__: list[str] = []
+
+_TARGETS: dict[str, Callable[..., Any]] = {}
+
+
+def _target(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        _TARGETS.update(dict.fromkeys(names, fn))
+        return fn
+
+    return register
+
+
+@rule("stablehlo.custom_call", lazy=True)
+def _custom_call(site: Site, *args: Any) -> Any:
+    name = site.attr("call_target_name")
+    if name in _TARGETS:
+        return _TARGETS[name](site, *args)
+    fn = linear_algebra(name)
+    if fn is not None:
+        shapes = set(np.asarray(site.attr("indices_of_shape_operands", ())).reshape(-1).tolist())
+        data = [v for i, v in enumerate(args) if i not in shapes]  # jax.lax.linalg finds its results' shapes itself
+        made = fn(site, *(v if isinstance(v, Scales) else forced(v) for v in data))
+        return [tuple(made)] if isinstance(site.op.types[0], str) else made
+    if name.startswith("xla.sdy.") and len(args) == len(site.op.types):
+        return args
+    if "callback" in name:
+        raise UnsupportedError(
+            f"{name!r} calls a Python function of the process that wrote the module (pure_callback, io_callback, "
+            "debug.print), which is not in the module"
+        )
+    if name.startswith(("lapack_", "blas_", "hipsolver_", "cusolver_", "hipblas_", "cublas_")):
+        raise UnsupportedError(f"custom call {name!r} is the form of an older jax; export the module anew")
+    raise UnsupportedError(f"custom call {name!r} is not one that jax writes itself and that jax.lax has a name for")
+
+
+# ---- what is not computation ----
+
+
+@rule("sdy.sharding_constraint", lazy=True)
+def _constraint(site: Site, x: Any) -> Any:
+    return x
+
+
+@_target("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint")
+def _identity(site: Site, *args: Any) -> Any:
+    return args
+
+
+@_target("shape_assertion")
+def _shape_assertion(site: Site, holds: Any, *shown: Any) -> Any:
+    if is_static(holds) and holds.dtype != object and not holds.all():
+        text = str(site.attr("error_message", "a shape assertion of the module does not hold"))
+        found = [v.item() if is_static(v) and np.size(v) == 1 else v for v in shown]
+        for i, value in enumerate(found):
+            text = text.replace(f"{{{i}}}", str(value))
+        raise OpError(text)
+    return ()
+
+
+@_target("tf.call_tf_function")
+def _call_tf_function(site: Site, *args: Any) -> Any:
+    config = site.attr("tf.backend_config") or config_of(site)
+    index = int(config.get("called_index", 0))
+    if index >= len(site.run.functions):
+        raise UnsupportedError("the module calls a TensorFlow function that was not handed in (function_list)")
+    data = [forced(v) for v in args if v is not TOKEN]
+    results = list(site.run.functions[index](*data))
+    tensors = [t for t in site.op.types if isinstance(t, TensorType)]
+    if len(results) != len(tensors):
+        raise OpError(f"the TensorFlow function returns {len(results)} values where the module takes {len(tensors)}")
+    remaining = iter(results)
+    return [next(remaining) if isinstance(t, TensorType) else TOKEN for t in site.op.types]
+
+
+# ---- the largest elements ----
+
+
+@_target("TopK", "mhlo.topk")
+def _top_k(site: Site, x: Any) -> Any:
+    attributes = site.attr("mhlo.attributes") or config_of(site)
+    k = attributes.get("k", site.op.types[0].shape[-1])
+    largest = bool(attributes.get("largest", True))
+    x = forced(x)
+    if largest:
+        return lax.top_k(x, int(k))
+    values, index = lax.top_k(-x, int(k))
+    return -values, index
+
+
+@_target("ApproxTopK", "stablehlo.dynamic_approx_top_k")
+def _approx_top_k(site: Site, x: Any, index: Any, *rest: Any) -> Any:
+    config = config_of(site)
+    k = config["top_k"] if "top_k" in config else dims_of(site, rest[2], "k of an approximate top_k")[0]
+    (name,) = site.attr("called_computations")
+    body = site.run.function(name).body
+    directions = {op.attrs.get("comparison_direction") for op in body.ops if op.name == "stablehlo.compare"}
+    if directions not in ({"GT"}, {"LT"}):
+        raise UnsupportedError("an approximate top_k that orders otherwise than by GT or LT")
+    fn = lax.approx_max_k if directions == {"GT"} else lax.approx_min_k
+    return fn(
+        forced(x),
+        k,
+        reduction_dimension=int(config["reduction_dim"]),
+        recall_target=float(config["recall_target"]),
+        reduction_input_size_override=int(config.get("reduction_input_size_override", -1)),
+        aggregate_to_topk=bool(config.get("aggregate_to_topk", True)),
+    )
+
+
+# ---- ops of which StableHLO has no form with dynamic shapes ----
+
+
+@_target("stablehlo.dynamic_reduce_window")
+def _dynamic_reduce_window(site: Site, *args: Any) -> Any:
+    count = (len(args) - 5) // 2
+    sizes, strides, base, inner, padding = (dims_of(site, v, "the form of a window") for v in args[-5:])
+    (name,) = site.attr("called_computations")
+    function = site.run.function(name)
+    window = (sizes, strides, list(zip(padding[::2], padding[1::2], strict=True)), base, inner)
+    inputs, inits = [[forced(v) for v in part] for part in (args[:count], args[count : 2 * count])]
+    return windowed(function.body, lambda *a: [forced(v) for v in site.run.call(function, a)], inputs, inits, window)
+
+
+@_target("stablehlo.dynamic_rng_bit_generator")
+def _dynamic_rng_bit_generator(site: Site, key: Any, shape: Any) -> Any:
+    return random_bits(site, key, dims_of(site, shape, "the shape of random numbers"))
+
+
+@_target("stablehlo.dynamic_top_k")
+def _dynamic_top_k(site: Site, x: Any, k: Any) -> Any:
+    return lax.top_k(forced(x), dims_of(site, k, "k of top_k")[0])

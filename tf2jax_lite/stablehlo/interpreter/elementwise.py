@@ -1,0 +1,336 @@
+"""Ops that work on each element: arithmetic, comparisons, choices and conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.extend.core.primitives as primitives
+import jax.numpy as jnp
+import numpy as np
+from jax import core, lax
+
+from tf2jax_lite.support.errors import OpError, UnsupportedError
+from tf2jax_lite.values.static import canonical
+
+from .core import NAMED, Iota, Site, Spread, Vector, forced, full, is_splat, is_static, rule, scalar_of
+
+__all__ = ["elementwise", "on_host", "order_key"]
+
+
+def elementwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, host: Any = None) -> Any:
+    """Applies a function of ``jax.lax`` that broadcasts scalars and ones; results stay unbroadcast where args are."""
+    if any(isinstance(v, Vector) for v in args) and host is not None:
+        return _itemwise(fn, args, dtypes, host)
+    args = tuple(
+        forced(v, t) if isinstance(v, (Iota, Vector)) or (is_static(v) and v.dtype == object) else v
+        for v, t in zip(args, dtypes, strict=True)
+    )
+    shape: tuple[Any, ...] = args[0].shape
+    lazy = [isinstance(v, Spread) or is_splat(v) for v in args]
+    small = [
+        v.value if isinstance(v, Spread) else scalar_of(v) if narrow else v
+        for v, narrow in zip(args, lazy, strict=True)
+    ]
+    if not all(lazy) or not shape:
+        return fn(*(v if isinstance(v, jax.Array) else np.asarray(v) for v in small))
+    return Spread(fn(*small), shape)
+
+
+def _itemwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, host: Callable[..., Any]) -> Vector:
+    """Applies a function to vectors that are partly known, item by item."""
+    items = []
+    for i in range(max(v.shape[0] for v in args if v.shape)):
+        row = tuple(_item(v, i) for v in args)
+        if all(map(is_static, row)):
+            items.append(_typed(host(*row), canonical(dtypes[0])))
+        else:
+            items.append(elementwise(fn, row, dtypes))
+    return Vector(tuple(items), canonical(dtypes[0]))
+
+
+def _item(value: Any, i: int) -> Any:
+    if isinstance(value, Vector):
+        return value.items[i]
+    if is_static(value):
+        return value if value.ndim == 0 else np.asarray(value[i])
+    value = forced(value)
+    return value if value.ndim == 0 else lax.reshape(lax.slice(value, (i,), (i + 1,)), ())
+
+
+def _define(name: str, fn: Callable[..., Any], host: Callable[..., Any] | None = None) -> None:
+    def traced(site: Site, *args: Any) -> Any:
+        _check_width(site, name, args)
+        accuracy, dtypes = site.attr("result_accuracy"), [t.dtype for t in site.op.operand_types]
+        if isinstance(accuracy, str) and "HIGHEST" in accuracy:
+            return elementwise(lambda *a: fn(*a, accuracy=lax.AccuracyMode.HIGHEST), args, dtypes)
+        return elementwise(fn, args, dtypes, host)
+
+    rule(f"stablehlo.{name}", lazy=True, host=None if host is None else on_host(host))(traced)
+
+
+def _check_width(site: Site, name: str, args: tuple[Any, ...]) -> None:
+    """Refuses to shift out what JAX has no bits for: two words put into one of 64 bits are gone without those."""
+    type_ = site.op.types[0]
+    if name != "shift_left" or canonical(type_.dtype) == type_.dtype or not is_splat(args[1]):
+        return
+    if scalar_of(args[1]) >= 8 * canonical(type_.dtype).itemsize:
+        raise UnsupportedError("words of 64 bits need jax_enable_x64")
+
+
+def on_host(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes the numpy twin of a rule out of a numpy function: splats stay splats, dtypes are the module's."""
+
+    def host(site: Site, *args: Any) -> Any:
+        dtype = canonical(site.op.types[0].dtype)
+        if all(map(is_splat, args)):
+            return np.broadcast_to(_typed(fn(*map(scalar_of, args)), dtype), np.shape(args[0]))
+        return _typed(fn(*args), dtype)
+
+    return host
+
+
+def _typed(value: Any, dtype: np.dtype) -> Any:
+    value = np.asarray(value)
+    if value.dtype == object:
+        if all(isinstance(v, (int, bool, np.integer, np.bool_)) for v in value.flat):
+            return value.astype(dtype)
+        return value
+    return value.astype(dtype)
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if a.dtype == object or b.dtype == object:
+        return a // b if _nonnegative(a) and _nonnegative(b) else None
+    safe = np.where(b == 0, 1, b)
+    quotient = np.sign(a) * np.sign(safe) * (abs(a) // abs(safe)) if a.dtype.kind == "i" else a // safe
+    return np.where(b == 0, np.array(-1).astype(a.dtype), quotient)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    if a.dtype == object or b.dtype == object:
+        return a % b if _nonnegative(a) and _nonnegative(b) else None
+    safe = np.where(b == 0, 1, b)
+    return np.where(b == 0, a, np.fmod(a, safe))
+
+
+def _largest(a: Any, b: Any) -> Any:
+    """Takes the larger of two; of dimensions that do not compare, an expression that says so."""
+    return np.frompyfunc(core.max_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
+
+
+def _smallest(a: Any, b: Any) -> Any:
+    return np.frompyfunc(core.min_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
+
+
+def _between(low: Any, x: Any, high: Any) -> Any:
+    return np.asarray(_smallest(np.asarray(_largest(x, low)), high))
+
+
+def _nonnegative(value: Any) -> bool:
+    if all(bool(v >= 0) for v in np.asarray(value).flat):
+        return True
+    raise OpError("a division of dimensions that may be negative")
+
+
+def _shifted(fn: Callable[..., Any], a: Any, b: Any) -> Any:
+    """Shifts bits, sign or not; by the width of the type or more, nothing of them is left."""
+    words, width = np.dtype(f"u{a.dtype.itemsize}"), 8 * a.dtype.itemsize
+    by = np.asarray(b).astype(words)
+    moved = fn(np.asarray(a).astype(words), np.minimum(by, words.type(width - 1)))
+    return np.where(by < width, moved, words.type(0)).astype(a.dtype)
+
+
+def _pow(a: Any, b: Any) -> Any:
+    return lax.pow(a, b) if jnp.issubdtype(a.dtype, jnp.inexact) else jnp.power(a, b)
+
+
+def _atan2(a: Any, b: Any) -> Any:
+    return lax.atan2(a, b)
+
+
+_BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {
+    "add": (lambda a, b: lax.bitwise_or(a, b) if a.dtype == bool else lax.add(a, b), lambda a, b: a + b),
+    "subtract": (lax.sub, lambda a, b: a - b),
+    "multiply": (lambda a, b: lax.bitwise_and(a, b) if a.dtype == bool else lax.mul(a, b), lambda a, b: a * b),
+    "divide": (lax.div, _divide),
+    "remainder": (lax.rem, _remainder),
+    "maximum": (lax.max, _largest),
+    "minimum": (lax.min, _smallest),
+    "and": (lax.bitwise_and, np.bitwise_and),
+    "or": (lax.bitwise_or, np.bitwise_or),
+    "xor": (lax.bitwise_xor, np.bitwise_xor),
+    "power": (_pow, None),
+    "atan2": (_atan2, None),
+    "complex": (lax.complex, None),
+    "shift_left": (lax.shift_left, lambda a, b: _shifted(np.left_shift, a, b)),
+    "shift_right_arithmetic": (lax.shift_right_arithmetic, None),
+    "shift_right_logical": (lax.shift_right_logical, lambda a, b: _shifted(np.right_shift, a, b)),
+}
+
+_UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {
+    "abs": (lax.abs, abs),
+    "cbrt": (lax.cbrt, None),
+    "ceil": (lax.ceil, None),
+    "cosine": (lax.cos, None),
+    "count_leading_zeros": (lax.clz, None),
+    "exponential": (lax.exp, None),
+    "exponential_minus_one": (lax.expm1, None),
+    "floor": (lax.floor, None),
+    "imag": (lambda x: lax.imag(x) if jnp.iscomplexobj(x) else jnp.zeros_like(x), None),
+    "is_finite": (lax.is_finite, None),
+    "log": (lax.log, None),
+    "log_plus_one": (lax.log1p, None),
+    "logistic": (lax.logistic, None),
+    "negate": (lax.neg, lambda a: -a),
+    "not": (lax.bitwise_not, np.bitwise_not),
+    "popcnt": (lax.population_count, None),
+    "real": (lambda x: lax.real(x) if jnp.iscomplexobj(x) else x, None),
+    "round_nearest_afz": (lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), None),
+    "round_nearest_even": (lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), None),
+    "rsqrt": (lax.rsqrt, None),
+    "sign": (lax.sign, np.sign),
+    "sine": (lax.sin, None),
+    "sqrt": (lax.sqrt, None),
+    "tan": (lax.tan, None),
+    "tanh": (lax.tanh, None),
+}
+
+for _name, (_fn, _host) in {**_BINARY, **_UNARY}.items():
+    _define(_name, _fn, _host)
+
+
+# ---- comparisons ----
+
+_COMPARE = {
+    "EQ": (lax.eq, lambda a, b: a == b),
+    "NE": (lax.ne, lambda a, b: a != b),
+    "LT": (lax.lt, lambda a, b: a < b),
+    "LE": (lax.le, lambda a, b: a <= b),
+    "GT": (lax.gt, lambda a, b: a > b),
+    "GE": (lax.ge, lambda a, b: a >= b),
+}
+
+
+def order_key(x: Any) -> Any:
+    """Returns signed integers in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+    bits = {2: np.int16, 4: np.int32, 8: np.int64, 1: np.int8}[np.dtype(x.dtype).itemsize]
+    raw = lax.bitcast_convert_type(x, bits)
+    return jnp.where(raw < 0, raw ^ bits(np.iinfo(bits).max), raw)
+
+
+def _total_order(direction: str, a: Any, b: Any) -> Any:
+    """Compares in the total order of floats; jax names three of these comparisons, as primitives only."""
+    if direction in ("GT", "GE"):
+        return _total_order({"GT": "LT", "GE": "LE"}[direction], b, a)
+    if direction == "NE":
+        return lax.bitwise_not(_total_order("EQ", a, b))
+    primitive = getattr(primitives, f"{direction.lower()}_to_p", None)
+    if primitive is None:
+        return _COMPARE[direction][0](order_key(a), order_key(b))
+    return primitive.bind(jnp.asarray(a), jnp.asarray(b))
+
+
+def _compare_host(site: Site, a: Any, b: Any) -> Any:
+    fn = _COMPARE[site.attr("comparison_direction")][1]
+    if all(map(is_splat, (a, b))):
+        return np.broadcast_to(np.bool_(fn(scalar_of(a), scalar_of(b))), np.shape(a))
+    return _typed(fn(a, b), np.dtype(bool))
+
+
+@rule("stablehlo.compare", host=_compare_host, lazy=True)
+def _compare(site: Site, a: Any, b: Any) -> Any:
+    fn = _COMPARE[site.attr("comparison_direction")][0]
+    if site.attr("compare_type") == "TOTALORDER" and jnp.issubdtype(a.dtype, jnp.floating):
+        return _total_order(site.attr("comparison_direction"), forced(a), forced(b))
+    return elementwise(fn, (a, b), [t.dtype for t in site.op.operand_types])
+
+
+# ---- choices ----
+
+
+def _select_host(site: Site, pred: Any, a: Any, b: Any) -> Any:
+    if is_splat(pred):
+        return a if scalar_of(pred) else b
+    return np.where(pred, a, b)
+
+
+@rule("stablehlo.select", host=_select_host, exact=True, lazy=True)
+def _select(site: Site, pred: Any, a: Any, b: Any) -> Any:
+    if is_splat(pred):
+        return a if scalar_of(pred) else b
+    pred = pred.value if isinstance(pred, Spread) and np.ndim(pred.value) == 0 else forced(pred)
+    if a is b:
+        return a
+    types = site.op.operand_types
+    return lax.select_n(pred, forced(b, types[2].dtype), forced(a, types[1].dtype))
+
+
+def _narrow(value: Any) -> Any:
+    if isinstance(value, Spread) and np.ndim(value.value) == 0:
+        return value.value
+    return scalar_of(value) if is_splat(value) else forced(value)
+
+
+@rule("stablehlo.clamp", lazy=True, host=lambda site, low, x, high: _between(low, x, high))
+def _clamp(site: Site, low: Any, x: Any, high: Any) -> Any:
+    if any(isinstance(v, Vector) for v in (low, x, high)):
+        dtypes = [t.dtype for t in site.op.operand_types]
+        return _itemwise(lax.clamp, (low, x, high), dtypes, _between)
+    x = forced(x)
+    low, high = _narrow(low), _narrow(high)
+    if np.ndim(low) != np.ndim(high):
+        low = full(low, np.shape(x)) if np.ndim(low) == 0 else low
+        high = full(high, np.shape(x)) if np.ndim(high) == 0 else high
+    return lax.clamp(low, x, high)
+
+
+# ---- conversions ----
+
+
+def _convert_host(site: Site, x: Any) -> Any:
+    if x.dtype == object:
+        if np.dtype(site.type.dtype).kind in "iu":
+            return x
+        raise TypeError
+    if is_splat(x):
+        return np.broadcast_to(scalar_of(x).astype(site.dtype), np.shape(x))
+    return x.astype(site.dtype)
+
+
+@rule("stablehlo.convert", host=_convert_host, exact=True, lazy=True)
+def _convert(site: Site, x: Any) -> Any:
+    dtype = site.dtype
+    if not is_static(x) and x.dtype == dtype:
+        return x
+    x = forced(x) if isinstance(x, Vector) else x
+
+    def convert(v: Any) -> Any:
+        if jnp.iscomplexobj(v) and not jnp.issubdtype(dtype, jnp.complexfloating):
+            v = lax.real(v)
+        return lax.convert_element_type(v, dtype)
+
+    return elementwise(convert, (x,), [site.op.operand_types[0].dtype])
+
+
+@rule("stablehlo.reduce_precision")
+def _reduce_precision(site: Site, x: Any) -> Any:
+    return lax.reduce_precision(x, site.attr("exponent_bits"), site.attr("mantissa_bits"))
+
+
+@rule("stablehlo.map")
+def _map(site: Site, *args: Any) -> Any:
+    fn = site.region(0)
+    for _ in range(np.ndim(args[0])):
+        fn = jax.vmap(fn)
+    return fn(*args)
+
+
+@rule("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
+def _quantized(site: Site, *args: Any) -> Any:
+    raise UnsupportedError("quantized tensors have no counterpart in JAX")
+
+
+# Its derivative at 0 is not what its ops give.
+NAMED["relu"] = (jax.nn.relu, frozenset({"constant", "broadcast_in_dim", "maximum"}))

@@ -1,0 +1,225 @@
+"""Reductions over axes and windows: what jax.lax has a name for keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.ops.xla.computations import xla_select_and_scatter
+from tf2jax_lite.stablehlo.parsing.module import Region
+
+from .core import Iota, Site, forced, is_splat, is_static, rule, scalar_of
+from .regions import expression, single_op
+
+__all__ = ["windowed"]
+
+_MONOIDS = {
+    "add": lax.add,
+    "multiply": lax.mul,
+    "maximum": lax.max,
+    "minimum": lax.min,
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor,
+}
+
+
+def _kind(region: Region, dtype: np.dtype) -> str:
+    kind = single_op(region)
+    if dtype == np.bool_:
+        kind = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}.get(kind, kind)
+    return kind if kind in _MONOIDS else ""
+
+
+def _identity(kind: str, dtype: np.dtype) -> Any:
+    if kind in ("add", "or", "xor"):
+        return np.zeros((), dtype)
+    if kind == "multiply":
+        return np.ones((), dtype)
+    if kind == "and":
+        return np.ones((), bool) if dtype == np.bool_ else np.array(-1).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.floating):
+        has_inf = bool(np.isinf(np.array(np.inf).astype(dtype)))
+        bound = np.inf if has_inf else float(jnp.finfo(dtype).max)
+        return np.array(-bound if kind == "maximum" else bound).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.integer):
+        info = jnp.iinfo(dtype)
+        return np.array(info.min if kind == "maximum" else info.max).astype(dtype)
+    return None
+
+
+def _is_identity(value: Any, kind: str) -> bool:
+    if not is_static(value) or not is_splat(value):
+        return False
+    identity = _identity(kind, value.dtype)
+    return identity is not None and bool(scalar_of(value) == identity)
+
+
+@rule("stablehlo.reduce", lazy=True)
+def _reduce(site: Site, *args: Any) -> Any:
+    count = len(args) // 2
+    axes = tuple(site.attr("dimensions"))
+    region = site.op.regions[0]
+    inputs, inits = args[:count], args[count:]
+    if count == 1:
+        x, init = forced(inputs[0]), inits[0]
+        kind = _kind(region, x.dtype)
+        identity = _identity(kind, x.dtype) if kind else None
+        if identity is not None:
+            result = lax.reduce(x, identity, _MONOIDS[kind], axes) if axes else x
+            if site.run.shifts and kind == "maximum":
+                result = lax.stop_gradient(result)
+            return result if _is_identity(init, kind) else _MONOIDS[kind](result, forced(init))
+    if count == 2 and len(axes) == 1 and isinstance(inputs[1], Iota) and inputs[1].axis == axes[0]:
+        which = _arg_kind(region)
+        if which:
+            x = forced(inputs[0])
+            index = which[0](x, axes[0], site.op.types[1].dtype)
+            best = lax.reduce(x, _identity(which[1], x.dtype), _MONOIDS[which[1]], axes) if site.op.used[0] else None
+            return best, index
+    fn = site.region(0)
+    results = lax.reduce(
+        tuple(forced(v) for v in inputs),
+        tuple(forced(v) for v in inits),
+        lambda a, b: tuple(fn(*_listed(a), *_listed(b))),
+        axes,
+    )
+    return tuple(results)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _arg_kind(region: Region) -> Any:
+    """Recognizes what jax writes for argmax and argmin."""
+    if len(region.returns) != 2:
+        return None
+    x, i, y, j = (("arg", n) for n in range(4))
+    first, second = (expression(region, v) for v in region.returns)
+    for direction, fn, monoid in (("GT", lax.argmax, "maximum"), ("LT", lax.argmin, "minimum")):
+        better = ("compare", direction, x, y)
+        tie = ("and", "", ("compare", "EQ", x, y), ("compare", "LT", i, j))
+        for pick in (("or", "", better, ("compare", "NE", x, x)), better):
+            if first == ("select", "", pick, x, y) and second == ("select", "", ("or", "", pick, tie), i, j):
+                return fn, monoid
+    return None
+
+
+# ---- windows ----
+
+_CUMULATIVE = {"add": lax.cumsum, "multiply": lax.cumprod, "maximum": lax.cummax, "minimum": lax.cummin}
+_LOGSUMEXP = ["maximum", "subtract", "compare", "add", "abs", "negate", "exponential", "log_plus_one", "add", "select"]
+
+
+def _window(site: Site, rank: int) -> tuple[Any, ...]:
+    padding = site.attr("padding")
+    ones = (1,) * rank
+    return (
+        tuple(site.attr("window_dimensions") or ones),
+        tuple(site.attr("window_strides") or ones),
+        [(0, 0)] * rank if padding is None else [(int(a), int(b)) for a, b in np.asarray(padding).reshape(-1, 2)],
+        tuple(site.attr("base_dilations") or ones),
+        tuple(site.attr("window_dilations") or ones),
+    )
+
+
+@rule("stablehlo.reduce_window")
+def _reduce_window(site: Site, *args: Any) -> Any:
+    count = len(args) // 2
+    inputs, inits = args[:count], args[count:]
+    return windowed(site.op.regions[0], site.region(0), inputs, inits, _window(site, inputs[0].ndim))
+
+
+def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any, ...]) -> Any:
+    """Reduces over windows.
+
+    Args:
+      region: the computation.
+      fn: the same as a Python function that returns a list.
+      inputs: the arrays.
+      inits: what each reduction starts from.
+      window: sizes, strides, padding, dilations of the array, dilations of the window.
+    """
+    if len(inputs) == 1:
+        x, init = inputs[0], inits[0]
+        kind = _kind(region, x.dtype)
+        along = _cumulative_axis(x.shape, *window)
+        if along is not None:
+            if kind in _CUMULATIVE and _is_identity(init, kind):
+                return _CUMULATIVE[kind](x, axis=along[0], reverse=along[1])
+            names = [op.name.removeprefix("stablehlo.") for op in region.ops]
+            if names == _LOGSUMEXP and _is_identity(init, "maximum"):
+                return lax.cumlogsumexp(x, axis=along[0], reverse=along[1])
+        if kind:
+            return lax.reduce_window(x, init, _MONOIDS[kind], *window)
+    if len(inputs) == 1:
+        return lax.reduce_window(inputs[0], inits[0], lambda a, b: fn(a, b)[0], *window)
+    kind = _gathering(region)
+    if kind and _same_floats(inputs) and _is_identity(inits[0], kind) and _is_identity(inits[1], "add"):
+        # What a maximum's tangent is: the tangent of whichever element it was. In this form it has derivatives itself.
+        return jax.jvp(lambda x: lax.reduce_window(x, inits[0], _MONOIDS[kind], *window), inputs[:1], inputs[1:])
+    results = lax.reduce_window(tuple(inputs), tuple(inits), lambda a, b: tuple(fn(*_listed(a), *_listed(b))), *window)
+    return tuple(results)
+
+
+def _gathering(region: Region) -> str:
+    """Recognizes a maximum or minimum that takes a second number along: its kind, or ""."""
+    if len(region.returns) != 2:
+        return ""
+    x, t, y, s = (("arg", n) for n in range(4))
+    found = tuple(expression(region, v) for v in region.returns)
+    for direction, kind in (("GE", "maximum"), ("LE", "minimum")):
+        first = ("compare", direction, x, y)
+        if found == (("select", "", first, x, y), ("select", "", first, t, s)):
+            return kind
+    return ""
+
+
+def _same_floats(inputs: Any) -> bool:
+    dtypes = {np.dtype(x.dtype) for x in inputs}
+    return len(inputs) == 2 and len(dtypes) == 1 and jnp.issubdtype(inputs[0].dtype, jnp.floating)
+
+
+def _cumulative_axis(shape: Any, sizes: Any, strides: Any, pads: Any, base: Any, inner: Any) -> Any:
+    """Returns axis and direction of a window that reaches from each element to one end."""
+    if set(strides) | set(base) | set(inner) != {1}:
+        return None
+    axes = [i for i, n in enumerate(sizes) if n != 1]
+    if len(axes) != 1 or any(pads[i] != (0, 0) for i in range(len(shape)) if i != axes[0]):
+        return None
+    (axis,) = axes
+    n = shape[axis]
+    if sizes[axis] != n or pads[axis] not in ((n - 1, 0), (0, n - 1)):
+        return None
+    return axis, pads[axis] == (0, n - 1)
+
+
+@rule("stablehlo.select_and_scatter")
+def _select_and_scatter(site: Site, operand: Any, source: Any, init: Any) -> Any:
+    sizes, strides, pads, _, _ = _window(site, operand.ndim)
+    chosen = single_op(site.op.regions[0])
+    combined = single_op(site.op.regions[1])
+    if chosen not in ("GE", "LE") or combined != "add" or not jnp.issubdtype(operand.dtype, jnp.floating):
+        return xla_select_and_scatter(
+            operand,
+            np.asarray(sizes),
+            np.asarray(strides),
+            np.asarray(pads),
+            source,
+            init,
+            select=site.region(0),
+            scatter=site.region(1),
+        )
+    kind = "maximum" if chosen == "GE" else "minimum"
+
+    def pool(x: Any) -> Any:
+        return lax.reduce_window(x, _identity(kind, x.dtype), _MONOIDS[kind], sizes, strides, pads)
+
+    _, pull = jax.vjp(pool, operand)
+    (result,) = pull(source)
+    return result if _is_identity(init, "add") else lax.add(result, init)

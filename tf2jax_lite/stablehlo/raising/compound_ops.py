@@ -1,0 +1,211 @@
+"""What is one call of ``jax.lax`` though JAX's lowering writes several ops: powers, choices, tiles, stacks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import ChainMap
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.stablehlo.interpreter.core import Site, forced, is_splat, rule, scalar_of
+from tf2jax_lite.stablehlo.interpreter.elementwise import elementwise, on_host
+from tf2jax_lite.stablehlo.parsing.module import Op, Region, TensorType, finish
+from tf2jax_lite.stablehlo.parsing.peepholes import repeated
+
+__all__ = ["compact"]
+
+
+def compact(region: Region, outer: MutableMapping[int, Op], effectful: Callable[[str], bool]) -> Region:
+    """Returns a region with such ops in place, those of regions within included.
+
+    Args:
+      region: the region.
+      outer: the ops around it, by the values that they make.
+      effectful: whether calling a function, by its name, does more than make results.
+    """
+    walk = _Walk(ChainMap({}, outer))
+    ops = []
+    for op in region.ops:
+        inner = tuple(compact(r, walk.made, effectful) for r in op.regions)
+        if any(a is not b for a, b in zip(inner, op.regions, strict=True)):
+            op = dataclasses.replace(op, regions=inner)
+        found = walk.compacted(op) or op
+        walk.made.update(dict.fromkeys(op.results, found))
+        ops.append(found)
+    if all(a is b for a, b in zip(ops, region.ops, strict=True)):
+        return region
+    return dataclasses.replace(region, ops=finish(region.args, ops, region.returns, effectful))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Power:
+    """A value to the power of a positive integer."""
+
+    base: int
+    exponent: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """The first of ``values`` whose bound an integer is below; the last one has none."""
+
+    which: int
+    bounds: tuple[int, ...]
+    values: tuple[int, ...]
+
+
+class _Walk:
+    def __init__(self, made: ChainMap[int, Op]):
+        self.made = made
+        self.powers: dict[int, _Power] = {}
+        self.choices: dict[int, _Choice] = {}
+
+    def compacted(self, op: Op) -> Op | None:
+        """Returns the op that says the same in one, or None."""
+        if op.name == "stablehlo.multiply":
+            return self._power(op)
+        if op.name == "stablehlo.divide":
+            return self._inverse(op)
+        if op.name == "stablehlo.select":
+            return self._choice(op)
+        if op.name == "stablehlo.reshape":
+            return self._tile(op)
+        if op.name == "stablehlo.concatenate":
+            return self._stack(op)
+        return None
+
+    # ---- powers ----
+
+    def _power(self, op: Op) -> Op | None:
+        """Products of squares of squares, as lax.integer_pow writes them: no other order of the factors is taken."""
+        type_ = op.types[0]
+        if not isinstance(type_, TensorType) or type_.dtype == np.bool_:
+            return None
+        low, high = sorted((self.powers.get(v, _Power(v, 1)) for v in op.operands), key=lambda p: p.exponent)
+        if low.base != high.base or high.exponent & (high.exponent - 1) or repeated(low.base, self.made) is not None:
+            return None
+        found = _Power(low.base, low.exponent + high.exponent)
+        self.powers[op.results[0]] = found
+        return self._as_power(op, found) if found.exponent > 2 else None
+
+    def _inverse(self, op: Op) -> Op | None:
+        below = self.powers.get(op.operands[1])
+        if below is None or repeated(op.operands[0], self.made) != 1 or not _is_inexact(op.types[0]):
+            return None
+        return self._as_power(op, _Power(below.base, -below.exponent))
+
+    @staticmethod
+    def _as_power(op: Op, power: _Power) -> Op:
+        attrs = {"y": power.exponent}
+        return dataclasses.replace(
+            op, name="lax.integer_pow", operands=(power.base,), operand_types=op.operand_types[1:], attrs=attrs
+        )
+
+    # ---- choices ----
+
+    def _choice(self, op: Op) -> Op | None:
+        """Comparisons with 1, 2, ... that halve what is left, as lax.select_n writes more than two cases."""
+        test = self.made.get(op.operands[0])
+        if test is None or test.name != "stablehlo.compare" or test.attrs["comparison_direction"] != "LT":
+            return None
+        which, bound = test.operands[0], repeated(test.operands[1], self.made)
+        if bound is None or test.operand_types[0].dtype != np.int32:
+            return None
+        bound = int(bound)
+        below, rest = (self._part(v, which) for v in op.operands[1:])
+        if below.bounds and below.bounds[-1] >= bound:
+            below = _Choice(which, (), (op.operands[1],))
+        if rest.bounds and rest.bounds[0] <= bound:
+            rest = _Choice(which, (), (op.operands[2],))
+        found = _Choice(which, (*below.bounds, bound, *rest.bounds), (*below.values, *rest.values))
+        self.choices[op.results[0]] = found
+        if len(found.bounds) < 2 or found.bounds != tuple(range(1, len(found.bounds) + 1)):
+            return None
+        types = (test.operand_types[0], *op.operand_types[1:2] * len(found.values))
+        return dataclasses.replace(op, name="lax.select_n", operands=(which, *found.values), operand_types=types)
+
+    def _part(self, value: int, which: int) -> _Choice:
+        found = self.choices.get(value)
+        return found if found is not None and found.which == which else _Choice(which, (), (value,))
+
+    # ---- tiles ----
+
+    def _tile(self, op: Op) -> Op | None:
+        """[a, b] to [1, a, 1, b] to [m, a, n, b] to [m * a, n * b]."""
+        wide = self.made.get(op.operands[0])
+        if wide is None or wide.name != "stablehlo.broadcast_in_dim":
+            return None
+        spread = self.made.get(wide.operands[0])
+        axes = tuple(wide.attrs["broadcast_dimensions"])
+        if spread is None or spread.name != "stablehlo.reshape" or axes != tuple(range(len(wide.types[0].shape))):
+            return None
+        shape = spread.operand_types[0].shape
+        repeats = wide.types[0].shape[::2]
+        expected = tuple(m * n for m, n in zip(repeats, shape, strict=False))
+        spread_out = tuple(d for n in shape for d in (1, n))
+        if spread.types[0].shape != spread_out or op.types[0].shape != expected or len(repeats) != len(shape):
+            return None
+        if wide.types[0].shape[1::2] != shape:
+            return None
+        return dataclasses.replace(
+            op, name="lax.tile", operands=spread.operands, operand_types=spread.operand_types, attrs={"reps": repeats}
+        )
+
+    # ---- stacks ----
+
+    def _stack(self, op: Op) -> Op | None:
+        """Arrays that get a new axis each, and are joined along it."""
+        axis, sources = op.attrs["dimension"], []
+        for value, type_ in zip(op.operands, op.operand_types, strict=True):
+            wide = self.made.get(value)
+            if wide is None or wide.name != "stablehlo.broadcast_in_dim" or type_.shape[axis] != 1:
+                return None
+            kept = tuple(i for i in range(len(type_.shape)) if i != axis)
+            inner = wide.operand_types[0].shape
+            if tuple(wide.attrs["broadcast_dimensions"]) != kept or inner != tuple(type_.shape[i] for i in kept):
+                return None
+            sources.append(wide)
+        # Integers joined to a vector are mostly sizes or places: see `interpreter.Vector`.
+        if len(sources) < 2 or (not sources[0].operand_types[0].shape and not _is_inexact(op.types[0])):
+            return None
+        return dataclasses.replace(
+            op,
+            name="lax.stack",
+            operands=tuple(w.operands[0] for w in sources),
+            operand_types=tuple(w.operand_types[0] for w in sources),
+            attrs={"axis": axis},
+        )
+
+
+def _is_inexact(type_: object) -> bool:
+    return isinstance(type_, TensorType) and jnp.issubdtype(type_.dtype, jnp.inexact)
+
+
+def _power_on_host(site: Site, x: Any) -> Any:
+    return on_host(lambda v: v ** site.attr("y"))(site, x)
+
+
+@rule("lax.integer_pow", lazy=True, host=_power_on_host)
+def _integer_pow(site: Site, x: Any) -> Any:
+    return elementwise(lambda v: lax.integer_pow(v, site.attr("y")), (x,), [site.op.operand_types[0].dtype])
+
+
+@rule("lax.select_n", lazy=True)
+def _select_n(site: Site, which: Any, *cases: Any) -> Any:
+    if is_splat(which):
+        return cases[min(max(int(scalar_of(which)), 0), len(cases) - 1)]
+    return lax.select_n(forced(which), *(forced(v, site.dtype) for v in cases))
+
+
+@rule("lax.tile")
+def _tile(site: Site, x: Any) -> Any:
+    return getattr(lax, "tile", jnp.tile)(x, site.attr("reps"))  # jax 0.9 has none
+
+
+@rule("lax.stack", host=lambda site, *xs: np.stack(xs, site.attr("axis")), exact=True)
+def _stack(site: Site, *xs: Any) -> Any:
+    return getattr(lax, "stack", jnp.stack)(xs, site.attr("axis"))  # jax 0.9 has none

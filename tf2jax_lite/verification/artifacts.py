@@ -1,0 +1,140 @@
+"""A loaded artefact beside TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tf2jax_lite.calling.params import is_seed_state
+from tf2jax_lite.export import load
+from tf2jax_lite.export.load import call_with_arrays, flat_results, read_params
+from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.support.errors import ExportError
+
+from .compare import OutputComparison, compare_arrays, failed
+from .roundoff_verdict import Judge
+
+__all__ = ["Artefact"]
+
+
+class Artefact:
+    """The functions of an artefact; each backend is loaded once.
+
+    Args:
+      path: the directory.
+      backends: which to compare; ``source`` runs the artefact's own Python code.
+
+    Raises:
+      ExportError: it is no artefact, or damaged.
+    """
+
+    def __init__(self, path: Path, backends: Sequence[str]):
+        self._path = path
+        self._backends = backends
+        self._metadata = read_metadata(path)
+        self._loaded: dict[tuple[str, str], Any] = {}
+
+    @property
+    def is_split(self) -> bool:
+        """Whether its functions are the cores of models that were split."""
+        return bool((self._metadata.get("options") or {}).get("split_host"))
+
+    @property
+    def signatures(self) -> list[str]:
+        """The names of its functions."""
+        return list(self._metadata["signatures"])
+
+    def seeds(self) -> dict[str, np.ndarray]:
+        """Returns the params that Keras draws anew whenever it reads a model's file, by name."""
+        names = [name for name in self._metadata["params"] if is_seed_state(name)]
+        return {n: np.asarray(v) for n, v in read_params(self._path, self._metadata).items() if n in names}
+
+    def trained_values(self) -> dict[str, np.ndarray]:
+        """Returns the params by name if the artefact was trained since it was converted; otherwise nothing."""
+        if not (self._metadata.get("options") or {}).get("training"):
+            return {}
+        return {
+            str(name): np.asarray(value)
+            for name, value in read_params(self._path, self._metadata).items()
+            if not self._metadata["params"][name].get("constant")
+        }
+
+    def compare(
+        self,
+        signature: str,
+        arrays: Mapping[str, np.ndarray],
+        expected: Mapping[str, np.ndarray],
+        variables: Mapping[str, np.ndarray],
+        rtol: float | None,
+        random: set[str],
+        notes: list[str],
+        judge: Judge,
+    ) -> list[OutputComparison]:
+        """Compares a signature's results, and its variables after the call, with TensorFlow's.
+
+        Args:
+          signature: its name.
+          arrays: inputs by name.
+          expected: TensorFlow's results by name.
+          variables: TensorFlow's variables after the call; none if they are not compared.
+          rtol: tolerance.
+          random: names of results that draw random numbers.
+          notes: what could not be compared is added here.
+          judge: what tells round-off from what is wrong.
+
+        Raises:
+          ExportError: a file of the artefact is damaged.
+        """
+        if signature not in self._metadata["signatures"]:
+            _note(notes, f"the artefact has no signature {signature!r}")
+            return []
+        found = []
+        for backend in self._backends:
+            if not self._has(signature, backend):
+                _note(notes, f"the artefact has no {backend}")
+                continue
+            with jax.enable_x64(self._wide(signature)):
+                fn, params = self._load(signature, backend)
+                try:
+                    results, state = call_with_arrays(fn, params, arrays, rng=jax.random.key(0))
+                except Exception as error:  # a backend that fails is its verdict
+                    text = f"{type(error).__name__}: {error}"
+                    found += [failed(name, text, against=backend) for name in expected]
+                    continue
+                actual = {name: np.asarray(value) for name, value in flat_results(results).items()}
+                after = {name: np.asarray(state[name]) for name in variables if name in state}
+            for name, e in expected.items():
+                if name not in actual:
+                    raise ExportError(f"{self._path}: {signature!r} has no result {name!r}")
+                options: dict[str, Any] = {"against": backend, "loose_dtype": True, "values": name not in random}
+                found.append(judge(compare_arrays(name, e, actual[name], rtol, **options), e, actual[name]))
+            for name, value in after.items():
+                e = variables[name]
+                options = {"kind": "variable", "against": backend, "loose_dtype": True}
+                found.append(judge(compare_arrays(name, e, value, rtol, **options), e, value))
+        return found
+
+    def _has(self, signature: str, backend: str) -> bool:
+        entry = self._metadata["signatures"][signature]
+        if backend == "stablehlo":
+            return entry.get("stablehlo") is not None
+        return self._metadata.get("source") is not None and entry.get("function") is not None
+
+    def _wide(self, signature: str) -> bool:
+        """Whether a signature was exported with 64-bit types; without them they are 32-bit."""
+        results = self._metadata["signatures"][signature].get("outputs", ())
+        return any(str(r.get("dtype")) in ("int64", "uint64", "float64", "complex128") for r in results)
+
+    def _load(self, signature: str, backend: str) -> Any:
+        if (signature, backend) not in self._loaded:
+            self._loaded[signature, backend] = load(self._path, signature, backend=backend)
+        return self._loaded[signature, backend]
+
+
+def _note(notes: list[str], text: str) -> None:
+    if text not in notes:
+        notes.append(text)

@@ -1,0 +1,54 @@
+"""What depends on random numbers: TensorFlow's are others than JAX's, so such values cannot be compared."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from tf2jax_lite import ir
+from tf2jax_lite.ir.op_kinds import CALLS
+from tf2jax_lite.lowering import Program
+
+__all__ = ["random_results"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fact:
+    random: bool = False
+    variable: str | None = None
+
+
+def random_results(program: Program) -> tuple[list[bool], set[str]]:
+    """Returns for each result of the main function whether it draws random numbers, and names of such variables."""
+    graph = program.graph
+    if not program.random_nodes:
+        return [False] * len(graph.main.outputs), set()
+    captured = {c.index: c.value for c in graph.captures}
+    variables: set[str] = set()
+    facts = []
+    for index in range(len(graph.main.args)):
+        value = captured.get(index)
+        facts.append(_Fact(variable=value.name if isinstance(value, ir.Variable) else None))
+    results = _walk(program, graph.main, facts, variables)
+    return [f.random for f in results], variables
+
+
+def _walk(program: Program, function: ir.Function, args: Sequence[_Fact], variables: set[str]) -> list[_Fact]:
+    plan = program.plan(function)
+    env: list[_Fact] = [_Fact()] * plan.size
+    env[: len(args)] = args
+    for step in plan.steps:
+        inputs = [env[i] for i in step.inputs]
+        named = {f.variable for f in inputs if f.variable}
+        if step.node.op in CALLS:
+            results = _walk(program, program.function(step.kwargs["f"].name), inputs, variables)
+        else:
+            inner = any(program.effects(program.function(r.name)).needs_key for r in step.node.functions)
+            random = step.op.draws(step.node.attrs) or inner or any(f.random for f in inputs) or bool(named & variables)
+            if random and (step.op.writes or step.node.functions):
+                variables |= named
+            handle = inputs[0].variable if len(inputs) == 1 and step.node.op in ("Identity", "EnsureShape") else None
+            results = [_Fact(random, handle)] * len(step.outputs)
+        for slot, fact in zip(step.outputs, results, strict=True):
+            env[slot] = fact
+    return [env[i] for i in plan.outputs]

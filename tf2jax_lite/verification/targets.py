@@ -1,0 +1,376 @@
+"""What is verified: a TensorFlow function that can be called, beside what it converts to."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf2jax_lite import ir
+from tf2jax_lite.calling.interface import TensorArgument
+from tf2jax_lite.calling.params import is_seed_state
+from tf2jax_lite.export.to_tensorflow import match_names
+from tf2jax_lite.frontend.graphdef import functions
+from tf2jax_lite.frontend.runtime.host_function import HostFunction
+from tf2jax_lite.frontend.safety import unsafe_ops
+from tf2jax_lite.frontend.saved import graph_def_file, saved_model
+from tf2jax_lite.frontend.saved import meta_graph as tf1
+from tf2jax_lite.frontend.saved.fetches import fetches
+from tf2jax_lite.pipeline import convert, model_files
+from tf2jax_lite.pipeline.converted_function import ConvertedFunction
+from tf2jax_lite.support.errors import InputError, InvalidModelError
+
+from . import tf1_session
+
+__all__ = ["SessionSubject", "Source", "SplitInputs", "Subject", "subject", "subjects"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """A TensorFlow function that is still to be converted.
+
+    Attributes:
+      name: the signature's name.
+      make: returns the ConcreteFunction; called when its turn comes.
+      path: the model's directory or file, if it came from one.
+      graph: for a frozen graph, ``(graph_def, inputs, outputs)``; for a ``.meta`` file its path comes first.
+      tags: for a TF1 SavedModel, those of its MetaGraph; None for anything else.
+    """
+
+    name: str
+    make: Callable[[], Any]
+    path: Path | None = None
+    graph: tuple[Any, list[str], list[str]] | None = None
+    tags: list[str] | None = None
+
+
+class SplitInputs(list):
+    """Flat inputs of the core of a model that was split.
+
+    Attributes:
+      raw: the flat inputs of the whole model that they were prepared from.
+    """
+
+    def __init__(self, core: Sequence[Any], raw: Sequence[Any]):
+        super().__init__(core)
+        self.raw = list(raw)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Subject:
+    """One function on both sides.
+
+    Attributes:
+      name: the signature's name.
+      concrete: TensorFlow's ConcreteFunction.
+      converted: what it converted to.
+      params: variables as converted.
+      handles: TensorFlow's variables, as resource tensors, by param name.
+      variables: those of them that are known as ``tf.Variable``.
+      path: where it came from.
+      host: of a model that was split, what prepares the core's inputs; ``converted`` is the core.
+    """
+
+    name: str
+    concrete: Any
+    converted: ConvertedFunction
+    params: Mapping[str, Any]
+    handles: Mapping[str, Any]
+    variables: Mapping[str, Any]
+    path: Path | None
+    host: HostFunction | None = None
+
+    def tensors(self, inputs: Sequence[Any]) -> list[Any]:
+        """Returns what TensorFlow's function takes: flat inputs as tensors; of a split model, the whole model's."""
+        return [tf.constant(x) for x in (inputs.raw if isinstance(inputs, SplitInputs) else inputs)]
+
+    def call_tf(self, tensors: Sequence[Any]) -> list[Any]:
+        """Calls TensorFlow's function on flat tensors and returns its flat results, those that the core returns."""
+        results = self.concrete._call_flat(list(tensors), self.concrete.captured_inputs)
+        found = [r for r in tf.nest.flatten(results, expand_composites=True) if tf.is_tensor(r)]
+        return found if self.host is None else [r for r in found if r.dtype != tf.string]
+
+    def prepared(self, arguments: Mapping[str, TensorArgument], flat: Sequence[Any]) -> Sequence[Any]:
+        """Returns the flat inputs of what was converted; of a split model, the prefix makes them."""
+        if self.host is None:
+            return flat
+        core = self.host(**{name: flat[spec.index] for name, spec in arguments.items()})
+        return SplitInputs([core[t.name] for t in self.host.cut], flat)
+
+    def variable_values(self) -> dict[str, np.ndarray]:
+        """Returns what TensorFlow's variables hold now."""
+        found = {}
+        for name, handle in self.handles.items():
+            dtype = tf.dtypes.as_dtype(self.converted.variables[name].dtype)
+            found[name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy()
+        return found
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Sets TensorFlow's variables."""
+        for name, value in values.items():
+            dtype = tf.dtypes.as_dtype(self.converted.variables[name].dtype)
+            tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
+
+    def with_values(self, values: Mapping[str, np.ndarray]) -> Subject:
+        """Gives TensorFlow's variables other values, and returns the function with these as params.
+
+        Args:
+          values: by the names that the variables have in an artefact.
+
+        Raises:
+          InputError: there are no variables (in a frozen graph), or others, or of other shapes.
+        """
+        own = {name: variable.shape for name, variable in self.converted.variables.items()}
+        names = match_names(values, own)
+        wanted = {ours: values[theirs] for theirs, ours in names.items() if ours in own}
+        unfit = [n for n, v in wanted.items() if own[n] not in (None, np.shape(v))]
+        if len(wanted) != len(own) or unfit or (own and not self.handles and not isinstance(self, SessionSubject)):
+            raise InputError(
+                f"{self.name}: the artefact was trained, and its params do not fit this model's variables"
+                f"{': ' + unfit[0] if unfit else ''}. Verify it beside the SavedModel or Keras file that it came from."
+            )
+        self.assign(wanted)
+        return dataclasses.replace(self, params={**self.params, **wanted})
+
+    def with_seeds(self, values: Mapping[str, np.ndarray]) -> Subject:
+        """Gives those of TensorFlow's variables that hold seeds the values of an artefact, as `with_values` does.
+
+        A Keras file does not say which seed a layer without one has: each reading draws another.
+        """
+        shapes = {n: v.shape for n, v in self.converted.variables.items() if n in self.handles and is_seed_state(n)}
+        names = match_names(values, shapes)
+        wanted = {ours: values[a] for a, ours in names.items() if shapes[ours] in (None, values[a].shape)}
+        self.assign(wanted)
+        return dataclasses.replace(self, params={**self.params, **wanted})
+
+
+def subject(source: Source, *, split_host: bool = False) -> Subject:
+    """Converts a source; with ``split_host`` only the core of it."""
+    if source.tags is not None and source.path is not None and not split_host:
+        return _tf1_subject(source, source.path, source.tags)
+    if source.graph is not None and graph_def_file.is_meta_graph(source.graph[0]):
+        return _meta_subject(source, *source.graph)
+    concrete = source.make()
+    host = None
+    handles: dict[str, Any]
+    if split_host and source.graph is None:
+        host, annotated, params = convert.split_concrete(concrete, source.name)
+        handles = {}
+    elif source.graph is not None:
+        annotated, params = convert.convert_graph_def(*source.graph)
+        handles = {}
+    else:
+        annotated, params = convert.convert_from_restored(concrete)
+        handles = {}
+    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    variables: dict[str, Any] = {}
+    if source.graph is None:
+        by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
+        for capture in converted.program.graph.captures:
+            position = _captured_position(converted, host, capture)
+            # TensorFlow has no handle of a variable that is a node of the graph.
+            if isinstance(capture.value, ir.Variable) and position < len(concrete.captured_inputs):
+                handle = concrete.captured_inputs[position]
+                handles[capture.value.name] = handle
+                if id(handle) in by_handle:
+                    variables[capture.value.name] = by_handle[id(handle)]
+    return Subject(source.name, concrete, converted, params, handles, variables, source.path, host)
+
+
+def _captured_position(converted: ConvertedFunction, host: HostFunction | None, capture: ir.Capture) -> int:
+    """Returns which of TensorFlow's captured tensors a capture of what was converted is."""
+    if host is None:
+        return capture.index - converted.interface.count
+    return host.captured[capture.index - converted.interface.count]
+
+
+def _tf1_subject(source: Source, path: Path, tags: list[str]) -> Subject:
+    """Converts a signature of a TF1 SavedModel."""
+    annotated, params = convert.convert_saved_model(path, source.name, tags)
+    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    session = tf1_session.Session.of_saved_model(path, saved_model.meta_graph(path, tags), source.name, tags)
+    return SessionSubject(source.name, session, converted, params, {}, {}, path)
+
+
+def _meta_subject(source: Source, path: Path, inputs: list[str], outputs: list[str]) -> Subject:
+    """Converts the graph of a TF1 checkpoint."""
+    annotated, params = convert.convert_graph_def(path, inputs, outputs)
+    converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
+    session = tf1_session.Session.of_meta_graph(path, outputs)
+    return SessionSubject(source.name, session, converted, params, {}, {}, path)
+
+
+class SessionSubject(Subject):
+    """A TF1 signature that a session runs; gradients are tf.gradients in its graph."""
+
+    def names(self) -> list[str]:
+        """Returns the nodes that flat inputs are fed to."""
+        return [arg.name for arg in self.converted.program.graph.main.args[: self.converted.interface.count]]
+
+    def call_tf(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs the signature."""
+        return [tf.constant(value) for value in self.concrete.run(self.names(), [x.numpy() for x in inputs])]
+
+    def variable_values(self) -> dict[str, np.ndarray]:
+        """Returns what the session's variables hold now."""
+        return self.concrete.values(list(self.converted.variables))
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Sets the session's variables."""
+        self.concrete.assign(values)
+
+
+def subjects(
+    model: Any,
+    signatures: Sequence[str] | None = None,
+    tags: Sequence[str] | None = None,
+    *,
+    train: bool = False,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    ends: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
+) -> list[Source]:
+    """Returns a model's functions.
+
+    Args:
+      model: a path (SavedModel, ``.keras``, ``.h5``, ``.pb``, ``.meta``), a restored SavedModel, a Keras model, a
+        ``tf.function``, a ConcreteFunction or a callable.
+      signatures: which; all by default.
+      tags: of a SavedModel, which MetaGraph.
+      train: of a Keras model, add the function ``train``, which runs in training mode.
+      args: of a callable, what to trace it with.
+      kwargs: of a callable, what to trace it with.
+      ends: of a frozen graph, names of inputs and of outputs.
+
+    Raises:
+      InvalidModelError: the model cannot be read, or has no such signature.
+      InputError: it is nothing that can be verified, or an option does not go with this kind of model.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        found = list(_of_file(Path(model), tags, train, ends))
+    else:
+        found = list(_of_object(model, train, args, kwargs or {}))
+    if not found:
+        raise InvalidModelError(f"{_shown(model)}: has no signatures to verify.")
+    if signatures:
+        known = {s.name: s for s in found}
+        unknown = [name for name in signatures if name not in known]
+        if unknown:
+            shown = ", ".join(known)
+            raise InvalidModelError(f"{_shown(model)}: there is no signature {unknown[0]!r}. Signatures: {shown}.")
+        found = [known[name] for name in signatures]
+    return found
+
+
+def _shown(model: Any) -> str:
+    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
+
+
+def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> Iterator[Source]:
+    is_keras = path.is_file() and path.suffix in model_files.KERAS_SUFFIXES
+    path = model_files.model_path(path)
+    is_graph = path.is_file() and path.suffix == ".pb"
+    is_meta = path.is_file() and graph_def_file.is_meta_graph(path)
+    if any(ends) and not (is_graph or is_meta):
+        raise InputError("--input and --output go with .pb and .meta files; other models say what theirs are")
+    if tags and (is_keras or is_graph or is_meta):
+        raise InputError("--tag goes with SavedModels")
+    if is_keras:
+        yield from _of_keras(model_files.load_keras(path), train, path)
+    elif is_graph:
+        yield _of_graph(path, *ends)
+    elif is_meta:
+        graph = (path, *graph_def_file.default_ends(path, *ends))
+        yield Source("serving_default", lambda: None, path, graph)
+    else:
+        meta_graph = saved_model.meta_graph(path, tags)
+        if tf1.is_tf1(meta_graph):
+            yield from _of_tf1(path, meta_graph)
+        else:
+            yield from _of_restored(saved_model.load(path, tags), path)
+
+
+def _of_restored(restored: Any, path: Path | None) -> Iterator[Source]:
+    for name in saved_model.signature_names(restored):
+        if name != "__saved_model_init_op":
+            yield Source(name, lambda name=name: saved_model.signature(restored, name, path or ""), path)
+
+
+def _of_tf1(path: Path, meta_graph: Any) -> Iterator[Source]:
+    tags = sorted(meta_graph.meta_info_def.tags)
+    for name in sorted(n for n in meta_graph.signature_def if not n.startswith("__saved_model")):
+
+        def make(name: str = name) -> Any:
+            return saved_model.signature(saved_model.load(path, tags), name, path)
+
+        yield Source(name, make, path, tags=tags)
+
+
+def _of_keras(model: Any, train: bool, path: Path | None) -> Iterator[Source]:
+    specs = model_files.keras_specs(model, str(path or model.name))
+    for name, training in (("serving_default", False), *((("train", True),) if train else ())):
+
+        def call(inputs: Any, training: bool = training) -> Any:
+            return model(inputs, training=training)
+
+        call.__name__ = name
+
+        def make(call: Any = call) -> Any:
+            function = tf.function(call, autograph=False)
+            concrete = function.get_concrete_function(specs)
+            concrete._tf2jax_lite_model = (model, function)  # variables are held weakly
+            return concrete
+
+        yield Source(name, make, path)
+
+
+def _of_graph(path: Path, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Source:
+    proto = graph_def_file.read_graph_def(path)
+    inputs, outputs = graph_def_file.default_ends(proto, inputs, outputs)
+    feeds, asked = [_tensor_name(n) for n in inputs], fetches(proto, outputs)
+
+    def make() -> Any:
+        unsafe_ops.refuse_unsafe_graph(proto, str(path))
+        functions.check(proto, str(path))
+        wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(proto, name=""), [])
+        graph = wrapped.graph
+        tensors = [graph.get_tensor_by_name(_tensor_name(n)) for n in asked.tensors]
+        operations = [graph.get_operation_by_name(n) for n in asked.operations]
+        return wrapped.prune([graph.get_tensor_by_name(n) for n in feeds], [tensors, operations])
+
+    return Source("serving_default", make, path, (proto, list(inputs), list(outputs)))
+
+
+def _tensor_name(name: str) -> str:
+    return name if ":" in name else f"{name}:0"
+
+
+def _of_object(model: Any, train: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Source]:
+    if isinstance(model, tf.types.experimental.ConcreteFunction):
+        name = getattr(model, "name", "function")
+        yield Source(name.decode() if isinstance(name, bytes) else str(name), lambda: model)
+    elif not (args or kwargs) and getattr(model, "signatures", None):
+        yield from _of_restored(model, None)
+    elif not (args or kwargs) and hasattr(type(model), "input") and hasattr(model, "layers"):
+        yield from _of_keras(model, train, None)
+    elif callable(model):
+        name = getattr(model, "__name__", None) or getattr(model, "name", None) or type(model).__name__
+
+        def make() -> Any:
+            function = model
+            if not hasattr(function, "get_concrete_function"):
+                function = tf.function(lambda *a, **k: model(*a, **k))
+            concrete = function.get_concrete_function(*args, **kwargs)
+            concrete._tf2jax_lite_model = (model, function)
+            return concrete
+
+        yield Source(str(name), make)
+    else:
+        raise InputError(
+            f"expected a path, a restored SavedModel, a Keras model or a callable; got {type(model).__name__}."
+        )
