@@ -98,7 +98,6 @@ def _imports(path, parts):
                 yield "tensorflow", node.lineno
 
 
-@pytest.mark.full
 def test_imports_point_one_way():
     wrong = []
     for path, parts in _files():
@@ -111,7 +110,6 @@ def test_imports_point_one_way():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.full
 def test_imports_between_op_families_point_one_way():
     wrong = []
     for path, parts in _files():
@@ -124,7 +122,6 @@ def test_imports_between_op_families_point_one_way():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.full
 def test_frontend_imports_lowering_and_passes_only_where_listed():
     found = {
         ("/".join(parts), package)
@@ -135,7 +132,6 @@ def test_frontend_imports_lowering_and_passes_only_where_listed():
     assert found == FRONTEND_EDGES
 
 
-@pytest.mark.full
 def test_only_frontend_and_those_above_it_import_tensorflow():
     allowed = {"frontend", "verification", "pipeline", "demo", "cli"}
     wrong = [

@@ -73,7 +73,7 @@ def _mirror(file: str) -> str:
     if path.suffix != ".py" or path.parts[0] not in SOURCES:
         return ""
     folder = path.parent if path.parts[0] == "ops" else path.parent.relative_to("tf2jax_lite")
-    return str(Path("tests") / folder / f"test_{path.name}")
+    return str(Path("tests") / folder / f"test_{path.name.lstrip('_')}")
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def drawn(count: int, seed: int) -> list[Fault]:
     """Draws faults, each in another module, from packages and kinds in turns."""
     generator = random.Random(seed)
     packages: dict[str, list[str]] = {}
-    for path in sorted([*ROOT.glob("ops/*.py"), *ROOT.glob("tf2jax_lite/**/*.py")]):
+    for path in sorted([*ROOT.glob("ops/**/*.py"), *ROOT.glob("tf2jax_lite/**/*.py")]):
         file = str(path.relative_to(ROOT))
         if not file.startswith("tf2jax_lite/ops/"):
             packages.setdefault(str(path.parent.relative_to(ROOT)), []).append(file)

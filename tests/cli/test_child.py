@@ -18,6 +18,7 @@ import os, signal, sys, time
 from tf2jax_lite.cli.child import in_child, report_step
 from tf2jax_lite.cli.quiet import quiet_stderr
 from tf2jax_lite.errors import CrashedError
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits that it is ignored
 """
 
 

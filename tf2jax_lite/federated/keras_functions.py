@@ -113,11 +113,12 @@ class _Converted:
         return results, params, after
 
 
-def _spec(value: Any) -> Any:
-    import tensorflow as tf
-
+def _spec(value: Any) -> jax.ShapeDtypeStruct:
+    """Returns the spec of an array with any number of examples."""
     shape = np.shape(value)
-    return tf.TensorSpec((None, *shape[1:]) if shape else (), tf.dtypes.as_dtype(np.dtype(jnp.result_type(value))))
+    if shape:
+        shape = (*jax.export.symbolic_shape("examples"), *shape[1:])
+    return jax.ShapeDtypeStruct(shape, jnp.result_type(value))
 
 
 class _KerasLoss:

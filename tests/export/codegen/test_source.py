@@ -454,7 +454,7 @@ def test_a_primitive_that_cannot_be_read(tmp_path, monkeypatch):
     def refuse(jaxpr):
         raise KeyError("jaxpr of a primitive that is not known")
 
-    monkeypatch.setattr(artifact.source, "from_jaxpr", refuse)
+    monkeypatch.setattr(artifact.codegen, "from_jaxpr", refuse)
     made = tf2jax.convert(nested_loops(2), tf.TensorSpec([2], tf.float32))
     report = tf2jax.export_functions({"f": made}, tmp_path / "out", platforms=["cpu"])
     assert any("no source: f: KeyError: 'jaxpr of a primitive" in warning for warning in report.warnings)
