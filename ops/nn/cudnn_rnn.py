@@ -9,6 +9,7 @@ layout, which Keras writes (``keras/src/backend/tensorflow/rnn.py``); the cells 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -304,7 +305,7 @@ def cudnn_rnn_params_size(
 def _joined(sizes: _Sizes, weights: list[Any], biases: list[Any]) -> Any:
     given = [tuple(np.shape(v)) for v in (*weights, *biases)]
     wanted = [*sizes.weights(), *sizes.biases()]
-    if list(map(np.prod, given)) != list(map(np.prod, wanted)):
+    if [math.prod(shape) for shape in given] != [math.prod(shape) for shape in wanted]:
         raise OpError(f"weights and biases of shapes {given}, where {sizes} has {wanted}")
     return jnp.concatenate([jnp.ravel(jnp.asarray(v)) for v in (*weights, *biases)])
 

@@ -56,7 +56,7 @@ def _rounded_up(a: Any, b: Any) -> tuple[Any, Any]:
     """
     if isinstance(a, int | float) and isinstance(b, int | float):
         return a, b
-    return tuple(math.ceil(bound) if isinstance(bound, float) else bound for bound in (a, b))
+    return math.ceil(a) if isinstance(a, float) else a, math.ceil(b) if isinstance(b, float) else b
 
 
 def _plus(a: Any, b: Any) -> Any:
