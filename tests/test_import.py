@@ -13,6 +13,7 @@ def test_importing_loads_no_framework(module):
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.full
 def test_every_public_name_resolves():
     import tf2jax_lite
 

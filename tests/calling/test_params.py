@@ -55,6 +55,7 @@ def test_params_of_unknown_kind_are_refused():
         split_params({"w": np.ones(3)})
 
 
+@pytest.mark.full
 def test_merging_twice_is_refused():
     with pytest.raises(InputError, match="more than one part"):
         merge_params(_params(), _params())

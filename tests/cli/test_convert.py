@@ -190,6 +190,7 @@ def test_exit_code_and_one_line(tmp_path):
     assert run("run", tmp_path, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz").exit_code != 0
 
 
+@pytest.mark.full
 def test_run_names_what_is_missing(tmp_path):
     assert run("convert", TESTDATA / "tf_module", tmp_path / "out", "--platforms", "cpu", "--quiet").exit_code == 0
     x = arrays(tmp_path / "x.npz", other=X, more=X)
@@ -209,6 +210,7 @@ def test_a_result_may_have_any_name(tmp_path):
     np.testing.assert_array_equal(found["file"], [2, 3])
 
 
+@pytest.mark.full
 def test_shapes_by_name_are_of_any_of_the_functions(tmp_path):
     module = tf.Module()
     specs = {name: tf.TensorSpec([None], name=name) for name in "ab"}
@@ -299,6 +301,7 @@ def test_results_into_a_pipe(twice, tmp_path):
     assert np.load(io.BytesIO(content))["f"].tolist() == [2.0]
 
 
+@pytest.mark.full
 def test_results_into_what_a_link_leads_to(twice, tmp_path):
     """The link stays, also one to a file that the process has open, as ``/dev/stdout > y.npz`` is."""
     x = arrays(tmp_path / "x.npz", **ONES)

@@ -79,6 +79,7 @@ def test_verify(name, ends):
     assert found["ok"] and all(s["outputs"] for s in found["signatures"])
 
 
+@pytest.mark.full
 def test_a_training_step_as_an_output(tmp_path):
     """The artefact's function returns what the step leaves in the variables; the step itself has no result."""
     tf1 = tf.compat.v1
@@ -107,7 +108,7 @@ def test_errors_are_one_line_with_exit_code_2(tmp_path):
     assert "cut.meta" in done.stderr
 
 
-@pytest.mark.default_cases("arguments0-no node 'nothing'", "arguments1---tag goes with SavedModels")
+@pytest.mark.default_cases("arguments0-no node 'nothing'")
 @pytest.mark.parametrize(
     "arguments, words",
     [

@@ -206,6 +206,7 @@ def test_ragged_tensors_with_a_bound(name):
             np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5, err_msg=case)
 
 
+@pytest.mark.full
 def test_ranges_that_are_not_as_many_as_what_they_meet():
     @tf.function(autograph=False)
     def function(x, lengths):
@@ -259,7 +260,7 @@ FIXED = {
 }
 
 
-@pytest.mark.default_cases("triangles")
+@pytest.mark.full
 @pytest.mark.parametrize("name", FIXED)
 def test_sizes_are_what_they_are_whatever_the_data(name):
     function = tf.function(FIXED[name], autograph=False)

@@ -393,6 +393,7 @@ def test_params_and_state():
     )
 
 
+@pytest.mark.full
 def test_random_numbers_are_drawn():
     graph = tf.function(
         lambda x: tf.reduce_mean(tf.nn.dropout(tf.boolean_mask(x, x > 0) * 0 + 1, 0.5)), autograph=False
@@ -508,7 +509,7 @@ BOXES = {
 }
 
 
-@pytest.mark.default_cases("both")
+@pytest.mark.full
 @pytest.mark.parametrize("name", BOXES)
 def test_boxes_of_a_size_that_data_says(name):
     graph = tf.function(BOXES[name], autograph=False)

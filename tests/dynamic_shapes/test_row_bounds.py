@@ -226,7 +226,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.default_cases("ragged-first two", "ragged-recurrent", "ragged-rows gathered")
+@pytest.mark.default_cases("ragged-first two", "ragged-recurrent")
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_batches(kind, name):
     """Clients of federated learning have sizes of their own."""

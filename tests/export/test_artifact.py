@@ -620,7 +620,7 @@ def test_tensors_are_split_and_read_back(tmp_path):
         params_file.write_tensors({"x": np.ones(2, jnp.int4)}, tmp_path)
 
 
-@pytest.mark.default_cases("uint2")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int2", "uint2", "int4"])
 def test_params_of_dtypes_that_no_file_has(dtype, tmp_path):
     """JAX's serialization knows some of them not, safetensors others."""

@@ -119,6 +119,7 @@ def test_artifact_trains_as_the_model_that_it_came_from(tmp_path):
     assert model.changes == {name: "moving" in name for name in model.changes}
 
 
+@pytest.mark.full
 def test_functions_need_specs():
     with pytest.raises(InputError, match="specs"):
         create_model_from_tf(tf.function(lambda x: x), "mse")

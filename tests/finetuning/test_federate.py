@@ -54,6 +54,7 @@ def test_rounds_are_those_of_numpy():
     assert history.records[1]["clients/participated"] == 10
 
 
+@pytest.mark.full
 def test_a_round_of_nobody_has_no_loss():
     """A loss of 0 would look perfect."""
     model = linear()

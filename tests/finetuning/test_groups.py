@@ -101,10 +101,7 @@ def with_domains(values):
 AGNOSTIC = {"algorithm": "agnostic_fed_avg"}
 
 
-@pytest.mark.default_cases(
-    "change0-InputError-does not train a model.*build_fed_kmeans",
-    "change1-InputError-num_clusters goes with hyp_cluster",
-)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [

@@ -123,6 +123,7 @@ def test_what_has_no_place_is_refused(tmp_path, where, says):
     refuse_existing(tmp_path / "new" / "out", overwrite=False)
 
 
+@pytest.mark.full
 def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda folder, mode: False)  # who runs tests may be allowed to do anything
     with pytest.raises(ExportError, match=f"{tmp_path.name} may not be written to"):

@@ -146,6 +146,7 @@ def test_higher_orders_have_no_more_loops():
     assert loops(4) <= loops(1) * 8
 
 
+@pytest.mark.full
 def test_the_gradient_is_transposed():
     """Forwards by two backwards: the transpose of the transpose."""
 

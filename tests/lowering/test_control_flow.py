@@ -142,6 +142,7 @@ def test_break_and_continue():
     check(fn, X)
 
 
+@pytest.mark.full
 def test_tensor_array_in_a_loop():
     def fn(x):
         out = tf.TensorArray(tf.float32, 0, dynamic_size=True)

@@ -126,7 +126,7 @@ def test_keras_remat_draws_the_same():
         np.testing.assert_allclose(grads[variable.path], expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("loop", [False, True])
 def test_a_gradient_function_draws(loop):
     """Its key is there when the gradient is taken, in a loop's backward pass too; iterations differ."""

@@ -174,7 +174,7 @@ def test_refusals(function):
         jax.jit(converted)(X, IDS[0], LABELS)
 
 
-@pytest.mark.default_cases("ids0-7")
+@pytest.mark.full
 @pytest.mark.parametrize(("ids", "expected"), [([0, 0, 0, 1, 1, 1, 2, 2], 7), ([0, 0, 0, 1, 1, 1, 2, 70], -(2**31))])
 def test_whole_numbers_of_what_does_not_fit_are_the_least_there_are(ids, expected):
     function = tf.function(lambda x, ids, labels: tf.reduce_sum(tf.math.segment_sum(tf.cast(ids, tf.int32), ids)))

@@ -87,6 +87,7 @@ def test_loops(name, bound):
     np.testing.assert_allclose(sharded(gradient)(params, X), jax.jit(gradient)(params, X), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_gradients_by_what_all_devices_share_through_a_loop_that_data_ends():
     """Each device runs its own number of iterations."""
     weight = tf.Variable([0.8, 0.5], name="weight")

@@ -76,7 +76,7 @@ def check(actual, expected, x64):
         np.testing.assert_array_equal(ours, theirs.numpy())
 
 
-@pytest.mark.default_cases("looped-64 bits")
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True], ids=["32 bits", "64 bits"])
 @pytest.mark.parametrize("name", CASES)
 def test_exported_once_for_all_sizes(name, x64):
@@ -100,7 +100,7 @@ def longest(mask, x):
     return tf.reduce_sum(rows * rows, [1, 2]), tf.equal(tf.shape(rows), [2, most, 4]), tf.shape(rows)[1] * 2 + counts
 
 
-@pytest.mark.default_cases("64 bits")
+@pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True], ids=["32 bits", "64 bits"])
 def test_sizes_that_data_decides(x64):
     function = tf.function(longest)
@@ -137,6 +137,7 @@ def test_what_holds_for_all_sizes_is_known():
         np.testing.assert_array_equal(exported.call(x), np.concatenate([x, x]))
 
 
+@pytest.mark.default_cases("squeezed")
 @pytest.mark.parametrize("function", [squeezed, broadcast])
 def test_sizes_that_must_be_known_are_taken_to_differ(function, caplog):
     """JAX's convention; what it makes wrong is said."""

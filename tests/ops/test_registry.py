@@ -53,7 +53,7 @@ def test_override_holds_for_its_scope_only():
     assert lookup("Sum") is before
 
 
-@pytest.mark.default_cases("None")
+@pytest.mark.full
 @pytest.mark.parametrize("name", [None, 3, "", lambda x: x])
 def test_a_name_is_a_text(name):
     # The last is what `@register_op` without a name comes to: it would register nothing.

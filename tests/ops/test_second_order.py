@@ -60,7 +60,7 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.default_cases("special")
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_hessians_times_vectors(name):
     fn, *args = FUNCTIONS[name]

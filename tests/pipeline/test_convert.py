@@ -247,6 +247,7 @@ def test_override_is_safe_across_threads():
     assert seen == [True]
 
 
+@pytest.mark.full
 def test_random_functions_need_a_key():
     def fn(x):
         a = tf.random.normal([2], seed=1)
@@ -332,6 +333,7 @@ def test_functional_refuses_variables():
         tf2jax.convert_functional(module, SPEC)
 
 
+@pytest.mark.full
 def test_restored(tmp_path):
     module = Affine()
     module.f = tf.function(module.plain, input_signature=[SPEC])
@@ -505,7 +507,7 @@ def test_an_argument_that_is_a_function():
         jax_fn(x, x)
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_argument_s_default_has_the_dtype_of_its_spec(strict):
     """NumPy's 5.0 is a float64: TensorFlow casts it, as it does a Python number."""

@@ -22,7 +22,7 @@ def report(program, finding):
     return f"{finding.kind} {finding.how} {finding.op}: {finding.message}\n{show(small)}"
 
 
-@pytest.mark.default_cases("5")
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(6))
 def test_a_few(seed):
     rng = random.Random(seed)

@@ -88,7 +88,7 @@ def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
     same(jax.jit(jax.grad(lambda a: jnp.sum(first(a) ** 2)))(X), outer.gradient(squares, x).numpy(), 1e-4)
 
 
-@pytest.mark.default_cases("indexing", "linalg")
+@pytest.mark.default_cases("linalg")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_forward_mode_is_the_transpose_of_jax2tf_gradients(name):
     fn, args = FUNCTIONS[name]

@@ -115,7 +115,7 @@ def _modules(data):
                 yield from _modules(value)
 
 
-@pytest.mark.default_cases("annotate_data_placement", "cuda_tridiagonal_solve")
+@pytest.mark.default_cases("annotate_data_placement")
 @pytest.mark.parametrize("name", OLD)
 def test_old_modules(name):
     package = "jax._src.internal_test_util.export_back_compat_test_data"

@@ -190,6 +190,7 @@ def test_arguments_are_checked():
         fn(np.zeros(3, np.int32))
 
 
+@pytest.mark.full
 def test_a_module_that_calls_itself():
     text = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
       %0 = call @main(%x) : (tensor<f32>) -> tensor<f32>

@@ -40,7 +40,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.default_cases("bounded sizes")
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(name):
     fn = FUNCTIONS[name]

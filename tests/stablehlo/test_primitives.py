@@ -80,7 +80,7 @@ IDIOMS = [
 ]
 
 
-@pytest.mark.default_cases("in_a_branch")
+@pytest.mark.full
 @pytest.mark.parametrize("case", IDIOMS, ids=str)
 def test_idiom(case):
     check(case)

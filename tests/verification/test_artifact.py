@@ -67,6 +67,7 @@ def test_an_artefact_of_another_model(artefact, tmp_path):
         tf2jax.verify(tmp_path / "model.keras", tmp_path / "out")
 
 
+@pytest.mark.full
 def test_seeds_that_keras_draws_anew(tmp_path):
     """A Keras file does not hold the seed of a layer that was given none: each reading draws another."""
     layers = [keras.layers.Dense(8), keras.layers.Dropout(0.5), keras.layers.Dropout(0.5), keras.layers.Dense(2)]

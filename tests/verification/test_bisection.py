@@ -57,6 +57,7 @@ def traced(function, *specs):
     return tf.function(function).get_concrete_function(*specs)
 
 
+@pytest.mark.full
 def test_inside_loops_and_branches():
     concrete = traced(loops, tf.TensorSpec([3]), tf.TensorSpec([], tf.int32))
     inputs = {"x": np.float32([0.1, 0.5, 1.0]), "steps": np.int32(6)}

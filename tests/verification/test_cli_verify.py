@@ -54,6 +54,7 @@ def test_no_bisect():
     assert all(s["bisection"] is None for s in json.loads(result.output)["signatures"])
 
 
+@pytest.mark.full
 def test_bisect_on_request(tmp_path):
     np.savez(tmp_path / "x.npz", tokens=np.int32([[1, 2, 10]]))
     result = run(models.TESTDATA / "tf_keras_save", "--bisect", "--json", "--inputs", tmp_path / "x.npz")

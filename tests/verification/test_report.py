@@ -4,6 +4,8 @@ import dataclasses
 import re
 import xml.etree.ElementTree as ElementTree
 
+import pytest
+
 import tf2jax_lite as tf2jax
 from tf2jax_lite.verification.report import html_report
 
@@ -35,6 +37,7 @@ def test_difference():
     assert len(marked) == 1 and "Softmax" in marked[0].find("title").text
 
 
+@pytest.mark.full
 def test_what_comes_out_of_a_model_is_text():
     result = tf2jax.verify(models.TESTDATA / "tf_module", signatures=["serving_default"])
     (signature,) = result.signatures

@@ -73,6 +73,7 @@ def test_integers_have_no_round_off():
     assert round_off(np.array([1, 3]), np.array([1, 2]), np.array([1, 2])).wrong == "tensorflow"
 
 
+@pytest.mark.full
 def test_a_wrong_op_is_told_from_round_off():
     @tf.function(autograph=False)
     def scores(x):

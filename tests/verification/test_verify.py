@@ -16,7 +16,7 @@ from tf2jax_lite.verification.targets import subject, subjects
 from . import models
 
 
-@pytest.mark.default_cases("tf_keras_save")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["tf_module", "keras_export", "tf_keras_save"])
 def test_saved_models_agree(name):
     chosen = None if name == "tf_module" else ["serving_default"]
@@ -191,6 +191,7 @@ def test_inputs_that_tensorflow_refuses():
     assert signature.bisection is None
 
 
+@pytest.mark.full
 def test_a_gradient_that_jax_has_not():
     def function(x):
         while tf.reduce_sum(x) < 100.0:

@@ -87,6 +87,7 @@ def test_exported_programs_hold_it(arrays):
             np.testing.assert_allclose(again.call(*arrays), fn(*arrays), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.full
 def test_programs_for_several_platforms(arrays):
     """What goes into the call and comes from it is computed once there, too."""
     exported = jax.export.export(jax.jit(normalized), platforms=["cpu", "cuda"])(*arrays)

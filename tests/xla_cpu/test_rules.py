@@ -453,6 +453,7 @@ def test_channels_go_by_blocks():
     assert "4x2x5x6x16x" in gradient.lower(scaled(*kernel), normal(*shape)).as_text()
 
 
+@pytest.mark.full
 def test_long_rows_are_summed_up_one_by_one():
     params = {**CONVOLUTIONS["blocks of channels"][2], "rhs_dilation": (1, 1), "feature_group_count": 32}
     run = partial(rule.call, lax.conv_general_dilated, **params)

@@ -36,7 +36,7 @@ def same(found, expected):
         assert np.asarray(a).tobytes() == np.asarray(e).tobytes()
 
 
-@pytest.mark.default_cases("uint32-40")
+@pytest.mark.full
 @pytest.mark.parametrize("k", [0, 1, 7, 39, 40])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bits(dtype, k):

@@ -51,7 +51,7 @@ def test_rotations_keep_lengths_and_turn_back():
     np.testing.assert_allclose(rotate_back(turned, SIZE, key), X, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.default_cases("codec4-112")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("codec", "bits"),
     [

@@ -39,7 +39,7 @@ def check_unbiased(codec, x):
     assert (error <= 5 * found.std(0) / DRAWS**0.5 + 4e-3 * np.abs(x).max()).all()
 
 
-@pytest.mark.default_cases("RotatedUniformQuantizer(num_levels=4, coding='fixed')")
+@pytest.mark.full
 @pytest.mark.parametrize("codec", [agg.UniformQuantizer(4), agg.RotatedUniformQuantizer(4), agg.TernGrad()], ids=repr)
 @given(x=VECTORS)
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)

@@ -304,6 +304,7 @@ def test_structures_that_do_not_fit():
             f(wrong)
 
 
+@pytest.mark.full
 def test_errors_of_the_function_are_its_own():
     with pytest.raises(TypeError, match="dot_general"):
         core.jax_computation(lambda x, y: x @ y, (np.float32, [2, 3]), (np.float32, [2, 3]))

@@ -487,6 +487,7 @@ def test_element_specs_that_do_not_fit(spec, match, tmp_path):
         data.TFFSQLiteFederatedData(tmp_path / "t", spec).get_client("a")
 
 
+@pytest.mark.full
 def test_ids_without_an_order():
     with pytest.raises(DataError, match="order"):
         data.InMemoryFederatedData({"a": CLIENTS["a"], 1: CLIENTS["a"]})

@@ -173,7 +173,7 @@ def batches(y, predictions, size):
         yield batch | {m.MASK_KEY: np.arange(N) < len(guess)}, pad(guess, np.nan)
 
 
-@pytest.mark.default_cases("smoothed", "binary, smoothed", "perplexity", "token top 3", "confusion by domain", "auc")
+@pytest.mark.default_cases("auc", "binary, smoothed", "confusion by domain", "perplexity", "token top 3")
 @pytest.mark.parametrize(("metric", "y", "predictions", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
     found = []
@@ -332,6 +332,32 @@ def test_predictions_by_name():
     np.testing.assert_allclose(found.result(), np.mean(LOGITS.argmax(-1) == Y))
 
 
+@pytest.mark.default_cases(
+    "<lambda>-'roc'",
+    "<lambda>-5 classes",
+    "<lambda>-a tuple of integers0",
+    "<lambda>-a tuple of integers1",
+    "<lambda>-at least 1",
+    "<lambda>-at least 2",
+    "<lambda>-base is a metric",
+    "<lambda>-differ",
+    "<lambda>-differ in the number of examples",
+    "<lambda>-do not fit",
+    "<lambda>-each of masked_target_values",
+    "<lambda>-eos_target_value0",
+    "<lambda>-eos_target_value1",
+    "<lambda>-expected class numbers",
+    "<lambda>-k is a whole number",
+    "<lambda>-name the array in it",
+    "<lambda>-no key 'y'; it has ['x']",
+    "<lambda>-no key 'z'",
+    "<lambda>-num_classes",
+    "<lambda>-num_classes is a whole number",
+    "<lambda>-num_domains",
+    "<lambda>-num_thresholds is a whole number",
+    "<lambda>-oov_target_values",
+    "<lambda>-the mask (3,)",
+)
 @pytest.mark.parametrize(
     ("run", "says"),
     [

@@ -214,6 +214,7 @@ def test_dense_shape_that_varies_is_static_or_an_error_that_says_so():
         jax.jit(fn)(parts)
 
 
+@pytest.mark.full
 def test_sparse_arrays_of_jax_are_sparse_tensors():
     fn = tf2jax.convert_functional(of_sparse, tf.SparseTensorSpec([None, None], tf.float32))
     array = sparse.BCOO.fromdense(MATRIX)

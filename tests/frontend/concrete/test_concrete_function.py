@@ -79,6 +79,7 @@ def test_variables_that_cannot_be_read_together_are_left_to_be_read_alone():
     np.testing.assert_array_equal(second, [3.0])
 
 
+@pytest.mark.full
 def test_critical_sections_need_no_lock():
     section, total = tf.CriticalSection(), tf.Variable(1.0)
 

@@ -76,6 +76,7 @@ def test_what_is_inserted_is_refused():
         tf2jax.convert(tf.function(fn), tf.TensorSpec([2]))
 
 
+@pytest.mark.full
 def test_strings_are_refused():
     keys = tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([1.0]))
     table = tf.lookup.StaticHashTable(keys, -1.0)

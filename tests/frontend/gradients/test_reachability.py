@@ -86,6 +86,7 @@ def test_a_straight_through_estimator_is_passed():
     assert reached({"_gradient_op_type": "Pass"})
 
 
+@pytest.mark.full
 def test_functions_asked_for_before_they_are_known():
     float32 = np.dtype(np.float32)
     call = ir.Node(

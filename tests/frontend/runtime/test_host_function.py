@@ -123,7 +123,7 @@ def _reference(path, inputs):
     return {name: value.numpy() for name, value in found.items() if value.dtype != tf.string}
 
 
-@pytest.mark.default_cases("examples")
+@pytest.mark.full
 def test_the_two_halves_give_what_the_model_gives(split):
     _, host_fn, jax_fn, params, inputs, path = split
     results, _ = jax.jit(jax_fn)(params, **host_fn(**inputs))

@@ -140,6 +140,7 @@ def test_what_tensorflow_refuses(function, message):
         tf2jax.convert_functional(made)()
 
 
+@pytest.mark.full
 def test_what_is_never_evaluated():
     """Ops that make much of little or read files, whatever they take, and strings that data decides."""
     evaluator = string_evaluator.StringEvaluator(1 << 20)

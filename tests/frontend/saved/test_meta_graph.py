@@ -58,6 +58,7 @@ def test_a_classifier_with_reference_variables_serves_and_trains():
         close(value, data[f"after/{name}"])
 
 
+@pytest.mark.full
 def test_tags_choose_the_meta_graph():
     data = recorded("classifier")
     fn, params = tf2jax_lite.convert_saved_model(DATA / "classifier", tags=["train"])
@@ -253,6 +254,7 @@ def test_reference_variables(build, shape, values):
             close(params[v.op.name], session.run(v))
 
 
+@pytest.mark.full
 def test_gradients_of_reference_variables_that_are_assigned():
     """Reads of a variable count as the variable, whenever they are; what an assignment returns has no gradient."""
 

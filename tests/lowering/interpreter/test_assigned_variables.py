@@ -254,6 +254,7 @@ def test_artefacts_have_the_same_gradients(fn, variable, tmp_path):
         np.testing.assert_allclose(by_params["v"], by[1], rtol=1e-4, atol=1e-6, err_msg=backend)
 
 
+@pytest.mark.full
 def test_counters_that_are_read_twice_are_one_number(variable):
     """A slice between two reads has a known size, in derivatives, too."""
     memory, count = tf.Variable(tf.zeros([4, 3]), trainable=False), tf.Variable(1, trainable=False)

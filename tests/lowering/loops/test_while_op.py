@@ -319,6 +319,7 @@ def test_gradients_of_custom_gradients():
     np.testing.assert_allclose(jax.jit(jax.jacrev(jax.grad(jax_fn)))(x.numpy()), expected, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_iterations_with_effects_do_not_run_again():
     """They print, for one: gradients backwards are refused by name, and forward mode works."""
 
@@ -342,7 +343,7 @@ def test_iterations_with_effects_do_not_run_again():
     np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(x) + total(jax_fn(jax.lax.stop_gradient(x))))(X), 1.0)
 
 
-@pytest.mark.default_cases("body")
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["body", "segments"])
 def test_checkpoint(mode):
     @tf.function
@@ -659,7 +660,7 @@ def _pushed_after_an_element_was_taken(h, lst):
     return tf.tanh(h + value), _push(_push(shorter, h), h * 0.5)
 
 
-@pytest.mark.default_cases("_cut-maximum")
+@pytest.mark.full
 @pytest.mark.parametrize("end", ["maximum", "data"])
 @pytest.mark.parametrize("step", [_emptied, _cut], ids=lambda step: step.__name__)
 def test_lists_that_each_iteration_makes_shorter(step, end):

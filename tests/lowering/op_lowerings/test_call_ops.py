@@ -91,6 +91,7 @@ def test_functions_that_return_nothing(fn, x):
         np.testing.assert_allclose(updated.get(name, params.get(name, variable)), variable)
 
 
+@pytest.mark.full
 def test_artefacts_assign_what_such_functions_do(tmp_path):
     module = Counted()
     jax_fn, params = tf2jax.convert(tf.function(lambda x: in_a_row(module, x)), X[0])

@@ -54,6 +54,7 @@ def test_variables_written_in_one_branch_only():
         np.testing.assert_allclose([params["v"], params["w"]], [v.numpy(), w.numpy()], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_lists_of_different_lengths():
     """One branch pushes, the other does not: the length depends on data, and pushing goes on after that."""
 

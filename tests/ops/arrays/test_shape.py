@@ -248,6 +248,7 @@ def test_results_are_known_while_tracing():
     jax.jit(fn)(jnp.ones((2, 3)))
 
 
+@pytest.mark.full
 def test_reshape_keeps_symbolic_dimensions():
     b, s = jax.export.symbolic_shape("b, s")
     wanted = np.empty(3, object)

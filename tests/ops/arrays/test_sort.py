@@ -258,7 +258,7 @@ def test_numpy_twins():
     assert count.tolist() == [2, 1]
 
 
-@pytest.mark.default_cases("int32")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_differences_of_long_vectors(dtype):
     """Not compared each with each, which would take memory with the product of their lengths."""

@@ -61,7 +61,7 @@ def test_against_double_precision(name, dtype):
         np.testing.assert_allclose(found.astype(np.float64), expected, rtol=rounded)
 
 
-@pytest.mark.default_cases("half")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["half", "bfloat16"])
 def test_cross_entropy(dtype):
     x, labels = RNG.normal(size=(2, 3000)).astype(dtype), RNG.dirichlet(np.ones(3000), 2).astype(dtype)

@@ -80,7 +80,7 @@ def test_the_gradient_ops_themselves(name):
     np.testing.assert_allclose(converted(lambda y, dy: op(y=y, dy=dy), y, dy)(y, dy), op(y=y, dy=dy), rtol=1e-6)
 
 
-@pytest.mark.default_cases("Inv")
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_constants_under_vmap(name):
     """JAX traces what has a derivative rule of its own under vmap, though nothing that comes in is mapped."""

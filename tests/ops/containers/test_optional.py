@@ -106,7 +106,7 @@ def test_kinds_that_the_reader_cannot_tell_apart():
         jax.jit(tf2jax.convert_functional(fn, tf.TensorSpec([2, 3])))(X)
 
 
-@pytest.mark.default_cases("[0, 2, 3]")
+@pytest.mark.full
 @pytest.mark.parametrize("x", [[1, 2, 3], [-1, 0, 3], [0, 2, 3], [-1, 2, 3]], ids=str)
 def test_gradient_of_a_case_with_branches_inside(x):
     x, y = np.float32(x), np.float32([2, 3, 4])

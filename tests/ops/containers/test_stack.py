@@ -45,6 +45,7 @@ def test_against_tensorflow(fn):
             np.testing.assert_array_equal(a, e)
 
 
+@pytest.mark.full
 def test_empty():
     def fn(x):
         stack = raw.StackV2(max_size=-1, elem_type=tf.float32)

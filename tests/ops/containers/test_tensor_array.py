@@ -149,7 +149,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.default_cases("gradient_array_with_shape", "unknown_shape")
+@pytest.mark.default_cases("unknown_shape")
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
 def test_against_tensorflow(fn):
     fn = tf.function(fn, autograph=False)
@@ -279,7 +279,7 @@ def some_rows(ragged):
     return parts.values
 
 
-@pytest.mark.default_cases("rows_of_rows", "some_rows")
+@pytest.mark.default_cases("some_rows")
 @pytest.mark.usefixtures("_control_flow_v1")
 @pytest.mark.parametrize("fn", [sums_of_rows, rows_backwards, rows_of_rows, some_rows], ids=lambda f: f.__name__)
 def test_arrays_of_ragged_rows(fn):

@@ -78,6 +78,7 @@ def test_one_class_has_gradients_where_scores_are_looked_up(count):
     np.testing.assert_array_equal(pull(upstream)[0], gradient)
 
 
+@pytest.mark.full
 def test_nothing_to_select_from():
     which, box, valid = suppress_by_class(np.zeros((1, 0, 4), np.float32), np.zeros((3, 0), np.float32), 2, 4, 0.5, 0.0)
     assert which.shape == box.shape == (4,) and int(valid) == 0

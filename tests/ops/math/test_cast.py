@@ -156,6 +156,7 @@ def test_without_x64():
     assert c.dtype == np.uint32 and c.tolist()[:2] == [1, 2**32 - 2]
 
 
+@pytest.mark.full
 def test_host_twin_keeps_symbolic_dimensions():
     """As integers they stay what they are; as floats they are numbers that may become sizes again (`real_sizes`)."""
     (b,) = jax.export.symbolic_shape("b")

@@ -110,6 +110,9 @@ def test_gradients_are_those_of_two_dimensions(op):
     np.testing.assert_allclose(np.conj(actual), expected, atol=1e-10)
 
 
+@pytest.mark.default_cases(
+    "fft_length0-axes0-one length", "fft_length1-axes1-none twice", "fft_length2-axes2-out of range"
+)
 @pytest.mark.parametrize(
     ("fft_length", "axes", "error"),
     [([4, 4], [3], "one length"), ([4, 6], [3, -1], "none twice"), ([4], [4], "out of range"), ([-4], [3], "negative")],

@@ -342,6 +342,7 @@ def test_symbolic_dimensions_stay_on_the_host():
     assert host["Cumsum"](shape, np.array(0), reverse=True).tolist() == [b + 3 + c, 3 + c, c]
 
 
+@pytest.mark.full
 def test_bins_known_only_at_run_time():
     x, none = jnp.array([1, 3, 1, 0, 5]), jnp.zeros(0)
     with pytest.raises(OpError, match="dynamic_shape_bound"):

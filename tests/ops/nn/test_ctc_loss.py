@@ -148,7 +148,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.default_cases("keras")
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOSSES)
 def test_labels_made_sparse_under_jit(name):
     """How many labels there are is data, but not how many may have a path."""

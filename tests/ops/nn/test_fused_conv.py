@@ -242,6 +242,7 @@ def test_volumes(names, settings):
     np.testing.assert_allclose(jax.jit(jax_fn)(volume), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_volumes_are_padded_once():
     fn = registry.lookup("_FusedConv3D").fn
     settings = {"num_args": 0, "strides": [1] * 5, "padding": "SAME", "padding_list": [0] * 10}

@@ -81,7 +81,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("batch", [False, True])
 def test_grad_grad_with_argmax(batch):
     """TensorFlow has a GPU kernel only: what the op gives is MaxPoolGradGrad, whose positions it is told."""

@@ -67,6 +67,7 @@ def test_known_ranges_without_64_bits():
     np.testing.assert_array_equal(jax.jit(call)(x), narrow(x).numpy())
 
 
+@pytest.mark.full
 def test_refused():
     def narrow(x):
         out = tf.raw_ops.Requantize(

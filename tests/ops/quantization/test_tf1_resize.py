@@ -49,6 +49,7 @@ def test_without_64_bits(most):
     np.testing.assert_allclose(found, resize(images).numpy(), rtol=0, atol=max(1, most * 2.0**-22))
 
 
+@pytest.mark.full
 def test_refused():
     call = implementation("QuantizedResizeBilinear")
     with pytest.raises(OpError, match="int16"):

@@ -204,6 +204,7 @@ def test_traced_splits_without_a_bound():
         jax.jit(jax_fn)(SPLITS)
 
 
+@pytest.mark.full
 def test_ragged_model():
     def fn(x):
         words = tf.ragged.constant([[0, 2], [], [1, 1, 3]], row_splits_dtype=tf.int32)

@@ -286,6 +286,7 @@ def test_refusals(function, message):
         converted(tf.function(function), V)(V)
 
 
+@pytest.mark.full
 def test_forms_meet():
     a, b = rv.Ragged((np.arange(3),)), rv.Ragged((np.arange(5),))
     form = jax.eval_shape(lambda: a).common_form(jax.eval_shape(lambda: b))

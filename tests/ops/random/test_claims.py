@@ -79,7 +79,7 @@ def test_generator(name):
                 _holds(claim, np.asarray(actual), expected.numpy())
 
 
-@pytest.mark.default_cases("RandomUniformInt")
+@pytest.mark.full
 @pytest.mark.parametrize("name", [n for n, c in claims.KEYED.items() if c.cases])
 def test_distribution(name):
     ((draw, cdf),) = claims.KEYED[name].cases

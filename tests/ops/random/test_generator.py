@@ -52,7 +52,7 @@ def make(name, arguments):
     return variable, tf.function(fn)
 
 
-@pytest.mark.default_cases("StatefulRandomBinomial-arguments13", "RngReadAndSkip-arguments14")
+@pytest.mark.default_cases("RngReadAndSkip-arguments14")
 @pytest.mark.parametrize(("name", "arguments"), OPS)
 def test_op(name, arguments):
     variable, fn = make(name, arguments)
@@ -224,6 +224,7 @@ def test_a_state_that_lost_its_bits_is_refused():
         jax_fn({"state": np.zeros([3], np.int32)})
 
 
+@pytest.mark.full
 def test_threefry_is_refused():
     _, fn = make("StatefulUniform", {"shape": [2], "algorithm": 2})
     with jax.enable_x64(True):

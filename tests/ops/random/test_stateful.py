@@ -128,7 +128,7 @@ def test_parameterized_truncated_normal(bounds):
     np.testing.assert_allclose(drawn.std(1), expected.std(1), atol=0.03)
 
 
-@pytest.mark.default_cases("dtype0")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [tf.int32, tf.uint32, tf.int64, tf.uint64])
 def test_non_deterministic_ints(dtype):
     with jax.enable_x64(True):

@@ -351,7 +351,7 @@ PADDED = {
 }
 
 
-@pytest.mark.default_cases("order1-embedding", "order1-threshold")
+@pytest.mark.default_cases("order1-threshold")
 @pytest.mark.parametrize("name", PADDED)
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [1, 2]])
 def test_traced_indices_with_a_bound(name, order):
@@ -363,7 +363,7 @@ def test_traced_indices_with_a_bound(name, order):
             np.testing.assert_allclose(a, e)
 
 
-@pytest.mark.default_cases("reduce, keep")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["slice", "split", "concat of slices", "reshaped slice", "reduce", "reduce, keep"])
 def test_traced_indices_without_a_bound(name):
     fn, args = PADDED[name], (AI, AV.astype(np.float32))

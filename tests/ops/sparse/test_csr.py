@@ -124,7 +124,6 @@ def test_sums_of_gradients():
     "<lambda>-order of its rows2",
     "<lambda>-out of bounds0",
     "<lambda>-out of bounds1",
-    "<lambda>-out of range",
 )
 @pytest.mark.parametrize(
     ("function", "message"),

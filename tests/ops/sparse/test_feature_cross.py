@@ -87,6 +87,7 @@ def test_ragged_crosses(hashed):
             np.testing.assert_array_equal(mine, theirs.numpy())
 
 
+@pytest.mark.full
 def test_traced_places_are_refused():
     def cross(indices):
         return tf.sparse.cross_hashed([tf.SparseTensor(indices, tf.constant(NAMES), SHAPE)], 1000).values

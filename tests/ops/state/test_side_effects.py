@@ -209,6 +209,7 @@ def test_traced_numbers_are_no_strings():
         jax.jit(jax_fn)(GOOD)
 
 
+@pytest.mark.full
 def test_timestamp():
     with jax.enable_x64(True):
         now = tf2jax.convert_functional(lambda x: x + tf.timestamp(), tf.TensorSpec([], tf.float64))(0.0)

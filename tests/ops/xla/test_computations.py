@@ -174,6 +174,7 @@ def test_cumulative_reductions_of_jax2tf(infer):
     np.testing.assert_allclose(jax.grad(lambda x: jax_fn(x)[2, 0])(x), [[1, 0], [1, 0], [1, 0], [0, 0]])
 
 
+@pytest.mark.full
 def test_plain_functions_are_found():
     scalars = np.float32, np.float32
     found = {

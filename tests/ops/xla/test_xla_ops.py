@@ -118,7 +118,7 @@ def test_random_bits_without_64_bits():
     np.testing.assert_array_equal(jax.jit(jax_fn)(np.uint32(0)), [1465900379, 1469274632, 1503072275])
 
 
-@pytest.mark.default_cases("\\x08")
+@pytest.mark.full
 @pytest.mark.parametrize("text", ["\x08", "\x0a\x05\x01", "\x09\x01", "\x08" + "\udcff" * 11])
 def test_damaged_protos(text):
     with pytest.raises(ValueError, match="proto"):

@@ -77,6 +77,7 @@ def test_what_data_decides(name):
         tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32))
 
 
+@pytest.mark.full
 def test_loops_that_are_too_long():
     words = np.repeat(WORDS, 200)
     function = tf.function(

@@ -71,6 +71,7 @@ def test_what_may_be_more_stays_open(function):
         jax.jit(converted)(VALUES)
 
 
+@pytest.mark.full
 def test_keras_equalization():
     layer = tf.keras.layers.Equalization()
     images = np.random.default_rng(3).integers(0, 256, (2, 8, 8, 3)).astype(np.float32)

@@ -98,7 +98,7 @@ CASES = [
 
 
 @pytest.mark.default_cases(
-    "no_stacks", "no_tiles", "keys_of_many", "keys_of_many_each", "inverse_of_a_constant", "largest_along_an_axis"
+    "inverse_of_a_constant", "keys_of_many", "keys_of_many_each", "largest_along_an_axis", "no_tiles"
 )
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_round_trip(case):
@@ -168,6 +168,7 @@ def test_tangents_of_windows_made_for_other_platforms(platform, start, reduce):
     same(jax.grad(lambda x: ours(x)[1].sum())(M), jax.grad(lambda x: fn(x)[1].sum())(M))
 
 
+@pytest.mark.full
 def test_words_of_64_bits_are_refused_where_jax_has_none():
     text = """
     func.func @main(%x: tensor<3xui64>) -> tensor<3xui64> {
