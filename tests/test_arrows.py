@@ -1,6 +1,7 @@
 """Imports point one way, and what must not need TensorFlow does not import it."""
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -77,8 +78,10 @@ def _files():
         yield path, ("ops", *path.relative_to(ROOT / "ops").with_suffix("").parts)
 
 
+@functools.cache
 def _imports(path, parts):
-    """Yields (package, line) or (("ops", family), line) for imports of this package, and ("tensorflow", line)."""
+    """Returns (package, line) or (("ops", family), line) for imports of this package, and ("tensorflow", line)."""
+    found = []
     package = ["tf2jax_lite", *parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
@@ -91,11 +94,12 @@ def _imports(path, parts):
         for name in names:
             pieces = name.split(".")
             if pieces[0] == "tf2jax_lite" and len(pieces) > 1:
-                yield pieces[1], node.lineno
+                found.append((pieces[1], node.lineno))
                 if pieces[1] == "ops" and len(pieces) > 2:
-                    yield ("ops", pieces[2]), node.lineno
+                    found.append((("ops", pieces[2]), node.lineno))
             elif pieces[0] in ("tensorflow", "keras", "tf_keras"):
-                yield "tensorflow", node.lineno
+                found.append(("tensorflow", node.lineno))
+    return found
 
 
 def test_imports_point_one_way():

@@ -155,6 +155,7 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "code"),
     [pytest.param("inspect {model}", 0, marks=pytest.mark.full), ("inspect {model}/nothing", 2)],

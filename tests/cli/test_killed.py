@@ -73,6 +73,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.full)])
 def test_killed_at_random_moments(kills, tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(DIGITS), str(tmp_path), str(kills), "7"]

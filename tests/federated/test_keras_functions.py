@@ -92,6 +92,7 @@ def test_create_model_from_tf_refuses_sums_over_the_batch():
         fed.create_model_from_tf(network(), keras.losses.MeanSquaredError(reduction="sum"))
 
 
+@pytest.mark.default_cases("keras")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_create_model_from_tf_takes_keras_metrics(library):
     lib = LIBRARIES[library]

@@ -37,6 +37,7 @@ def test_a_full_disk(commands, name, size):
     assert fits or "cannot write" in ended.out or "cannot be written" in ended.out, ended.out
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.getuid() == 0 and not others_can_read(), reason="root may write anywhere, and others not import")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_that_cannot_be_written(commands, name):
@@ -55,7 +56,7 @@ def test_a_clock_that_jumps(commands, name):
     assert all(commands.written(name, ended)[p] == whole[p] for p in weights)
 
 
-@pytest.mark.default_cases("convert-2")
+@pytest.mark.full
 @pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", NAMES)
 def test_interrupted_at_any_moment(commands, name, times):

@@ -92,7 +92,7 @@ def test_sampling_amplifies_and_calibration_inverts():
     assert agg.gaussian_epsilon(noise - 2e-3, 100, 10, 1000, 1e-5) > 2.0
 
 
-@pytest.mark.default_cases("2.0-fixed_size")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("epsilon", "sampling"),
     [(1e6, "poisson"), (2.0, "fixed_size"), pytest.param(1e6, "fixed_size", marks=pytest.mark.full)],

@@ -161,6 +161,7 @@ def test_noise_is_within_the_range_of_the_image(noise):
     assert actual[:, 0].std() > 0.1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("crop, method", [((3, 5), "bilinear"), ((6, 4), "nearest")])
 def test_crop_and_resize_with_points_on_pixels_matches_tensorflow(crop, method):
     """A pixel more or less, inside or outside of the image, depends on the last bit of a coordinate."""

@@ -202,7 +202,7 @@ def network(x, kernel, bias, matrix):
     return tf.raw_ops.Dequantize(input=x[0], min_range=x[1], max_range=x[2], mode="MIN_FIRST")
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("wide", [False, True])
 def test_network(wide):
     """Without 64-bit mode, too, where numbers may come out one step apart."""
