@@ -74,7 +74,7 @@ SCRIPT = """
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.nightly)])
 def test_killed_at_random_moments(kills, tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(DIGITS), str(tmp_path), str(kills), "7"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -272,7 +272,7 @@ def _accepted(case):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_drawn(family, examples):
     @hypothesis.settings(

@@ -29,7 +29,7 @@ def commands():
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("size", [0, 300, pytest.param(20_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("size", [0, 300, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_a_full_disk(commands, name, size):
     ended = commands.run(name, file_size=size)
     fits = size == 20_000 and name in ("run", "verify")

@@ -95,7 +95,7 @@ def test_an_error_keeps_nothing():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_many_conversions_leave_nothing(count):
     # Even numbers: those without a custom gradient.
     first, half, last = measure(count, lambda i: convert_one(2 * i), warm=6)

@@ -74,7 +74,7 @@ def copied(tmp_path_factory):
     return shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", "__pycache__", ".*_cache"))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.against)
 def test_each_guard_is_triggered_by_its_test(copied, guard):
     assert without(guard, copied)
