@@ -18,6 +18,20 @@ START = time.monotonic()
 
 def pytest_addoption(parser):
     parser.addoption("--minutes", type=float, default=float("inf"), help="skip tests that would start later than this")
+    parser.addoption(
+        "--reuse-compilations", action="store_true", help="keep compiled programs in pytest's cache between runs"
+    )
+
+
+def pytest_configure(config):
+    """Sets up JAX's compilation cache. Its keys hold the program, the flags and the releases, but not the processor.
+
+    A run that fills the cache takes a quarter longer, so this is an option.
+    """
+    if config.getoption("--reuse-compilations"):
+        jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("compilations")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -44,7 +44,7 @@ class _Recorder:
     def __init__(self, folder: Path) -> None:
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = gzip.open(folder / f"{worker}.pickle.gz", "wb")
+        self._file = gzip.open(folder / f"{worker}.pickle.gz", "wb")  # noqa: SIM115 - open until the session ends
         self._lines: dict[str, set[int]] = defaultdict(set)
         self._names: dict[str, str] = {}
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]

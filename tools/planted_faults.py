@@ -1,8 +1,9 @@
 """Plants single-line faults and counts those that a tier of the tests catches: ``python -m tools.planted_faults``.
 
 Each fault flips a comparison, exchanges an arithmetic operator, drops an epsilon or swaps two arguments, in a module of
-another package. The tests that the fault touches run first, then the rest of the tier. A fault that no test can catch
-(an equivalent program) counts as missed, so the figure compares tiers; it is no measure by itself.
+another package. The tests that the fault touches run first, then the rest of the tier: all of it, or with ``--lines``
+the tests that run the fault's line. A fault that no test can catch (an equivalent program) counts as missed, so the
+figure compares tiers; it is no measure by itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .affected_tests import affected
+from .executed_lines import records
 
 ROOT = Path(__file__).parent.parent
 OPERATORS = {
@@ -113,8 +115,32 @@ def drawn(count: int, seed: int) -> list[Fault]:
     raise AssertionError("itertools.cycle ended")
 
 
-def caught(fault: Fault, root: Path, marks: str, minutes: float) -> str:
-    """Returns the test that fails with the fault planted in a copy of the repository, or ``""``."""
+def running(faults: list[Fault], folder: Path) -> dict[Fault, list[str]]:
+    """Returns the tests that run each fault's line, from a record of executed lines.
+
+    A fault whose line runs while modules are imported is left out: every test may depend on it.
+    """
+    tests: dict[Fault, list[str]] = {fault: [] for fault in faults}
+    for record in records(folder):
+        for fault in list(tests):
+            if fault.line in record.lines.get(fault.file, ()):
+                if record.test:
+                    tests[fault].append(record.test)
+                else:
+                    del tests[fault]
+    return tests
+
+
+def caught(fault: Fault, root: Path, marks: str, minutes: float, tests: list[str] | None = None) -> str:
+    """Returns the test that fails with the fault planted in a copy of the repository, or ``""``.
+
+    Args:
+      fault: the fault.
+      root: the copy.
+      marks: pytest's ``-m``; ``""`` for the default tier.
+      minutes: the limit of a run.
+      tests: the tests that can fail; None for all of the tier.
+    """
     path = root / fault.file
     source = path.read_text()
     lines = source.splitlines()
@@ -122,25 +148,30 @@ def caught(fault: Fault, root: Path, marks: str, minutes: float) -> str:
     lines[fault.line - 1] = fault.after
     path.write_text("\n".join(lines) + "\n")
     try:
-        for tests in (affected([fault.file]), ["tests"]):
-            if tests and (name := _first_failure(root, tests, marks, minutes)):
-                return name
-        return ""
+        near = affected([fault.file])
+        if tests is None:
+            groups = [near, ["tests"]]
+        else:
+            files = {test: test.split("::")[0] for test in tests}
+            groups = [[t for t in tests if files[t] in near], [t for t in tests if files[t] not in near]]
+        return next((name for group in groups if group and (name := _first_failure(root, group, marks, minutes))), "")
     finally:
         path.write_text(source)
 
 
 def _first_failure(root: Path, tests: list[str], marks: str, minutes: float) -> str:
-    existing = [test for test in tests if (root / test).exists()]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
     if marks:
         command += ["-m", marks]
-    try:
-        output = subprocess.run(
-            [*command, *existing], cwd=root, capture_output=True, text=True, timeout=60 * minutes
-        ).stdout
-    except subprocess.TimeoutExpired:
-        return "time limit"
+    with tempfile.NamedTemporaryFile("w") as chosen:
+        chosen.writelines(f"{test}\n" for test in tests if (root / test.split("::")[0]).exists())
+        chosen.flush()
+        try:
+            output = subprocess.run(
+                [*command, f"@{chosen.name}"], cwd=root, capture_output=True, text=True, timeout=60 * minutes
+            ).stdout
+        except subprocess.TimeoutExpired:
+            return "time limit"
     failed = [line.split()[1] for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0] if failed else ""
 
@@ -154,18 +185,20 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20, help="a run that takes longer counts as a failure")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout whose tests run")
     parser.add_argument("--faults", type=Path, help="a record: its faults, instead of drawn ones")
+    parser.add_argument("--lines", type=Path, help="a record of tools.executed_lines: only tests that run the line run")
     parser.add_argument("--json", type=Path, help="where to write the record")
     options = parser.parse_args()
     if options.faults:
         faults = [Fault(**row["fault"]) for row in json.loads(options.faults.read_text())]
     else:
         faults = drawn(options.count, options.seed)
+    chosen = running(faults, options.lines) if options.lines else {}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tree"
         shutil.copytree(options.tree, root, symlinks=True, ignore=shutil.ignore_patterns(".git", "__pycache__"))
         for fault in faults:
-            test = caught(fault, root, options.marks, options.minutes)
+            test = caught(fault, root, options.marks, options.minutes, chosen.get(fault))
             rows.append({"fault": dataclasses.asdict(fault), "caught by": test})
             print(f"{fault.file}:{fault.line}: {test or 'missed'}", flush=True)
             if options.json:
