@@ -98,7 +98,10 @@ def case(op: str, *inputs: Any, **attrs: Any) -> Case:
 
 
 def check(case: Case) -> None:
-    """Compares the converted op with TensorFlow: values, dtypes and shapes; eager, jit, vmap; gradients; export."""
+    """Compares the converted op with TensorFlow: values, dtypes and shapes; eager, jit, vmap; gradients; export.
+
+    Runs in JAX's 64-bit mode, and values of at most 32 bits in the other mode, too.
+    """
     with jax.enable_x64(True):
         _check(case)
 
@@ -121,6 +124,27 @@ def _check(case: Case) -> None:
         _check_compiled(case, subject, expected)
     if case.symbolic:
         check_export(case, subject, expected)
+    check_without_x64([subject], [expected])
+
+
+def check_without_x64(subjects: list[Subject], expected: list[list[Any]]) -> None:
+    """Compares the ops whose inputs and results have at most 32 bits with TensorFlow in JAX's default mode."""
+    wide = ("int64", "uint64", "float64", "complex128")
+    chosen = [
+        (subject, values)
+        for subject, values in zip(subjects, expected, strict=True)
+        if subject.case.jit and not any(np.asarray(v).dtype.name in wide for v in [*subject.traced_arrays, *values])
+    ]
+    if not chosen:
+        return
+
+    def program(inputs: list[Any]) -> list[Any]:
+        return [subject.converted(*args) for (subject, _), args in zip(chosen, inputs, strict=True)]
+
+    with jax.enable_x64(False):
+        compiled = jax.jit(program, compiler_options=fast_options())([s.traced_arrays for s, _ in chosen])
+    for (subject, values), found in zip(chosen, compiled, strict=True):
+        compare(subject.case, values, found, "without x64")
 
 
 def _check_compiled(case: Case, subject: Subject, expected: list[Any]) -> None:
