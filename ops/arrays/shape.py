@@ -7,9 +7,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, as_size, is_found
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.registry import Static, op
@@ -259,7 +260,7 @@ def range_(start: Static, limit: Static, delta: Static) -> Any:
         raise OpError("delta must not be a symbolic dimension")
     if step == 0:
         raise OpError("delta must not be 0")
-    count = core.max_dim(-((first - last) // step) if abs(step) > 1 else (last - first) * step, 0)
+    count = max_dim(-((first - last) // step) if abs(step) > 1 else (last - first) * step, 0)
     return _arange(count, first, step, dtype)
 
 
@@ -268,7 +269,7 @@ def _range_of_reals(first: Any, last: Any, step: Any, dtype: np.dtype) -> Any:
         raise OpError("delta must be a number other than 0")
     count = whole(np.ceil((RealSize(0) + last - first) / step))
     first = first.traced(canonical(dtype)) if isinstance(first, RealSize) else first
-    return _arange(core.max_dim(count, 0), first, step, dtype)
+    return _arange(max_dim(count, 0), first, step, dtype)
 
 
 @op("LinSpace", elements=result_size.count(2))

@@ -7,12 +7,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.dynamic_shapes.dim_expr import HAS_TO_HOLD
 from tf2jax_lite.dynamic_shapes.provenance import Entry, entries, name_of, value_of
 from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, as_size, at_least, is_found, is_size, lesser
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims
@@ -319,7 +319,7 @@ def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
         if count is None or stride != 1:
             raise _OpenRangeError(axis)
         assert begin is not None
-        return begin, None, core.max_dim(lesser(count, size), 0)
+        return begin, None, max_dim(lesser(count, size), 0)
     first = None if begin is None else begin.offset
     last = None if end is None else end.offset
     if _is_int(size) and all(v is None or _is_int(v) for v in (first, last)):
@@ -334,17 +334,17 @@ def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
         if _is_int(value):
             if value >= 0:
                 return top if value >= 2**31 - 1 else lesser(value, top)
-            return core.max_dim(size + value, bottom)
+            return max_dim(size + value, bottom)
         return lesser(value, top)  # a dimension expression: taken to be non-negative
 
     if stride > 0:
         low = 0 if first is None else bound(first)
         high = top if last is None else bound(last)
-        high = high if _is_zero(low) else core.max_dim(high, low)
+        high = high if _is_zero(low) else max_dim(high, low)
         return Entry(None, low), high, -(-(high - low) // stride)
     high = top if first is None else bound(first)
     low = bottom if last is None else bound(last)
-    count = -(-core.max_dim(high - low, 0) // -stride)
+    count = -(-max_dim(high - low, 0) // -stride)
     return Entry(None, high + (count - 1) * stride), high + 1, count
 
 

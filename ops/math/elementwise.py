@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import limits
+from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.arrays.shape import is_small
@@ -317,8 +318,8 @@ _binary("Mul", lambda x, y: lax.mul(x, y), np.multiply, operands=matched)
 _binary("RealDiv", lax.div, np.divide, operands=matched)
 _binary("FloorDiv", _floor_div, _host_floor_div)
 _binary("FloorMod", jnp.mod, np.mod)
-_binary("Maximum", _maximum, _host_extreme(np.maximum, core.max_dim))
-_binary("Minimum", _minimum, _host_extreme(np.minimum, core.min_dim))
+_binary("Maximum", _maximum, _host_extreme(np.maximum, max_dim))
+_binary("Minimum", _minimum, _host_extreme(np.minimum, min_dim))
 _binary("Pow", _power, np.power, dear=True)
 _binary("SquaredDifference", _squared_difference, operands=matched)
 _binary("Less", lax.lt, _ordered(np.less), operands=matched)

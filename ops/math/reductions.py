@@ -11,11 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core as jax_core
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim
 from tf2jax_lite.ops.common.broadcasting import number
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -63,11 +62,11 @@ def _size(shape: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _max_dim(a: Any, b: Any) -> Any:
-    return a if a is b else jax_core.max_dim(a, b)
+    return a if a is b else max_dim(a, b)
 
 
 def _min_dim(a: Any, b: Any) -> Any:
-    return a if a is b else jax_core.min_dim(a, b)
+    return a if a is b else min_dim(a, b)
 
 
 _SYMBOLIC = {

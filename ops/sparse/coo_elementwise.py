@@ -6,10 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import entries
 from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, cut, room
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, numbered, starts
@@ -259,7 +260,7 @@ def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | 
     reverse = jnp.zeros(count + rows, dtype).at[order].set(jnp.arange(count + rows, dtype=dtype))[:count]
     ids, all_rows = take(ids, order, 0), count + rows
     if size != all_rows:
-        missing = core.max_dim(size - all_rows, 0)
+        missing = max_dim(size - all_rows, 0)
         order, ids = jnp.pad(order, (0, missing))[:size], jnp.pad(ids, (0, missing), constant_values=rows)[:size]
     order, ids = cut(bound, lambda: jnp.count_nonzero(ids < rows), order, ids, of=(row_ids, rows))
     valid = ids < rows

@@ -8,10 +8,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import entries, value_of
 from tf2jax_lite.dynamic_shapes.tracker import Extents, is_found, most, natural
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
@@ -54,7 +55,7 @@ def _groups(*shapes: Any) -> tuple[Any, ...]:
         sizes = [entry.offset for entry in column if entry.is_known and not is_found(entry.offset)]
         if not sizes:
             raise OpError("how many sequences there are must be known while tracing")
-        found.append(functools.reduce(core.max_dim, sizes))
+        found.append(functools.reduce(max_dim, sizes))
     return tuple(found)
 
 

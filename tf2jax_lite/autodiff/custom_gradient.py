@@ -15,12 +15,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
-from jax.interpreters import ad, batching, mlir
-from jax.interpreters import partial_eval as pe
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import (
+    ClosedJaxpr,
+    Literal,
+    Primitive,
+    Zero,
+    bind,
+    instantiate_zeros,
+    is_undefined_primal,
+    jaxpr_as_fun,
+    lower_fun,
+    register,
+    used_inputs,
+)
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.jaxprs.walk import equations
 from tf2jax_lite.loops.while_loop import spread, zero
@@ -49,8 +58,8 @@ NODE = "custom_gradient"
 TANGENT = "custom_gradient_tangent"
 """The primitive of tangents of results."""
 
-_node = jex.Primitive(NODE)
-_tangent = jex.Primitive(TANGENT)
+_node = Primitive(NODE)
+_tangent = Primitive(TANGENT)
 
 
 def own_gradient(
@@ -134,7 +143,7 @@ def _node_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) ->
     args, results = params["args"], params["results"]
     # The node itself, so that whoever differentiates this meets the same gradient again.
     out = _node.bind(*primals, **params)
-    moved = tuple(i for i, t in enumerate(tangents[:args]) if type(t) is not ad.Zero)
+    moved = tuple(i for i, t in enumerate(tangents[:args]) if type(t) is not Zero)
     if not moved:
         return out, [zero(v) for v in out]
     operands = [*primals[:args], *out, *primals[args + results :]]
@@ -203,14 +212,13 @@ def _run(*operands: Any, **params: Any) -> list[Any]:
 
     tangents = list(operands[count:])
     closed = jax.make_jaxpr(lambda at, along: jax.vjp(gradients, at)[1](along)[0])(ones, tangents)
-    _, used = pe.dce_jaxpr(_without_nodes(closed).jaxpr, [True] * len(closed.out_avals))
-    if any(used[: len(ones)]):  # its derivative is not the same everywhere
+    if any(used_inputs(_without_nodes(closed))[: len(ones)]):  # its derivative is not the same everywhere
         refusal = params["refusal"]
         raise ForwardModeError(refusal.message, node=refusal.node, op=refusal.op, path=refusal.path)
-    return jex.jaxpr_as_fun(closed)(*ones, *tangents)
+    return jaxpr_as_fun(closed)(*ones, *tangents)
 
 
-def transposed(eqn: Any) -> jex.ClosedJaxpr:
+def transposed(eqn: Any) -> ClosedJaxpr:
     """Returns what a `TANGENT` equation computes.
 
     Raises:
@@ -232,7 +240,7 @@ def has_offset(eqn: Any) -> bool:
     return not is_zero_at_zero(closed, range(len(eqn.invars), len(forms)))
 
 
-def _without_nodes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def _without_nodes(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Returns a jaxpr without custom gradients, so that nothing seems to be read that only a derivative reads."""
     if not _has_nodes(closed.jaxpr):
         return closed
@@ -240,19 +248,19 @@ def _without_nodes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     def replaced(value: Any) -> Any:
         if type(value) is tuple:
             return tuple(map(replaced, value))
-        return _without_nodes(value) if isinstance(value, jex.ClosedJaxpr) else value
+        return _without_nodes(value) if isinstance(value, ClosedJaxpr) else value
 
     def run(*args: Any) -> list[Any]:
         env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
         env.update(zip(closed.jaxpr.invars, args, strict=True))
         for eqn in closed.jaxpr.eqns:
-            inputs = [a.val if isinstance(a, jex.Literal) else env[a] for a in eqn.invars]
+            inputs = [a.val if isinstance(a, Literal) else env[a] for a in eqn.invars]
             if eqn.primitive is _node:
                 found = _handed_on(*inputs, **eqn.params)
             else:
                 found = bind(eqn.replace(params={k: replaced(v) for k, v in eqn.params.items()}), *inputs)
             env.update(zip(eqn.outvars, found, strict=True))
-        return [a.val if isinstance(a, jex.Literal) else env[a] for a in closed.jaxpr.outvars]
+        return [a.val if isinstance(a, Literal) else env[a] for a in closed.jaxpr.outvars]
 
     return jax.make_jaxpr(run)(*closed.in_avals)
 
@@ -262,7 +270,7 @@ def _has_nodes(jaxpr: Any) -> bool:
 
 
 def _run_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
+    moving = [i for i, t in enumerate(tangents) if type(t) is not Zero]
 
     def of(*some: Any) -> list[Any]:
         now = list(primals)
@@ -275,10 +283,10 @@ def _run_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> 
 
 def _run_transpose(cotangents: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
     count = len(operands) - len(params["moved"])
-    upstream = [ad.instantiate_zeros(c) for c in cotangents]
+    upstream = [instantiate_zeros(c) for c in cotangents]
     found = _gradients(operands[:count], upstream, params)
     pairs = zip(found, operands[count:], strict=True)
-    return [*[None] * count, *(g if ad.is_undefined_primal(x) else None for g, x in pairs)]
+    return [*[None] * count, *(g if is_undefined_primal(x) else None for g, x in pairs)]
 
 
 def _run_batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
@@ -299,10 +307,13 @@ for primitive, run, aval, jvp, batch in (
     (_node, _handed_on, _handed_on, _node_jvp, _node_batch),
     (_tangent, _run, lambda *_, avals, **__: list(avals), _run_jvp, _run_batch),
 ):
-    primitive.multiple_results = True
-    primitive.def_impl(run)
-    primitive.def_abstract_eval(aval)
-    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
-    ad.primitive_jvps[primitive] = jvp
-    batching.primitive_batchers[primitive] = batch
-ad.primitive_transposes[_tangent] = _run_transpose
+    register(
+        primitive,
+        multiple_results=True,
+        impl=run,
+        abstract=aval,
+        jvp=jvp,
+        batch=batch,
+        lowering=lower_fun(run, multiple_results=True),
+    )
+register(_tangent, transpose=_run_transpose)

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
-from jax.interpreters import batching, mlir
+
+from tf2jax_lite.jaxprs.compat import Primitive, register
 
 __all__ = ["identity_primitive", "marked"]
 
@@ -15,10 +15,13 @@ __all__ = ["identity_primitive", "marked"]
 def identity_primitive(name: str) -> Primitive:
     """Returns a primitive that gives its argument back, under jit and vmap, too; derivatives are the caller's."""
     primitive = Primitive(name)
-    primitive.def_impl(lambda x, **_: x)
-    primitive.def_abstract_eval(lambda x, **_: x)
-    mlir.register_lowering(primitive, lambda ctx, x, **_: [x])
-    batching.defvectorized(primitive)
+    register(
+        primitive,
+        impl=lambda x, **_: x,
+        abstract=lambda x, **_: x,
+        batch="elementwise",
+        lowering=lambda ctx, x, **_: [x],
+    )
     return primitive
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax.extend.core as jex
 import numpy as np
 
+from tf2jax_lite.jaxprs.compat import Literal
 from tf2jax_lite.jaxprs.walk import parts
 
 __all__ = ["is_zero_at_zero"]
@@ -46,7 +46,7 @@ def _results(closed: Any, args: Sequence[bool]) -> list[bool]:
     known.update(zip(jaxpr.invars, args, strict=True))
 
     def read(atom: Any) -> bool:
-        return _is_zero(atom.val) if isinstance(atom, jex.Literal) else known[atom]
+        return _is_zero(atom.val) if isinstance(atom, Literal) else known[atom]
 
     for eqn in jaxpr.eqns:
         known.update(zip(eqn.outvars, _of(eqn, list(map(read, eqn.invars))), strict=True))

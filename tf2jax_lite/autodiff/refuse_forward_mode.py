@@ -6,11 +6,11 @@ do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
-
+from tf2jax_lite.jaxprs.compat import Primitive, Zero, register
+from tf2jax_lite.loops.while_loop import zero
 from tf2jax_lite.support.errors import ForwardModeError
 
 from .identity_primitive import identity_primitive, marked
@@ -27,13 +27,21 @@ def _refuse(*_: Any, message: str, node: str, op: str, path: tuple[str, ...]) ->
     raise ForwardModeError(message, node=node, op=op, path=path)
 
 
-ad.defjvp(_reverse_only, lambda t, x, **params: _tangent.bind(t, **params))
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    result = _reverse_only.bind(*primals, **params)
+    (tangent,) = tangents
+    return result, zero(result) if type(tangent) is Zero else _tangent.bind(tangent, **params)
 
-_tangent.def_impl(_refuse)
-_tangent.def_abstract_eval(lambda x, **_: x)
-mlir.register_lowering(_tangent, _refuse)
-batching.defvectorized(_tangent)
-ad.deflinear2(_tangent, lambda cotangent, x, **_: [cotangent])
+
+register(_reverse_only, jvp=_jvp)
+register(
+    _tangent,
+    impl=_refuse,
+    abstract=lambda x, **_: x,
+    linear=lambda cotangent, x, **_: [cotangent],
+    batch="elementwise",
+    lowering=_refuse,
+)
 
 
 def reverse_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from jax.interpreters import ad
-
+from tf2jax_lite.jaxprs.compat import register
 from tf2jax_lite.support.errors import ReverseModeError
 
 from .identity_primitive import identity_primitive, marked
@@ -23,7 +22,7 @@ def _refuse(cotangent: Any, x: Any, *, message: str, node: str, op: str, path: t
     raise ReverseModeError(message, node=node, op=op, path=path)
 
 
-ad.deflinear2(_forward_only, _refuse)
+register(_forward_only, linear=_refuse)
 
 
 def forward_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:

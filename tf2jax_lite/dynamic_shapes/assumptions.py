@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jax.extend import core as jex
-
+from tf2jax_lite.jaxprs.compat import Literal, Var
 from tf2jax_lite.jaxprs.walk import equations, without_unread
 
 from .dim_expr import names, parsed
@@ -39,7 +38,7 @@ def assumptions(eqn: Any) -> Iterator[Any]:
 
 def is_constant(eqn: Any) -> bool:
     """Return whether the number of rows that an equation of `prefix_p` keeps is known."""
-    return isinstance(eqn.invars[1], jex.Literal)
+    return isinstance(eqn.invars[1], Literal)
 
 
 def read_only(closed: Any, open_sizes: set[str]) -> Any:
@@ -68,7 +67,7 @@ def _dims(eqn: Any) -> Iterator[Any]:
 
 
 def _vars(atoms: Any) -> Iterator[Any]:
-    return (v for v in atoms if isinstance(v, jex.Var))
+    return (v for v in atoms if isinstance(v, Var))
 
 
 def _variables(dim: Any) -> set[str]:

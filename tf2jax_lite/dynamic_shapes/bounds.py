@@ -8,11 +8,9 @@ import weakref
 from typing import Any
 
 import numpy as np
-from jax import core, export, lax
-from jax.extend import core as jex
-from jax.interpreters import ad, batching
+from jax import export, lax
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, Primitive, max_dim, min_dim, register
 
 from .dim_expr import FOUND, MOST_TRIED, SIZES, largest, names, parsed, value
 
@@ -62,7 +60,7 @@ def lesser(a: Any, b: Any) -> Any:
     """Returns the lesser of two numbers or dimensions: one of them where what they can be tells."""
     if _is_at_most(a, b):
         return a
-    return b if _is_at_most(b, a) else core.min_dim(a, b)
+    return b if _is_at_most(b, a) else min_dim(a, b)
 
 
 def constant_size(dim: Any) -> Any:
@@ -100,7 +98,7 @@ def greater(a: Any, b: Any) -> Any:
     """Return the greater of two numbers or dimensions: one of them where their limits tell."""
     if _is_at_most(b, a):
         return a
-    return b if _is_at_most(a, b) else core.max_dim(a, b)
+    return b if _is_at_most(a, b) else max_dim(a, b)
 
 
 def _is_at_most(a: Any, b: Any) -> bool:
@@ -162,7 +160,7 @@ def as_size(dim: Any) -> Any:
     """
     if not is_found(dim) or is_size(dim):
         return dim
-    return 0 if _is_at_most(dim, 0) else core.max_dim(dim, 0)
+    return 0 if _is_at_most(dim, 0) else max_dim(dim, 0)
 
 
 def is_size(dim: Any) -> bool:
@@ -178,19 +176,22 @@ def _reaches(size: Any, least: int) -> bool:
 
 
 def _padded(x: Any, *, axis: int, least: int) -> Any:
-    more = core.max_dim(x.shape[axis], least) - x.shape[axis]
+    more = max_dim(x.shape[axis], least) - x.shape[axis]
     return lax.pad(x, np.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
 
 
 def _longer_shape(x: Any, *, axis: int, least: int) -> Any:
-    return x.update(shape=(*x.shape[:axis], core.max_dim(x.shape[axis], least), *x.shape[axis + 1 :]))
+    return x.update(shape=(*x.shape[:axis], max_dim(x.shape[axis], least), *x.shape[axis + 1 :]))
 
 
 def _batched(args: Any, dims: Any, *, axis: int, least: int) -> Any:
     return _longer.bind(*args, axis=axis + (axis >= dims[0]), least=least), dims[0]
 
 
-_longer = jex.Primitive("longer")
-_longer.def_abstract_eval(_longer_shape)
-ad.deflinear2(_longer, lambda ct, x, *, axis, least: [lax.slice_in_dim(ct, 0, x.aval.shape[axis], axis=axis)])
-batching.primitive_batchers[_longer] = _batched
+_longer = Primitive("longer")
+register(
+    _longer,
+    abstract=_longer_shape,
+    linear=lambda ct, x, *, axis, least: [lax.slice_in_dim(ct, 0, x.aval.shape[axis], axis=axis)],
+    batch=_batched,
+)

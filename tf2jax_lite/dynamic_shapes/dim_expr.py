@@ -13,8 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core
 
+from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.support.errors import OpError
 
 __all__ = [
@@ -83,8 +83,8 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
-    "max": _extreme(jnp.maximum, np.maximum, core.max_dim),
-    "min": _extreme(jnp.minimum, np.minimum, core.min_dim),
+    "max": _extreme(jnp.maximum, np.maximum, max_dim),
+    "min": _extreme(jnp.minimum, np.minimum, min_dim),
 }
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import core, export
+from jax import export
 
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.errors import LoweringError, StaticInputError, Tf2JaxError
 
 from . import rules_control_flow, rules_elementwise, rules_indexing, rules_reductions, rules_shapes, rules_windows  # noqa: F401
@@ -65,7 +66,7 @@ def traced(
       LoweringError: a node's result has a size that data decides, and what follows cannot be computed so.
     """
     leaves, tree = jax.tree.flatten(args)
-    moving = [i for i, v in enumerate(leaves) if isinstance(v, core.Tracer)]
+    moving = [i for i, v in enumerate(leaves) if is_traced(v)]
     if not moving:
         return run(*args, pads=True)
     try:

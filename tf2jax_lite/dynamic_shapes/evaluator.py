@@ -9,9 +9,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core as jex
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import Literal, Var, bind
 from tf2jax_lite.jaxprs.walk import inner, parts
 from tf2jax_lite.support.errors import OpError, Tf2JaxError
 from tf2jax_lite.values.static import as_array
@@ -77,7 +76,7 @@ class Evaluator:
         env.update(zip(jaxpr.invars, args, strict=True))
 
         def read(atom: Any) -> Any:
-            if not isinstance(atom, jex.Literal):
+            if not isinstance(atom, Literal):
                 return env[atom]
             # JAX may leave a number as wide as numpy gave it, where what takes it is as wide as JAX's.
             return as_array(atom.val) if isinstance(atom.val, np.ndarray | np.generic) else atom.val
@@ -104,7 +103,7 @@ class Evaluator:
         fits = functools.reduce(operator.and_, self.sizes.checks)
         affected = doubtful(parts(closed)[0])
         return [
-            self._marked(v, x, fits) if isinstance(v, jex.Var) and v in affected else x
+            self._marked(v, x, fits) if isinstance(v, Var) and v in affected else x
             for v, x in zip(parts(closed)[0].outvars, results, strict=True)
         ]
 

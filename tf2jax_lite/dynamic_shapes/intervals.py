@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core
-from jax.extend import core as jex
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, InconclusiveDimensionOperation, Literal, max_dim
 
 from .provenance import FORWARDING, constant_of, equation_of
 
@@ -42,7 +40,7 @@ def range_of(value: Any) -> Range:
     return _Walk().of(value, _MAX_DEPTH)
 
 
-def jaxpr_ranges(closed: jex.ClosedJaxpr) -> list[Range]:
+def jaxpr_ranges(closed: ClosedJaxpr) -> list[Range]:
     """Returns the ranges of a jaxpr's results, whatever its arguments and constants are."""
     walk = _Walk()
     walk.limit(math.inf)
@@ -84,7 +82,7 @@ def _larger(a: Any, b: Any) -> Any:
     a, b = _rounded_up(a, b)
     if isinstance(a, int | float) and isinstance(b, int | float):
         return max(a, b)
-    return core.max_dim(a, b) if isinstance(a, int) or isinstance(b, int) or a is not b else a
+    return max_dim(a, b) if isinstance(a, int) or isinstance(b, int) or a is not b else a
 
 
 def _smaller(a: Any, b: Any) -> Any:
@@ -269,7 +267,7 @@ class _Walk:
         known = dict(zip(inner.invars, ranges, strict=True))
 
         def read(atom: Any) -> Range:
-            if isinstance(atom, jex.Literal):
+            if isinstance(atom, Literal):
                 return _of_array(np.asarray(atom.val))
             return known.get(atom, _of_dtype(atom.aval.dtype))
 
@@ -298,7 +296,7 @@ class _Walk:
 
 def _behind(atom: Any, made: Mapping[Any, Any]) -> Any:
     """Returns the variable whose values another one has, in another shape or dtype."""
-    while not isinstance(atom, jex.Literal) and atom in made and made[atom].primitive.name in FORWARDING:
+    while not isinstance(atom, Literal) and atom in made and made[atom].primitive.name in FORWARDING:
         atom = made[atom].invars[0]
     return atom
 
@@ -306,7 +304,7 @@ def _behind(atom: Any, made: Mapping[Any, Any]) -> Any:
 def _summed(atom: Any, made: Mapping[Any, Any], name: str = "reduce_sum") -> Any:
     """Returns the variable of which another one is the sum (or another function); None if it is none."""
     atom = _behind(atom, made)
-    is_made = not isinstance(atom, jex.Literal) and atom in made and made[atom].primitive.name == name
+    is_made = not isinstance(atom, Literal) and atom in made and made[atom].primitive.name == name
     return _behind(made[atom].invars[0], made) if is_made else None
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jax import core, lax
-from jax.extend import core as jex
+from jax import lax
 
+from tf2jax_lite.jaxprs.compat import Var, is_traced
 from tf2jax_lite.values.static import dims, known
 
 __all__ = [
@@ -99,8 +99,8 @@ def _outermost(tracer: Any) -> Any:
     """Returns the tracer of the surroundings that one inside a branch or a loop stands for, itself if there is none."""
     for _ in range(_MAX_DEPTH):
         frame, variable = getattr(getattr(tracer, "_trace", None), "frame", None), getattr(tracer, "val", None)
-        outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, jex.Var) else None
-        if not isinstance(outer, core.Tracer):
+        outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, Var) else None
+        if not is_traced(outer):
             break
         tracer = outer
     return tracer
@@ -108,12 +108,12 @@ def _outermost(tracer: Any) -> Any:
 
 def constant_of(tracer: Any) -> Any:
     """Returns the value of a tracer that stands for a constant, else None."""
-    if not isinstance(tracer, core.Tracer):
+    if not is_traced(tracer):
         return np.asarray(tracer)
     tracer = _outermost(tracer)
     lower = getattr(tracer, "full_lower", None)
     value = lower() if lower is not None else tracer
-    return None if isinstance(value, core.Tracer) else np.asarray(value)
+    return None if is_traced(value) else np.asarray(value)
 
 
 def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:

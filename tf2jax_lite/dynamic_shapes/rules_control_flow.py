@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.autodiff.custom_gradient import with_room
-from tf2jax_lite.jaxprs.equations import COMPOSITE, bind, expanded, scan_counts
+from tf2jax_lite.jaxprs.compat import COMPOSITE, bind, composite_jaxpr, scan_counts
 from tf2jax_lite.loops.derivatives import MARK, while_loop
 
 from .evaluator import Evaluator, rule, unsupported
@@ -27,7 +27,7 @@ def _called(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 @rule(COMPOSITE)
 def _expanded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    return ev.run(expanded(eqn), args)
+    return ev.run(composite_jaxpr(eqn), args)
 
 
 @rule("remat2", "remat", "checkpoint")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-from jax.extend import core as jex
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import Literal, bind
 
 from .actual_sizes import is_symbolic
 from .evaluator import Evaluator, rule
@@ -110,7 +109,7 @@ def _spread(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         return args
     out = list(args)
     for i, var in enumerate(eqn.invars):
-        if not isinstance(var, jex.Literal) and var.aval.shape == () and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+        if not isinstance(var, Literal) and var.aval.shape == () and jnp.issubdtype(var.aval.dtype, jnp.inexact):
             out[i] = ev.sizes.filled(jnp.broadcast_to(args[i], ev.sizes.shape(shape)), shape, 0)
     return out
 
@@ -119,6 +118,6 @@ def _spread(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 def _guarded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     values, args, shape = _FINITE_AT[eqn.primitive.name], _spread(ev, eqn, args), eqn.outvars[0].aval.shape
     for i, (var, value) in enumerate(zip(eqn.invars, values, strict=False)):
-        if value is not None and not isinstance(var, jex.Literal) and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+        if value is not None and not isinstance(var, Literal) and jnp.issubdtype(var.aval.dtype, jnp.inexact):
             args[i] = ev.sizes.filled(jnp.asarray(args[i]), var.aval.shape or shape, value)
     return bind(eqn, *args)

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import bind
 
 from .actual_sizes import is_symbolic
 from .evaluator import Evaluator, rule, unsupported

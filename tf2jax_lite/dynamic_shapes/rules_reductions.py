@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import bind
 
 from .actual_sizes import is_symbolic
 from .evaluator import Evaluator, rule, unsupported

@@ -8,10 +8,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
-from tf2jax_lite.jaxprs.equations import bind
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, bind, max_dim
 
 from .actual_sizes import Sizes, is_symbolic
 from .assumptions import is_constant
@@ -50,7 +49,7 @@ def longer(x: Any, axis: int, least: Any) -> Any:
     """Returns an array that has room for ``least`` along an axis, at least."""
     if is_sure(lambda: x.shape[axis] >= least):
         return x
-    more = core.max_dim(least - x.shape[axis], 0)
+    more = max_dim(least - x.shape[axis], 0)
     return lax.pad(x, np.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, export, lax
-from jax.extend import core as jex
+from jax import export, lax
 
+from tf2jax_lite.jaxprs.compat import Primitive, ShapedArray
 from tf2jax_lite.support.errors import OpError
 
 from .bounds import MOST, as_size, at_least, constant_size, equal_where_enough, is_found, is_size, lesser, limits, most
@@ -52,7 +52,7 @@ SINGLE = f"{FOUND}0"
 # More than this many rows are not made room for because of what a number could be at most.
 _MOST_ROOM = 1 << 26
 
-prefix_p = jex.Primitive("prefix")
+prefix_p = Primitive("prefix")
 """The first elements of an array, as many as a number says.
 
 Parameters: ``dim``, the dimension that the result has first; ``name``, the variable of which it is one less (a variable
@@ -64,10 +64,10 @@ A constant number is ``dim`` for sure.
 @prefix_p.def_abstract_eval
 def _prefix(data: Any, count: Any, *, dim: Any, name: str, is_sure: bool) -> Any:
     del count, name, is_sure
-    return core.ShapedArray((dim, *data.shape[1:]), data.dtype)
+    return ShapedArray((dim, *data.shape[1:]), data.dtype)
 
 
-reshaped_p = jex.Primitive("reshaped")
+reshaped_p = Primitive("reshaped")
 """An array in another shape, of sizes of which JAX cannot tell that they are sizes, or as many together as before.
 
 Parameters: ``shape``, of the result; ``real``, what its dimensions come to; ``names``, for each dimension the variable

@@ -12,7 +12,6 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.mlir import ir
 
 from tf2jax_lite.calling.interface import (
     Interface,
@@ -25,6 +24,7 @@ from tf2jax_lite.calling.interface import (
     match_arrays,
 )
 from tf2jax_lite.calling.params import VariableName
+from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
 from tf2jax_lite.support.errors import (

@@ -18,10 +18,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend import core as jex_core
 
 from tf2jax_lite.federated.model import Model
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Literal, bind
 from tf2jax_lite.xla_cpu import pooling as _window  # noqa: F401
 from tf2jax_lite.xla_cpu.conv import rule as _conv  # noqa: F401  (these two register what `twin_of` finds)
 from tf2jax_lite.xla_cpu.rules import twin_of
@@ -102,7 +101,7 @@ def _inner(eqn: Any) -> list[Any]:
     found = []
     for value in eqn.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(item, (jex_core.Jaxpr, jex_core.ClosedJaxpr)):
+            if isinstance(item, (Jaxpr, ClosedJaxpr)):
                 found.append(getattr(item, "jaxpr", item))
     return found
 
@@ -151,7 +150,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], *args: Any) -> list[Any]:
     env.update(zip(jaxpr.invars, args, strict=True))
 
     def read(var: Any) -> Any:
-        return var.val if isinstance(var, jex_core.Literal) else env[var]
+        return var.val if isinstance(var, Literal) else env[var]
 
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]

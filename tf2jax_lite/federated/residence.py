@@ -11,6 +11,8 @@ from typing import Any
 
 import jax
 
+from tf2jax_lite.jaxprs.compat import is_traced
+
 __all__ = ["resident"]
 
 
@@ -25,7 +27,7 @@ def resident(state: Any) -> Any:
       The state; arrays that are where they should be are not copied.
     """
     arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in arrays):
+    if any(is_traced(leaf) for leaf in arrays):
         return state
     loose = [leaf for leaf in arrays if not leaf.committed]
     fixed = {device for leaf in arrays if leaf.committed for device in leaf.devices()}

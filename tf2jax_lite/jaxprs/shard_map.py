@@ -11,16 +11,16 @@ from typing import Any
 
 import jax
 from jax import lax
-from jax.interpreters import mlir
+
+from . import compat
+from .compat import AbstractValue, ShapedArray, varying_axes
 
 __all__ = ["alike", "axes_of", "in_mesh", "linear_transpose", "lower_fun", "varying_along"]
 
 
 def axes_of(value: Any) -> frozenset[str]:
     """Returns the axes that an array, or an abstract value, varies along; outside of ``jax.shard_map`` none."""
-    aval = value if isinstance(value, jax.core.AbstractValue) else jax.typeof(value)
-    found = getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)  # the second before JAX 0.10
-    return frozenset(getattr(found, "varying", found) or ())
+    return varying_axes(value if isinstance(value, AbstractValue) else jax.typeof(value))
 
 
 def in_mesh() -> bool:
@@ -65,11 +65,11 @@ def lower_fun(fn: Callable[..., Any], *, multiple_results: bool) -> Callable[...
       fn: a function of arrays and a primitive's parameters, without communication between devices.
       multiple_results: whether it returns a list.
     """
-    rule = mlir.lower_fun(fn, multiple_results=multiple_results)
+    rule = compat.lower_fun(fn, multiple_results=multiple_results)
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         if any(map(axes_of, ctx.avals_in)):
-            ctx = ctx.replace(avals_in=[jax.core.ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in])
+            ctx = ctx.replace(avals_in=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in])
         return rule(ctx, *args, **params)
 
     return lower

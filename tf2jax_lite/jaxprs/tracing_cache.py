@@ -13,10 +13,9 @@ from typing import Any
 
 import jax
 
-__all__ = ["inlined", "shared"]
+from .compat import INLINE_WHEN_TRACED, is_traced
 
-# What `True` means up to JAX 0.11; since 0.12 it leaves one equation until lowering.
-_WHILE_TRACING: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True  # pyright: ignore
+__all__ = ["inlined", "shared"]
 
 
 def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,7 +25,7 @@ def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
       fn: takes arrays (or pytrees of arrays) by position and hashable Python values by keyword, and gives arrays. What
         it does depends on shapes, dtypes and the keywords alone.
     """
-    return _traced_once(fn, inline=_WHILE_TRACING)
+    return _traced_once(fn, inline=INLINE_WHEN_TRACED)
 
 
 def shared(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +48,7 @@ def _traced_once(fn: Callable[..., Any], *, inline: Any) -> Callable[..., Any]:
     @functools.wraps(fn)
     def call(*args: Any, **attrs: Any) -> Any:
         # Outside of a trace JAX runs operation by operation: nothing is to be compiled for one call.
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+        if any(map(is_traced, jax.tree.leaves(args))):
             return staged(*args, **attrs)
         return fn(*args, **attrs)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jax.extend import core as jex
+from .compat import ClosedJaxpr, Var
 
-__all__ = ["equations", "inner", "parts", "without_unread"]
+__all__ = ["equations", "inner", "parts", "size", "without_unread"]
 
 
 def parts(closed: Any) -> tuple[Any, Sequence[Any]]:
@@ -39,10 +40,16 @@ def without_unread(closed: Any, is_kept: Callable[[Any], bool]) -> Any:
       closed: the jaxpr. Those inside of it stay as they are.
       is_kept: whether an equation stays in any case; one with effects does.
     """
-    needed = {v for v in closed.jaxpr.outvars if isinstance(v, jex.Var)}
+    needed = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
     kept: list[Any] = []
     for eqn in reversed(closed.jaxpr.eqns):
         if eqn.effects or not needed.isdisjoint(eqn.outvars) or is_kept(eqn):
             kept.append(eqn)
-            needed.update(v for v in eqn.invars if isinstance(v, jex.Var))
-    return jex.ClosedJaxpr(closed.jaxpr.replace(eqns=kept[::-1]), closed.consts)
+            needed.update(v for v in eqn.invars if isinstance(v, Var))
+    return ClosedJaxpr(closed.jaxpr.replace(eqns=kept[::-1]), closed.consts)
+
+
+def size(var: Any, trips: int = 1) -> float:
+    """Return the number of elements of a variable in so many iterations; infinity where its shape is symbolic."""
+    shape = var.aval.shape
+    return trips * math.prod(shape) if all(isinstance(n, int) for n in shape) else math.inf

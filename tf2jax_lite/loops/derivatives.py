@@ -15,9 +15,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
+from tf2jax_lite.jaxprs.compat import Primitive, Zero, is_undefined_primal, lower_fun, register
 from tf2jax_lite.jaxprs.shard_map import axes_of
 from tf2jax_lite.support.errors import OpError
 
@@ -41,11 +40,11 @@ def _mark_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) ->
     size = len(results)
     found = mark.bind(*primals, **params)
     operands = primals[size:]
-    moved = {p: t for p, t in enumerate(tangents[size:]) if type(t) is not ad.Zero and _inexact(operands[p])}
+    moved = {p: t for p, t in enumerate(tangents[size:]) if type(t) is not Zero and _inexact(operands[p])}
     return found, _tangents_of(loop, results, most, operands, moved, found)
 
 
-ad.primitive_jvps[mark] = _mark_jvp
+register(mark, jvp=_mark_jvp)
 
 
 def _tangents_of(
@@ -99,7 +98,7 @@ def _tangents_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
     moved = {}
     for p, place in enumerate(both.places()):
         tangent = None if place is None else tangents[place]
-        if tangent is not None and type(tangent) is not ad.Zero and _inexact(operands[p]):
+        if tangent is not None and type(tangent) is not Zero and _inexact(operands[p]):
             moved[p] = tangent
     return found, _tangents_of(both, _with_tangents(both, results), most, operands, moved, found)
 
@@ -107,12 +106,12 @@ def _tangents_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
 def _tangents_transpose(cotangents: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     loop, results, linear, most = (params[name] for name in ("loop", "results", "linear", "most"))
     size = len(args) - len(linear)
-    wanted = [i for i, x in enumerate(args[size:]) if ad.is_undefined_primal(x)]
-    given = [(k, c) for k, c in zip(results, cotangents, strict=True) if type(c) is not ad.Zero]
+    wanted = [i for i, x in enumerate(args[size:]) if is_undefined_primal(x)]
+    given = [(k, c) for k, c in zip(results, cotangents, strict=True) if type(c) is not Zero]
     found: list[Any] = [None] * len(args)
     if not given:
         for i in wanted:
-            found[size + i] = ad.Zero(args[size + i].aval)
+            found[size + i] = Zero(args[size + i].aval)
         return found
     which, cts = zip(*given, strict=True)
     some = tuple(linear[i] for i in wanted)
@@ -178,7 +177,7 @@ def _cotangents_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: A
     found = _cotangents.bind(*primals, **params)
     size = len(primals) - len(results)
     sums = [_cotangents_by_some(primals[:size], tangents[size:], _cotangents, params)]
-    moved = {p: t for p, t in enumerate(tangents[:size]) if type(t) is not ad.Zero and _inexact(primals[p])}
+    moved = {p: t for p, t in enumerate(tangents[:size]) if type(t) is not Zero and _inexact(primals[p])}
     if moved and loop.base.plain:
         sums.append(_curvature_of(loop, results, linear, most, primals[:size], primals[size:], moved))
     elif moved:
@@ -190,7 +189,7 @@ def _cotangents_by_some(
     operands: Sequence[Any], tangents: Sequence[Any], primitive: Any, params: Any, *others: Any
 ) -> list[Any] | None:
     """Returns what is linear in cotangents, of their tangents."""
-    some = [(k, t) for k, t in zip(params["results"], tangents, strict=True) if type(t) is not ad.Zero]
+    some = [(k, t) for k, t in zip(params["results"], tangents, strict=True) if type(t) is not Zero]
     if not some:
         return None
     which, cts = zip(*some, strict=True)
@@ -230,7 +229,7 @@ def _added(sums: Sequence[list[Any] | None], like: Sequence[Any]) -> list[Any]:
 def _cotangents_transpose(cotangents: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     loop, results, linear, most = (params[name] for name in ("loop", "results", "linear", "most"))
     size = len(args) - len(results)
-    moved = {p: c for p, c in zip(linear, cotangents, strict=True) if type(c) is not ad.Zero}
+    moved = {p: c for p, c in zip(linear, cotangents, strict=True) if type(c) is not Zero}
     return _by_cotangents(loop, results, most, args[:size], args[size:], moved, len(args))
 
 
@@ -244,7 +243,7 @@ def _by_cotangents(
     count: int,
 ) -> list[Any]:
     """Returns the tangents of the results that cotangents are of, as a transpose of ``count`` arguments gives them."""
-    wanted = [i for i, x in enumerate(cotangents) if ad.is_undefined_primal(x)]
+    wanted = [i for i, x in enumerate(cotangents) if is_undefined_primal(x)]
     which = [results[i] for i in wanted]
     out = _tangents_of(loop, which, most, operands, moved, [cotangents[i].aval for i in wanted])
     found: list[Any] = [None] * count
@@ -318,12 +317,12 @@ def _curvature_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: An
     found = _curvature.bind(*primals, **params)
     operands, cotangents, directions = _parts(primals, params)
     by_operands, by_cotangents, by_directions = _parts(tangents, params)
-    moved = {p: t for p, t in zip(params["moved"], by_directions, strict=True) if type(t) is not ad.Zero}
+    moved = {p: t for p, t in zip(params["moved"], by_directions, strict=True) if type(t) is not Zero}
     sums = [
         _cotangents_by_some(operands, by_cotangents, _curvature, params, *directions),
         _curvature_of(loop, results, linear, most, operands, cotangents, moved) if moved else None,
     ]
-    moved = {p: t for p, t in enumerate(by_operands) if type(t) is not ad.Zero and _inexact(operands[p])}
+    moved = {p: t for p, t in enumerate(by_operands) if type(t) is not Zero and _inexact(operands[p])}
     if moved:
         both, values, which = _carrying(primals, params)
         moved = {both.place(p): t for p, t in moved.items()}
@@ -335,16 +334,16 @@ def _curvature_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: An
 def _curvature_transpose(cotangents: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     loop, results, most = (params[name] for name in ("loop", "results", "most"))
     operands, cts, tangents = _parts(args, params)
-    turned = {p: c for p, c in zip(params["linear"], cotangents, strict=True) if type(c) is not ad.Zero}
-    if any(map(ad.is_undefined_primal, cts)):
+    turned = {p: c for p, c in zip(params["linear"], cotangents, strict=True) if type(c) is not Zero}
+    if any(map(is_undefined_primal, cts)):
         both, values, which = _carrying(args, params)
         moved = {both.place(p): c for p, c in turned.items()}
         found = _by_cotangents(both, which, most, values, cts, moved, len(values) + len(cts))
         return [*[None] * len(operands), *found[len(values) :], *[None] * len(tangents)]
-    wanted = [i for i, x in enumerate(tangents) if ad.is_undefined_primal(x)]
+    wanted = [i for i, x in enumerate(tangents) if is_undefined_primal(x)]
     out = _curvature_of(loop, results, [params["moved"][i] for i in wanted], most, operands, cts, turned)
     found: list[Any] = [None] * len(args)
-    for i, value in zip(wanted, out or [ad.Zero(tangents[i].aval) for i in wanted], strict=True):
+    for i, value in zip(wanted, out or [Zero(tangents[i].aval) for i in wanted], strict=True):
         found[len(args) - len(tangents) + i] = value
     return found
 
@@ -368,10 +367,13 @@ for primitive, run, aval, jvp, transpose, batch in (
     (_cotangents, _run_cotangents, _cotangents_aval, _cotangents_jvp, _cotangents_transpose, _cotangents_batch),
     (_curvature, _run_curvature, _cotangents_aval, _curvature_jvp, _curvature_transpose, _curvature_batch),
 ):
-    primitive.multiple_results = True
-    primitive.def_impl(functools.partial(_compiled, run))
-    primitive.def_abstract_eval(aval)
-    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
-    ad.primitive_jvps[primitive] = jvp
-    ad.primitive_transposes[primitive] = transpose
-    batching.primitive_batchers[primitive] = batch
+    register(
+        primitive,
+        multiple_results=True,
+        impl=functools.partial(_compiled, run),
+        abstract=aval,
+        jvp=jvp,
+        transpose=transpose,
+        batch=batch,
+        lowering=lower_fun(run, multiple_results=True),
+    )

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
 __all__ = ["Batched", "Functions", "Traced", "WithTangents", "batched"]
@@ -100,11 +100,11 @@ class Traced(Functions):
 
     def cond(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
         """See `Functions`."""
-        return jex.jaxpr_as_fun(self.jaxprs[0])(*constants[: self.of_cond], *carry)[0]
+        return jaxpr_as_fun(self.jaxprs[0])(*constants[: self.of_cond], *carry)[0]
 
     def body(self, constants: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
         """See `Functions`."""
-        return jex.jaxpr_as_fun(self.jaxprs[1])(*constants[self.of_cond :], *carry)
+        return jaxpr_as_fun(self.jaxprs[1])(*constants[self.of_cond :], *carry)
 
     def _reads(self) -> list[frozenset[int]]:
         size = len(self.inexact)
@@ -120,7 +120,7 @@ def _read(closed: Any, positions: Sequence[int]) -> list[frozenset[int]]:
     sets = {v: 1 << p for v, p in zip(closed.jaxpr.invars, positions, strict=True)}  # as bits: bodies can be long
 
     def bits(atom: Any) -> int:
-        return 0 if isinstance(atom, jex.Literal) else sets.get(atom, 0)
+        return 0 if isinstance(atom, Literal) else sets.get(atom, 0)
 
     for eqn in closed.jaxpr.eqns:
         found = functools.reduce(int.__or__, map(bits, eqn.invars), 0)
@@ -138,7 +138,7 @@ def _is_plain(closed: Any) -> bool:
                 if isinstance(inner, Functions):
                     if not inner.base.plain:
                         return False
-                elif isinstance(inner, jex.ClosedJaxpr | jex.Jaxpr) and not _is_plain(inner):
+                elif isinstance(inner, ClosedJaxpr | Jaxpr) and not _is_plain(inner):
                     return False
     return True
 

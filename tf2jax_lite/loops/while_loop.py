@@ -12,10 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import Literal, Primitive
-from jax.interpreters import ad, batching, mlir
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import AbstractValue, Literal, Primitive, Zero, bind, register
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
 from .functions import Traced, batched
@@ -110,26 +108,24 @@ def _marked(eqn: Any, operands: Sequence[Any], most: int | None, end: Sequence[A
 
 def zero(like: Any) -> Any:
     """Returns the zero tangent of an array, or of one of an abstract value."""
-    aval = like if isinstance(like, jax.core.AbstractValue) else jax.typeof(like)
-    return ad.Zero(aval.to_tangent_aval())
+    aval = like if isinstance(like, AbstractValue) else jax.typeof(like)
+    return Zero(aval.to_tangent_aval())
 
 
 # ---- an identity without derivatives ----
 
-_start.multiple_results = True
-_start.def_impl(lambda *xs: list(xs))
-_start.def_abstract_eval(lambda *xs: list(xs))
-mlir.register_lowering(_start, lambda ctx, *xs: list(xs))
-batching.primitive_batchers[_start] = lambda xs, dims: (_start.bind(*xs), dims)
-ad.primitive_jvps[_start] = lambda xs, _: (_start.bind(*xs), list(map(zero, xs)))
+register(
+    _start,
+    multiple_results=True,
+    impl=lambda *xs: list(xs),
+    abstract=lambda *xs: list(xs),
+    jvp=lambda xs, _: (_start.bind(*xs), list(map(zero, xs))),
+    batch=lambda xs, dims: (_start.bind(*xs), dims),
+    lowering=lambda ctx, *xs: list(xs),
+)
 
 
 # ---- the identity on results ----
-
-mark.multiple_results = True
-mark.def_impl(lambda *xs, results, **_: list(xs[: len(results)]))
-mark.def_abstract_eval(lambda *xs, results, **_: list(xs[: len(results)]))
-mlir.register_lowering(mark, lambda ctx, *xs, results, **_: list(xs[: len(results)]))
 
 
 def in_front(args: Sequence[Any], dims: Sequence[Any]) -> tuple[int, list[Any], list[bool]]:
@@ -157,4 +153,11 @@ def _mark_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
     return out, [0 if new.carried[k] else None for k in results]
 
 
-batching.primitive_batchers[mark] = _mark_batch
+register(
+    mark,
+    multiple_results=True,
+    impl=lambda *xs, results, **_: list(xs[: len(results)]),
+    abstract=lambda *xs, results, **_: list(xs[: len(results)]),
+    batch=_mark_batch,
+    lowering=lambda ctx, *xs, results, **_: list(xs[: len(results)]),
+)

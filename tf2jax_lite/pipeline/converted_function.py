@@ -18,6 +18,7 @@ from tf2jax_lite.calling import x64_params
 from tf2jax_lite.calling.interface import Interface, in_kind, is_key
 from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.dynamic_shapes import driver, size_comparisons
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.lowering.interpreter.assigned_variables import Wanted, separately
 from tf2jax_lite.lowering.interpreter.compiled_calls import CompiledCalls, computes_in_64_bits, is_worth_compiling
@@ -118,7 +119,7 @@ class ConvertedFunction:
         loose = loose or not alike
         key = _typed_key(rng)
         given = [*params.values(), *inputs, *([] if key is None else [key])]
-        moving = [i for i, v in enumerate(given) if isinstance(v, jax.core.Tracer)]
+        moving = [i for i, v in enumerate(given) if is_traced(v)]
         # What tracing makes stays, and the more of it there is, the longer each collection takes.
         with paused() if moving else contextlib.nullcontext():
             if self.program.reads_late and moving:

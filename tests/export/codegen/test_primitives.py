@@ -15,7 +15,7 @@ from jax import lax
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.export.codegen import functions, registry
-from tf2jax_lite.jaxprs.equations import COMPOSITE, expanded
+from tf2jax_lite.jaxprs.compat import COMPOSITE, composite_jaxpr
 
 from .test_source import imported, written
 
@@ -228,7 +228,7 @@ def _primitives(jaxpr):
     for eqn in jaxpr.eqns:
         yield eqn.primitive.name
         if eqn.primitive.name == COMPOSITE:
-            yield from _primitives(expanded(eqn).jaxpr)
+            yield from _primitives(composite_jaxpr(eqn).jaxpr)
         for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
             if hasattr(value, "eqns"):
                 yield from _primitives(getattr(value, "jaxpr", value))

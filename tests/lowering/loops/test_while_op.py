@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import LoweringError, ReverseModeError
-from tf2jax_lite.jaxprs.equations import scan_counts
+from tf2jax_lite.jaxprs.compat import scan_counts
 from tf2jax_lite.lowering.interpreter import trace
 
 X = np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3)

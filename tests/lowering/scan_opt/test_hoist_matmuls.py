@@ -8,7 +8,7 @@ import tensorflow as tf
 from jax import lax
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.jaxprs import equations
+from tf2jax_lite.jaxprs.compat import scan_counts
 from tf2jax_lite.lowering.scan_opt import hoist_matmuls
 
 from .scans import the_scan
@@ -154,7 +154,7 @@ def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried)
     shapes = jax.eval_shape(lambda: step((buffer[0], buffer[0]), 0)[0])
     start = jax.tree.map(lambda s: jnp.full(s.shape, 0.5, s.dtype), shapes)
     jaxpr = jax.make_jaxpr(lambda *s: hoist_matmuls.scan(step, s, places, TRIPS))(*start).jaxpr
-    assert equations.scan_counts(the_scan(jaxpr).params)[1] == carried
+    assert scan_counts(the_scan(jaxpr).params)[1] == carried
 
     def ours(*state):
         return hoist_matmuls.scan(step, state, places, TRIPS)
@@ -216,7 +216,7 @@ def test_recurrent_layers(layer, backwards):
     jax_fn, params = tf2jax.convert(tf.function(lambda x: model(x)), tf.TensorSpec(x.shape))
     jaxpr = jax.make_jaxpr(lambda p, x: jax_fn(p, x)[0])(params, x).jaxpr
     assert _products(jaxpr) == [1, 1]
-    assert equations.scan_counts(the_scan(jaxpr).params)[1] == (2 if layer == "LSTM" else 1)  # states alone
+    assert scan_counts(the_scan(jaxpr).params)[1] == (2 if layer == "LSTM" else 1)  # states alone
     with tf.GradientTape() as tape:
         expected = model(x)
         loss = tf.reduce_sum(expected**2)
@@ -241,7 +241,7 @@ def test_one_of_two_results_of_what_another_keeps_is_overwritten():
 
     start = (jnp.zeros(3), jnp.linspace(-1, 1, 6), jnp.zeros(3), jnp.ones(6))
     jaxpr = jax.make_jaxpr(lambda *s: hoist_matmuls.scan(step, s, places, TRIPS))(*start).jaxpr
-    assert equations.scan_counts(the_scan(jaxpr).params)[1] == 3
+    assert scan_counts(the_scan(jaxpr).params)[1] == 3
     found, expected = hoist_matmuls.scan(step, start, places, TRIPS), lax.scan(step, start, places)[0]
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from tests.lowering.scan_opt.scans import the_scan
-from tf2jax_lite.jaxprs import equations
+from tf2jax_lite.jaxprs.compat import scan_counts
 from tf2jax_lite.lowering.scan_opt import hoist_matmuls
 
 RNG = np.random.default_rng(0)
@@ -86,10 +86,10 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
     args = X[:, :batch], KERNEL, RECURRENT
     jaxpr = jax.make_jaxpr(lambda *a: _run(combine, cut, True, *a))(*args).jaxpr
     scan = the_scan(jaxpr)
-    read = [v.aval.shape for v in scan.invars[sum(equations.scan_counts(scan.params)) :]]
+    read = [v.aval.shape for v in scan.invars[sum(scan_counts(scan.params)) :]]
     expected = (TRIPS, batch, 2 * WIDTH) if batch > 1 else (TRIPS, 2 * WIDTH)
     assert [shape for shape in read if len(shape) > 1] == [expected]
-    (first, last) = np.cumsum(equations.scan_counts(scan.params))
+    (first, last) = np.cumsum(scan_counts(scan.params))
     assert [v.aval.shape for v in scan.invars[first:last]] == [(batch, WIDTH) if batch > 1 else (WIDTH,)]
     assert sum(e.primitive.name == "once" for e in scan.params["jaxpr"].jaxpr.eqns) == marks
 

@@ -1,6 +1,6 @@
 """A traced function as a tree of blocks: JAX's jaxpr with calls inlined and dead equations gone.
 
-Only `jax.extend.core` is used. Derivative rules (``jax.custom_jvp``, ``jax.custom_vjp``) are recovered by
+Derivative rules (``jax.custom_jvp``, ``jax.custom_vjp``) are recovered by
 differentiating the one equation that holds them.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.autodiff.custom_gradient import NODE, TANGENT, has_offset, transposed
-from tf2jax_lite.jaxprs.equations import COMPOSITE, bind, expanded
+from tf2jax_lite.jaxprs import compat
+from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import is_uniform, ramp
@@ -103,7 +103,7 @@ class Block:
         self.steps = kept[::-1]
 
 
-def from_jaxpr(closed: jex.ClosedJaxpr) -> Block:
+def from_jaxpr(closed: ClosedJaxpr) -> Block:
     """Returns a traced function as a block.
 
     Raises:
@@ -120,7 +120,7 @@ class _Reader:
         self._kept: list[Any] = []
         self._open: dict[str, object] = {}  # functions with derivative rules that are being read: rules may call them
 
-    def block(self, closed: jex.ClosedJaxpr, path: tuple[str, ...]) -> Block:
+    def block(self, closed: ClosedJaxpr, path: tuple[str, ...]) -> Block:
         args = [Value(var.aval) for var in closed.jaxpr.invars]
         steps: list[Equation] = []
         results = self._inline(closed.jaxpr, [self._constant(c) for c in closed.consts], args, path, steps)
@@ -142,7 +142,7 @@ class _Reader:
 
     def _inline(
         self,
-        jaxpr: jex.Jaxpr,
+        jaxpr: Jaxpr,
         consts: Sequence[Value | Literal],
         args: Sequence[Value | Literal],
         path: tuple[str, ...],
@@ -153,7 +153,7 @@ class _Reader:
         env.update(zip(jaxpr.invars, args, strict=True))
 
         def read(atom: Any) -> Value | Literal:
-            return Literal(np.asarray(atom.val)) if isinstance(atom, jex.Literal) else env[atom]
+            return Literal(np.asarray(atom.val)) if isinstance(atom, compat.Literal) else env[atom]
 
         for eqn in jaxpr.eqns:
             inputs = [read(atom) for atom in eqn.invars]
@@ -163,10 +163,10 @@ class _Reader:
                 if name == TANGENT:
                     inner = transposed(eqn)
                 elif name == COMPOSITE:
-                    inner = expanded(eqn)
+                    inner = composite_jaxpr(eqn)
                 else:
                     inner = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
-                closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, ())
+                closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
                 consts_in = [self._constant(c) for c in closed.consts]
                 env.update(zip(eqn.outvars, self._inline(closed.jaxpr, consts_in, inputs, here, steps), strict=True))
                 continue
@@ -189,7 +189,7 @@ class _Reader:
             for index, branch in enumerate(params["branches"]):
                 step.blocks[f"branch{index}"] = self.block(branch, ())
         elif step.name in ("remat2", "checkpoint", "remat"):
-            step.blocks["body"] = self.block(jex.ClosedJaxpr(params["jaxpr"], ()), ())
+            step.blocks["body"] = self.block(ClosedJaxpr(params["jaxpr"], ()), ())
         elif step.name in ("custom_jvp_call", "custom_vjp_call", NODE):
             # Functions that compute the same may have different rules: only what a function's own rule calls is it.
             if step.name == NODE:
@@ -218,7 +218,7 @@ class _Reader:
             step.blocks = {r: self.block(jaxpr, ()) for r, jaxpr in found if jaxpr is not None and r != "vecmat"}
         elif step.name in ("reduce", "reduce_window"):
             inner = params["jaxpr"]
-            closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, params["consts"])
+            closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, params["consts"])
             step.blocks["body"] = self.block(closed, ())
         elif "callback" in step.name:
             raise ExportError("the function calls back to Python, which an artefact cannot hold")
@@ -309,7 +309,7 @@ def _zeros(jaxpr: Any) -> list[bool]:
     """Tells for each result whether it is zeros whatever the arguments are."""
 
     def is_zero(value: Any) -> bool:
-        return isinstance(value, jex.Literal) and np.ndim(value.val) == 0 and value.val == 0
+        return isinstance(value, compat.Literal) and np.ndim(value.val) == 0 and value.val == 0
 
     made = [e.outvars[0] for e in jaxpr.eqns if e.primitive.name == "broadcast_in_dim" and is_zero(e.invars[0])]
     return [is_zero(v) or any(v is zero for zero in made) for v in jaxpr.outvars]

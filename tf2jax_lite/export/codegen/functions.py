@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
-from tf2jax_lite.jaxprs.equations import scan_counts
+from tf2jax_lite.jaxprs.compat import scan_counts
 
 from . import literals, rules_windows  # noqa: F401
 from . import rules as primitives

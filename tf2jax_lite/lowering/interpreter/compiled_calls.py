@@ -17,6 +17,7 @@ from jax import lax
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import WHILES
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.values.int64 import beyond_32_bits
 
@@ -143,7 +144,7 @@ def _is_known_integer(value: Any) -> bool:
 
 def _is_traced() -> bool:
     """Whether what JAX computes here is traced, although no argument is."""
-    return isinstance(lax.full((), np.float32(0)), jax.core.Tracer)
+    return is_traced(lax.full((), np.float32(0)))
 
 
 def _specs(flat: Sequence[Any]) -> list[Any] | None:

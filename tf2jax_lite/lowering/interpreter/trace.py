@@ -19,8 +19,8 @@ from tf2jax_lite.dynamic_shapes.dim_expr import constraint_asked_for, constraint
 from tf2jax_lite.dynamic_shapes.fitting_sizes import fitting_sizes
 from tf2jax_lite.dynamic_shapes.size_comparisons import decides
 from tf2jax_lite.dynamic_shapes.tracker import Extents, is_found
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, is_traced
 from tf2jax_lite.jaxprs.shard_map import axes_of, in_mesh, varying_along
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
 from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED, UndefinedValueError, is_variant, merge_branches
 from tf2jax_lite.lowering.merging.rank_variants import Choice, alternatives
 from tf2jax_lite.lowering.planning.plan import Plan, Step
@@ -375,7 +375,7 @@ class Trace:
                 return None
             results = flatten_results(op.fn(*args, **kwargs))
             # Under vmap, functions with derivative rules of their own (jax.custom_jvp) are traced even here.
-            if any(isinstance(v, jax.core.Tracer) for v in results):
+            if any(is_traced(v) for v in results):
                 return None
             return [np.asarray(v) for v in results]
 
@@ -420,7 +420,7 @@ class Trace:
             if step.static[index]:
                 if type(arg) is np.ndarray:
                     continue
-            elif isinstance(arg, jax.core.Tracer) and not op.reads:
+            elif is_traced(arg) and not op.reads:
                 continue  # nothing of what follows changes it
             partial = index < len(op.inputs) and op.inputs[index] in op.partial
             if op.words == "whole":

@@ -17,12 +17,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.dynamic_shapes.dim_expr import names, parsed
 from tf2jax_lite.dynamic_shapes.dim_expr import value as value_of
 from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, is_found, most
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
 from tf2jax_lite.support.errors import OpError
 
 __all__ = ["Growing", "Grown", "GrownError"]
@@ -258,7 +258,7 @@ class Growing:
                     self._shapes(),
                 )
             self._is_sure = False
-            return core.max_dim(start, limit)
+            return max_dim(start, limit)
         if isinstance(more, int) and not is_found(change):
             return size + more * self._trips
         if not isinstance(start, int) or self._trips > _MOST_FOLLOWED:

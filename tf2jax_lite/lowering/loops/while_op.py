@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from tf2jax_lite import ir
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering.interpreter.trace import Context
 from tf2jax_lite.lowering.merging.branch_merge import is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
@@ -89,7 +90,7 @@ def _counted_by_size(loop: Loop, shapes: Mapping[int, tuple[Any, Any]]) -> list[
 
 def _all_known(loop: Loop) -> bool:
     """Whether nothing is traced: outside ``jit``, unrolling leaves no equations."""
-    return not any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves((loop.start, loop.ctx.trace.state)))
+    return not any(is_traced(v) for v in jax.tree.leaves((loop.start, loop.ctx.trace.state)))
 
 
 def _inner_loop_depends_on(loop: Loop, static: set[int]) -> bool:

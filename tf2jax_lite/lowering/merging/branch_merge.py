@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents
+from tf2jax_lite.jaxprs.compat import jaxpr_as_fun
 from tf2jax_lite.ops.containers.tensor_list_elements import EmptyListError
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import specs
@@ -179,7 +179,7 @@ class _TracedBranch:
     statics: list[Any]
 
     def evaluate(self) -> list[Any]:
-        data = iter(jax.tree.unflatten(self.tree, jax.extend.core.jaxpr_as_fun(self.jaxpr)()))
+        data = iter(jax.tree.unflatten(self.tree, jaxpr_as_fun(self.jaxpr)()))
         return [next(data) if is_data else value for is_data, value in zip(self.is_data, self.shapes, strict=True)]
 
     @property

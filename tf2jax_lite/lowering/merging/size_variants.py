@@ -14,10 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import name_of
 from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, at_least, is_found, most
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.support.errors import OpError
 
@@ -64,7 +65,7 @@ class Uneven:
                 rooms = [most(n) if is_found(n) else n for n in sizes[axis]]
                 if any(room is None for room in rooms):
                     return None
-                shape[axis] = functools.reduce(core.max_dim, rooms)
+                shape[axis] = functools.reduce(max_dim, rooms)
         return cls(tuple(shape), arrays[0].dtype, sizes)
 
     @classmethod
@@ -106,7 +107,7 @@ class Uneven:
         for axis, sizes in self.sizes.items():
             places = lax.iota(np.int32, self.shape[axis])
             first = extents.part(places, next(results), ("branch", which, *map(str, sizes)), index)
-            extents.bounds[str(first.shape[0])] = functools.reduce(core.max_dim, sizes)
+            extents.bounds[str(first.shape[0])] = functools.reduce(max_dim, sizes)
             if not any(extents.is_later(n, mark) for n in sizes):
                 extents.choices[str(first.shape[0])] = (which, sizes)
             value = take(value, first, axis)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.arrays import shape, space_to_batch
 from tf2jax_lite.ops.nn import conv
 from tf2jax_lite.values import static

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import Literal, Var, bind
 
 __all__ = ["consecutive", "for_all_steps", "is_number", "on_numbers"]
 
@@ -38,8 +37,8 @@ def for_all_steps(eqns: Sequence[Any], known: dict[Any, Any], steps: dict[Any, A
     """
     known, steps = dict(known), dict(steps)
     for eqn in eqns:
-        args = [v.val if isinstance(v, jex.Literal) else steps[v] if v in steps else known[v] for v in eqn.invars]
-        axes = [0 if isinstance(v, jex.Var) and v in steps else None for v in eqn.invars]
+        args = [v.val if isinstance(v, Literal) else steps[v] if v in steps else known[v] for v in eqn.invars]
+        axes = [0 if isinstance(v, Var) and v in steps else None for v in eqn.invars]
         if 0 not in axes:
             results = bind(eqn, *args)
             known.update(zip(eqn.outvars, results, strict=True))
@@ -62,7 +61,7 @@ def _called(closed: Any, args: Sequence[Any], axes: Sequence[int | None]) -> lis
     known |= {v: value for v, value, axis in given if axis is None}
     made = for_all_steps(closed.jaxpr.eqns, known, {v: value for v, value, axis in given if axis == 0})
     outputs = closed.jaxpr.outvars
-    return [made[v] for v in outputs] if all(isinstance(v, jex.Var) and v in made for v in outputs) else None
+    return [made[v] for v in outputs] if all(isinstance(v, Var) and v in made for v in outputs) else None
 
 
 def on_numbers(eqn: Any, args: Sequence[Any]) -> list[Any] | None:

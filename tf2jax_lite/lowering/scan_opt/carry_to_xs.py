@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 from tf2jax_lite.jaxprs.shard_map import axes_of
 from tf2jax_lite.values.tensor_list import TensorList
 
@@ -109,8 +109,8 @@ class Body:
         """Returns the body as ``lax.scan`` takes it, on flat lists, and an entry for each iteration of its inputs."""
         jaxpr, count = self.jaxpr, len(self.carried)
         invars = [*jaxpr.constvars, *jaxpr.invars, *self.read]
-        closed = jex.ClosedJaxpr(jex.Jaxpr((), invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.debug_info), ())
-        fn = jex.jaxpr_as_fun(closed)
+        closed = ClosedJaxpr(Jaxpr((), invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.debug_info), ())
+        fn = jaxpr_as_fun(closed)
 
         def step(now: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
             results = fn(*self.consts, *now, *x)
@@ -203,16 +203,14 @@ def _taken(eqn: Any, stacks: Mapping[Any, Any], places: Mapping[Any, np.ndarray]
 def _is_taken(eqn: Any, places: Mapping[Any, np.ndarray]) -> bool:
     """Whether iterations take elements of a stack along the first axis, one after the other."""
     stack, start, *others = eqn.invars
-    if not (isinstance(start, jex.Var) and start in places and eqn.params["slice_sizes"][0] == 1):
+    if not (isinstance(start, Var) and start in places and eqn.params["slice_sizes"][0] == 1):
         return False
-    return (
-        all(isinstance(v, jex.Literal) for v in others) and consecutive(places[start], stack.aval.shape[0]) is not None
-    )
+    return all(isinstance(v, Literal) for v in others) and consecutive(places[start], stack.aval.shape[0]) is not None
 
 
 def _written(jaxpr: Any, eqns: Sequence[Any], places: Mapping[Any, np.ndarray], count: int) -> dict[int, Written]:
-    uses = collections.Counter(v for e in eqns for v in e.invars if isinstance(v, jex.Var))
-    uses.update(v for v in jaxpr.outvars if isinstance(v, jex.Var))
+    uses = collections.Counter(v for e in eqns for v in e.invars if isinstance(v, Var))
+    uses.update(v for v in jaxpr.outvars if isinstance(v, Var))
     made = {v: e for e in eqns for v in e.outvars}
     slices = collections.defaultdict(list)
     for eqn in eqns:
@@ -221,13 +219,13 @@ def _written(jaxpr: Any, eqns: Sequence[Any], places: Mapping[Any, np.ndarray], 
     found = {}
     for i in range(count):
         stack, result = jaxpr.invars[i], jaxpr.outvars[i]
-        eqn = made.get(result) if isinstance(result, jex.Var) else None
+        eqn = made.get(result) if isinstance(result, Var) else None
         if eqn is None or eqn.primitive is not lax.scatter_p or uses[result] != 1:
             continue
         operand, indices, value = eqn.invars
         if operand is not stack or not _is_one_element(eqn.params["dimension_numbers"], stack.aval.ndim):
             continue
-        numbers = places.get(indices) if isinstance(indices, jex.Var) else None
+        numbers = places.get(indices) if isinstance(indices, Var) else None
         order = None if numbers is None else consecutive(numbers.reshape(-1), stack.aval.shape[0])
         if numbers is None or order is None or uses[stack] != 1 + len(slices[stack]):
             continue
@@ -258,11 +256,11 @@ def _with_known_rows(
 ) -> Written:
     """Returns how a stack is written, with what is written where that is the same in all iterations, or known."""
     value = one.value
-    if isinstance(value, jex.Var) and value in places:
+    if isinstance(value, Var) and value in places:
         return dataclasses.replace(one, rows=places[value])
-    if isinstance(value, jex.Var) and value not in same:
+    if isinstance(value, Var) and value not in same:
         return one
-    alike = jnp.asarray(value.val if isinstance(value, jex.Literal) else same[value], value.aval.dtype)
+    alike = jnp.asarray(value.val if isinstance(value, Literal) else same[value], value.aval.dtype)
     whole = trips == stack.shape[0]
     return dataclasses.replace(one, rows=lax.broadcast(alike, (trips,)), alike=alike if whole else None)
 
@@ -301,13 +299,13 @@ def _inlined(eqn: Any) -> list[Any]:
     ends = inner.outvars
     if consts or not kinds <= INDEXING or lax.dynamic_slice_p not in kinds:
         return [eqn]
-    if not all(isinstance(v, jex.Var) and v in outputs for v in ends) or len(set(ends)) < len(ends):
+    if not all(isinstance(v, Var) and v in outputs for v in ends) or len(set(ends)) < len(ends):
         return [eqn]
     names = dict(zip((*inner.invars, *ends), (*eqn.invars, *eqn.outvars), strict=True))
-    names.update({v: jex.Var(v.aval) for v in outputs if v not in names})
+    names.update({v: Var(v.aval) for v in outputs if v not in names})
     return [
         e.replace(
-            invars=[v if isinstance(v, jex.Literal) else names[v] for v in e.invars],
+            invars=[v if isinstance(v, Literal) else names[v] for v in e.invars],
             outvars=[names[v] for v in e.outvars],
         )
         for e in inner.eqns

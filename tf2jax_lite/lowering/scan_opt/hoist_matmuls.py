@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 from jax import lax
 
-from tf2jax_lite.jaxprs.equations import size
+from tf2jax_lite.jaxprs.compat import Jaxpr, Literal, Var
+from tf2jax_lite.jaxprs.walk import size
 from tf2jax_lite.lowering.scheduling.materialize_slices import read_once, state_without_unit_axes, without_unit_axes
 
 from . import carry_to_xs, sink_accumulators, weight_gradients
@@ -72,7 +72,7 @@ def _run(body: carry_to_xs.Body) -> list[Any]:
     steps = {**dict(zip(inputs, body.leaves, strict=True)), **body.read}
     products = [eqn.outvars[0] for eqn in _products(jaxpr, steps, trips)]
     rest = needed([e for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in products], jaxpr.outvars)
-    used = {v for e in rest for v in e.invars if isinstance(v, jex.Var)}.union(variables(jaxpr.outvars))
+    used = {v for e in rest for v in e.invars if isinstance(v, Var)}.union(variables(jaxpr.outvars))
     outputs = [v for v in (*body.read, *products) if v in used]
     known = dict(zip(jaxpr.constvars, body.consts, strict=True))
     made = for_all_steps(needed([e for e in jaxpr.eqns if not e.effects], outputs), known, steps)
@@ -83,16 +83,16 @@ def _run(body: carry_to_xs.Body) -> list[Any]:
     narrow, widening = without_unit_axes(outputs)
     invars, effects = [*jaxpr.constvars, *factors, *state, *inputs, *narrow], jaxpr.effects
     found = weight_gradients.scan(
-        jex.Jaxpr((), invars, ends, [*widening, *rest], effects, jaxpr.debug_info),
+        Jaxpr((), invars, ends, [*widening, *rest], effects, jaxpr.debug_info),
         [*body.consts, *factors.values()],
         [_shaped(carried[i], v.aval.shape) for i, v in zip(kept, state, strict=True)],
         [*body.leaves, *(_shaped(made[v], (trips, *n.aval.shape)) for v, n in zip(outputs, narrow, strict=True))],
         trips,
     )
     given = zip(results, found[: len(kept)], strict=False)  # what an iteration hands on may be a number, too
-    end = {v: _shaped(value, v.aval.shape) for v, value in given if isinstance(v, jex.Var)}
+    end = {v: _shaped(value, v.aval.shape) for v, value in given if isinstance(v, Var)}
     known = evaluated(after, {**known, **end})
-    last = [v.val if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars[: len(carried)]]
+    last = [v.val if isinstance(v, Literal) else known[v] for v in jaxpr.outvars[: len(carried)]]
     return [*last, *found[len(kept) :]]
 
 
@@ -109,12 +109,12 @@ def _overwritten(jaxpr: Any, eqns: Sequence[Any], count: int) -> tuple[list[int]
     Returns:
       The numbers of what has to be carried, and the equations that make the rest after the loop.
     """
-    read = {v for e in eqns for v in e.invars if isinstance(v, jex.Var)}.union(variables(jaxpr.outvars))
+    read = {v for e in eqns for v in e.invars if isinstance(v, Var)}.union(variables(jaxpr.outvars))
     unread = {i for i in range(count) if jaxpr.invars[i] not in read}
     # What else comes out of iterations is no value of the last one alone.
-    ends = {v for i, v in enumerate(jaxpr.outvars[:count]) if i not in unread and isinstance(v, jex.Var)}
+    ends = {v for i, v in enumerate(jaxpr.outvars[:count]) if i not in unread and isinstance(v, Var)}
     found = unchanging(eqns, {*jaxpr.constvars, *ends})
-    made = {i for i in unread if isinstance(jaxpr.outvars[i], jex.Literal) or jaxpr.outvars[i] in found}
+    made = {i for i in unread if isinstance(jaxpr.outvars[i], Literal) or jaxpr.outvars[i] in found}
     after = [e for e in eqns if found.issuperset(e.outvars) and not ends.issuperset(e.outvars)]
     return [i for i in range(count) if i not in made], needed(after, [jaxpr.outvars[i] for i in made])
 
@@ -127,7 +127,7 @@ def _products(jaxpr: Any, inputs: Iterable[Any], trips: int) -> list[Any]:
     """Returns the equations that multiply something made of an iteration's inputs by what is the same in all."""
     same, varying, found = set(jaxpr.constvars), set(inputs), []
     for eqn in jaxpr.eqns:
-        used = {v for v in eqn.invars if isinstance(v, jex.Var)}
+        used = {v for v in eqn.invars if isinstance(v, Var)}
         if not used <= same | varying or not is_plain(eqn):
             continue
         if not used & varying:
@@ -149,7 +149,7 @@ def _without_constant_factors(
       The equations that are left, and the values made.
     """
     same = unchanging(eqns, known)
-    taken = [v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, jex.Var)]
+    taken = [v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, Var)]
     wanted = {v: None for v in taken if v in same and v not in known}
     values = evaluated(needed([e for e in eqns if not e.effects], wanted), known)
     left = [e for e in eqns if not wanted or wanted.keys().isdisjoint(e.outvars)]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+from tf2jax_lite.jaxprs.compat import Literal, Var
 
 from .batch_steps import on_numbers
 
@@ -40,10 +41,10 @@ def counters(jaxpr: Any, eqns: Sequence[Any], start: Sequence[Any], trips: int) 
     found = {}
     for i, first in enumerate(start):
         before, after = jaxpr.invars[i], jaxpr.outvars[i]
-        eqn = made.get(after) if isinstance(after, jex.Var) else None
+        eqn = made.get(after) if isinstance(after, Var) else None
         if eqn is None or not isinstance(first, np.ndarray) or before.aval.shape or eqn.invars[0] is not before:
             continue
-        if eqn.primitive not in (lax.add_p, lax.sub_p) or not isinstance(eqn.invars[1], jex.Literal):
+        if eqn.primitive not in (lax.add_p, lax.sub_p) or not isinstance(eqn.invars[1], Literal):
             continue
         by = int(eqn.invars[1].val) * (1 if eqn.primitive is lax.add_p else -1)
         if jnp.issubdtype(first.dtype, jnp.integer):
@@ -66,12 +67,12 @@ def places_of(
     """
     found = dict(steps)
     for eqn in eqns:
-        if not any(isinstance(v, jex.Var) and v in found for v in eqn.invars):
+        if not any(isinstance(v, Var) and v in found for v in eqn.invars):
             continue
         result = eqn.outvars[0].aval if len(eqn.outvars) == 1 else None
         if result is None or result.shape not in ((), (1,)) or not _is_whole(result.dtype):
             continue
-        args: list[Any] = [v.val if isinstance(v, jex.Literal) else found.get(v, known.get(v)) for v in eqn.invars]
+        args: list[Any] = [v.val if isinstance(v, Literal) else found.get(v, known.get(v)) for v in eqn.invars]
         if any(a is None for a in args):
             continue
         value = _evaluated(eqn, args, result)

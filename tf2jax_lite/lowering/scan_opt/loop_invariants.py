@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 
 from tf2jax_lite.dynamic_shapes.dim_expr import names, parsed
 from tf2jax_lite.dynamic_shapes.tracker import is_found, prefix_p, reshaped_p
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Literal, Var, bind
 
 __all__ = ["evaluated", "is_plain", "needed", "unchanging", "variables"]
 
@@ -47,19 +46,19 @@ def evaluated(eqns: Sequence[Any], known: dict[Any, Any]) -> dict[Any, Any]:
     """Returns ``known`` with the equations' results added."""
     values = dict(known)
     for eqn in eqns:
-        args = [v.val if isinstance(v, jex.Literal) else values[v] for v in eqn.invars]
+        args = [v.val if isinstance(v, Literal) else values[v] for v in eqn.invars]
         values.update(zip(eqn.outvars, bind(eqn, *args), strict=True))
     return values
 
 
 def needed(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:
     """Returns the equations that results are computed with, and those with effects, in order."""
-    wanted, sizes, kept = {v for v in results if isinstance(v, jex.Var)}, set[str](), []
+    wanted, sizes, kept = {v for v in results if isinstance(v, Var)}, set[str](), []
     finds_sizes = any(map(_sizes_of, eqns))
     for eqn in reversed(eqns):
         if eqn.effects or wanted.intersection(eqn.outvars) or sizes.intersection(_sizes_of(eqn)):
             kept.append(eqn)
-            wanted.update(v for v in eqn.invars if isinstance(v, jex.Var))
+            wanted.update(v for v in eqn.invars if isinstance(v, Var))
             sizes.update(_sizes_in(eqn) if finds_sizes else ())
     return kept[::-1]
 
@@ -75,9 +74,9 @@ def is_plain(eqn: Any) -> bool:
     if eqn.primitive.name == "jit":
         return all(map(is_plain, eqn.params["jaxpr"].jaxpr.eqns))
     values = [v for p in eqn.params.values() for v in (p if isinstance(p, (tuple, list)) else [p])]
-    return not any(isinstance(v, (jex.Jaxpr, jex.ClosedJaxpr)) for v in values)
+    return not any(isinstance(v, (Jaxpr, ClosedJaxpr)) for v in values)
 
 
 def variables(atoms: Iterable[Any]) -> list[Any]:
     """Returns what are variables among variables and literals."""
-    return [v for v in atoms if isinstance(v, jex.Var)]
+    return [v for v in atoms if isinstance(v, Var)]

@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.jaxprs.equations import size
+from tf2jax_lite.jaxprs.compat import Var
+from tf2jax_lite.jaxprs.walk import size
 
 from .batch_steps import for_all_steps
 from .carry_to_xs import Body
@@ -82,21 +82,21 @@ def after_loop(body: Body) -> tuple[Body, Callable[[Sequence[Any]], list[Any]]]:
 def _sums(body: Body) -> dict[int, _Sum]:
     """Returns what is only added to, by its place among what is carried."""
     jaxpr = body.jaxpr
-    uses = collections.Counter(v for e in jaxpr.eqns for v in e.invars if isinstance(v, jex.Var))
-    uses.update(v for v in jaxpr.outvars if isinstance(v, jex.Var))
+    uses = collections.Counter(v for e in jaxpr.eqns for v in e.invars if isinstance(v, Var))
+    uses.update(v for v in jaxpr.outvars if isinstance(v, Var))
     made = {v: e for e in jaxpr.eqns for v in e.outvars}
     fixed = set(jaxpr.constvars)
     found = {}
     for i in range(len(body.carried)):
         before, after = jaxpr.invars[i], jaxpr.outvars[i]
-        eqn = made.get(after) if isinstance(after, jex.Var) else None
+        eqn = made.get(after) if isinstance(after, Var) else None
         if eqn is None or eqn.primitive is not lax.add_p or uses[before] != 1 or uses[after] != 1:
             continue
         added = [v for v in eqn.invars if v is not before]
-        product = made.get(added[0]) if len(added) == 1 and isinstance(added[0], jex.Var) else None
+        product = made.get(added[0]) if len(added) == 1 and isinstance(added[0], Var) else None
         if product is None or uses[added[0]] != 1 or not _is_worth_it(product, body.trips):
             continue
-        if all(isinstance(v, jex.Var) and v not in fixed for v in product.invars):
+        if all(isinstance(v, Var) and v not in fixed for v in product.invars):
             found[i] = _Sum(product)
     return found
 

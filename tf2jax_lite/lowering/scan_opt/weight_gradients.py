@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from tf2jax_lite.jaxprs.equations import bind, size
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Literal, Var, bind, jaxpr_as_fun
+from tf2jax_lite.jaxprs.walk import size
 
 __all__ = ["scan"]
 
@@ -27,7 +27,7 @@ _MOST_ROWS = 128  # of an iteration's product: with more, the weights' gradient 
 _MOST_VALUES = 1 << 26  # of a product's results in all iterations: 256 MiB in float32
 
 
-def scan(body: jex.Jaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], trips: int) -> list[Any]:
+def scan(body: Jaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], trips: int) -> list[Any]:
     """Runs ``lax.scan``.
 
     Args:
@@ -91,8 +91,8 @@ def scan(body: jex.Jaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Seque
     return run(*consts, *carry, *xs)
 
 
-def _run(body: jex.Jaxpr, trips: int, consts: Sequence[Any], carry: Any, xs: Any) -> list[Any]:
-    fn = jex.jaxpr_as_fun(jex.ClosedJaxpr(body, ()))
+def _run(body: Jaxpr, trips: int, consts: Sequence[Any], carry: Any, xs: Any) -> list[Any]:
+    fn = jaxpr_as_fun(ClosedJaxpr(body, ()))
 
     def step(now: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
         results = fn(*consts, *now, *x)
@@ -107,13 +107,13 @@ def _parted(args: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     return [list(args[a:b]) for a, b in itertools.pairwise(places)]
 
 
-def _products(body: jex.Jaxpr, count: int, trips: int) -> list[tuple[Any, int]]:
+def _products(body: Jaxpr, count: int, trips: int) -> list[tuple[Any, int]]:
     """Returns the products of something of an iteration with weights, and the weights' place among the operands."""
     weights, found = {v for v in body.invars[:count] if jnp.issubdtype(v.aval.dtype, jnp.inexact)}, []
     for eqn in body.eqns:
         if eqn.primitive is not lax.dot_general_p or any(eqn.params["dimension_numbers"][1]):
             continue
-        places = [i for i, v in enumerate(eqn.invars) if isinstance(v, jex.Var) and v in weights]
+        places = [i for i, v in enumerate(eqn.invars) if isinstance(v, Var) and v in weights]
         if len(places) != 1 or size(eqn.outvars[0], trips) > _MOST_VALUES:
             continue
         (place,) = places
@@ -125,13 +125,11 @@ def _products(body: jex.Jaxpr, count: int, trips: int) -> list[tuple[Any, int]]:
     return found
 
 
-def _used_elsewhere(body: jex.Jaxpr, taken: Sequence[tuple[Any, int]]) -> set[Any]:
+def _used_elsewhere(body: Jaxpr, taken: Sequence[tuple[Any, int]]) -> set[Any]:
     """Returns what equations read other than as the weights of the products."""
     places = {id(eqn): i for eqn, i in taken}
-    used = {
-        v for eqn in body.eqns for i, v in enumerate(eqn.invars) if places.get(id(eqn)) != i and isinstance(v, jex.Var)
-    }
-    return used | {v for v in body.outvars if isinstance(v, jex.Var)}
+    used = {v for eqn in body.eqns for i, v in enumerate(eqn.invars) if places.get(id(eqn)) != i and isinstance(v, Var)}
+    return used | {v for v in body.outvars if isinstance(v, Var)}
 
 
 @jax.custom_jvp
@@ -183,7 +181,7 @@ def _product(eqn: Any, place: int, params: dict[str, Any], turned: Any, weights:
 
 
 def _evaluated(
-    body: jex.Jaxpr,
+    body: Jaxpr,
     args: Sequence[Any],
     taken: Sequence[tuple[Any, int]],
     fixed: Sequence[Any],
@@ -199,7 +197,7 @@ def _evaluated(
     places = {id(eqn): n for n, (eqn, _) in enumerate(taken)}
 
     def read(v: Any) -> Any:
-        return v.val if isinstance(v, jex.Literal) else env[v]
+        return v.val if isinstance(v, Literal) else env[v]
 
     for eqn in body.eqns:
         values, number = [read(v) for v in eqn.invars], places.get(id(eqn))

@@ -18,11 +18,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.jaxprs.equations import size
+from tf2jax_lite.jaxprs.compat import Literal, Var
+from tf2jax_lite.jaxprs.walk import size
 from tf2jax_lite.xla_cpu.materialize import once
 
 __all__ = ["read_once", "state_without_unit_axes", "without_unit_axes"]
@@ -39,17 +39,17 @@ def read_once(eqns: Sequence[Any], read: Collection[Any]) -> list[Any]:
       Equations that compute the same values of all variables.
     """
     light, pieces = set(read), collections.Counter[Any]()
-    used = {v for eqn in eqns for v in eqn.invars if isinstance(v, jex.Var)}
+    used = {v for eqn in eqns for v in eqn.invars if isinstance(v, Var)}
     for eqn in eqns:
-        taken = [v for v in eqn.invars if isinstance(v, jex.Var) and v in light]
+        taken = [v for v in eqn.invars if isinstance(v, Var) and v in light]
         if taken and _is_cut(eqn):
             pieces[taken[0]] += sum(v in used for v in eqn.outvars)
         elif len(eqn.outvars) == 1 and any(size(v) == size(eqn.outvars[0]) < math.inf for v in taken):
             light.add(eqn.outvars[0])
-    marked = {v: jex.Var(v.aval) for v, n in pieces.items() if n > 1 and jnp.issubdtype(v.aval.dtype, jnp.inexact)}
+    marked = {v: Var(v.aval) for v, n in pieces.items() if n > 1 and jnp.issubdtype(v.aval.dtype, jnp.inexact)}
     found = [_mark(v, marked[v]) for v in read if v in marked]
     for eqn in eqns:
-        found.append(eqn.replace(invars=[v if isinstance(v, jex.Literal) else marked.get(v, v) for v in eqn.invars]))
+        found.append(eqn.replace(invars=[v if isinstance(v, Literal) else marked.get(v, v) for v in eqn.invars]))
         found += [_mark(v, marked[v]) for v in eqn.outvars if v in marked]
     return found
 
@@ -66,7 +66,7 @@ def without_unit_axes(variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     found, eqns = [], []
     for var in variables:
         shape = tuple(n for n in var.aval.shape if n != 1)
-        found.append(var if len(shape) == len(var.aval.shape) else jex.Var(var.aval.update(shape=shape)))
+        found.append(var if len(shape) == len(var.aval.shape) else Var(var.aval.update(shape=shape)))
         if found[-1] is not var:
             eqns.append(_reshaping(found[-1], var))
     return found, eqns
@@ -85,14 +85,14 @@ def state_without_unit_axes(
     Returns:
       The three with others in their places.
     """
-    factors = {v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, jex.Var)}
-    chosen = [n for n, v in enumerate(state) if v in factors and isinstance(results[n], jex.Var)]
+    factors = {v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, Var)}
+    chosen = [n for n, v in enumerate(state) if v in factors and isinstance(results[n], Var)]
     state, results = list(state), list(results)
     narrow, widening = without_unit_axes([state[n] for n in chosen])
     found = [*widening, *eqns]
     for n, var in zip(chosen, narrow, strict=True):
         if var is not state[n]:
-            result, state[n], results[n] = results[n], var, jex.Var(var.aval)
+            result, state[n], results[n] = results[n], var, Var(var.aval)
             found.append(_reshaping(result, results[n]))
     return state, results, found
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend.core.primitives as primitives
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
+from tf2jax_lite.jaxprs.compat import max_dim, min_dim, named_primitive
 from tf2jax_lite.support.errors import OpError, UnsupportedError
 from tf2jax_lite.values.static import canonical
 
@@ -117,11 +117,11 @@ def _remainder(a: Any, b: Any) -> Any:
 
 def _largest(a: Any, b: Any) -> Any:
     """Takes the larger of two; of dimensions that do not compare, an expression that says so."""
-    return np.frompyfunc(core.max_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
+    return np.frompyfunc(max_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
 
 
 def _smallest(a: Any, b: Any) -> Any:
-    return np.frompyfunc(core.min_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
+    return np.frompyfunc(min_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
 
 
 def _between(low: Any, x: Any, high: Any) -> Any:
@@ -226,7 +226,7 @@ def _total_order(direction: str, a: Any, b: Any) -> Any:
         return _total_order({"GT": "LT", "GE": "LE"}[direction], b, a)
     if direction == "NE":
         return lax.bitwise_not(_total_order("EQ", a, b))
-    primitive = getattr(primitives, f"{direction.lower()}_to_p", None)
+    primitive = named_primitive(f"{direction.lower()}_to_p")
     if primitive is None:
         return _COMPARE[direction][0](order_key(a), order_key(b))
     return primitive.bind(jnp.asarray(a), jnp.asarray(b))

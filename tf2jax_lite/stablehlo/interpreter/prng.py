@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.compat import threefry2x32_p
 from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.values.static import canonical
 
@@ -88,7 +88,7 @@ def _bitcast(site: Site, x: Any) -> Any:
 
 def threefry(*words: Any) -> Any:
     """Returns two words of random bits for each pair of a key's and a counter's words."""
-    return jax.extend.random.threefry2x32_p.bind(*map(jnp.asarray, words))
+    return threefry2x32_p.bind(*map(jnp.asarray, words))
 
 
 NAMED["threefry2x32"] = (threefry, frozenset({"constant", "xor", "broadcast_in_dim", "add", "while"}))
