@@ -19,7 +19,6 @@ import jax.numpy as jnp
 
 from tf2jax_lite.jaxprs.compat import (
     ClosedJaxpr,
-    Literal,
     Primitive,
     Zero,
     bind,
@@ -30,6 +29,7 @@ from tf2jax_lite.jaxprs.compat import (
     register,
     used_inputs,
 )
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.jaxprs.walk import equations
 from tf2jax_lite.loops.while_loop import spread, zero
@@ -250,19 +250,12 @@ def _without_nodes(closed: ClosedJaxpr) -> ClosedJaxpr:
             return tuple(map(replaced, value))
         return _without_nodes(value) if isinstance(value, ClosedJaxpr) else value
 
-    def run(*args: Any) -> list[Any]:
-        env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-        env.update(zip(closed.jaxpr.invars, args, strict=True))
-        for eqn in closed.jaxpr.eqns:
-            inputs = [a.val if isinstance(a, Literal) else env[a] for a in eqn.invars]
-            if eqn.primitive is _node:
-                found = _handed_on(*inputs, **eqn.params)
-            else:
-                found = bind(eqn.replace(params={k: replaced(v) for k, v in eqn.params.items()}), *inputs)
-            env.update(zip(eqn.outvars, found, strict=True))
-        return [a.val if isinstance(a, Literal) else env[a] for a in closed.jaxpr.outvars]
+    def rule(eqn: Any, operands: list[Any]) -> list[Any]:
+        if eqn.primitive is _node:
+            return _handed_on(*operands, **eqn.params)
+        return bind(eqn.replace(params={k: replaced(v) for k, v in eqn.params.items()}), *operands)
 
-    return jax.make_jaxpr(run)(*closed.in_avals)
+    return jax.make_jaxpr(lambda *args: evaluate(closed, args, rule))(*closed.in_avals)
 
 
 def _has_nodes(jaxpr: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.jaxprs.compat import Literal
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.walk import parts
 
 __all__ = ["is_zero_at_zero"]
@@ -41,16 +41,7 @@ def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
 
 
 def _results(closed: Any, args: Sequence[bool]) -> list[bool]:
-    jaxpr, consts = parts(closed)
-    known: dict[Any, bool] = dict(zip(jaxpr.constvars, map(_is_zero, consts), strict=True))
-    known.update(zip(jaxpr.invars, args, strict=True))
-
-    def read(atom: Any) -> bool:
-        return _is_zero(atom.val) if isinstance(atom, Literal) else known[atom]
-
-    for eqn in jaxpr.eqns:
-        known.update(zip(eqn.outvars, _of(eqn, list(map(read, eqn.invars))), strict=True))
-    return list(map(read, jaxpr.outvars))
+    return evaluate(closed, args, _of, consts=list(map(_is_zero, parts(closed)[1])), literal=_is_zero)
 
 
 def _of(eqn: Any, operands: list[bool]) -> list[bool]:

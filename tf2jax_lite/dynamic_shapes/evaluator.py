@@ -10,7 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.jaxprs.compat import Literal, Var, bind
+from tf2jax_lite.jaxprs.compat import Var, bind
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.walk import inner, parts
 from tf2jax_lite.support.errors import OpError, Tf2JaxError
 from tf2jax_lite.values.static import as_array
@@ -71,19 +72,12 @@ class Evaluator:
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
         """Evaluates a jaxpr, closed or open."""
-        jaxpr, consts = parts(closed)
-        env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-        env.update(zip(jaxpr.invars, args, strict=True))
 
-        def read(atom: Any) -> Any:
-            if not isinstance(atom, Literal):
-                return env[atom]
+        def literal(value: Any) -> Any:
             # JAX may leave a number as wide as numpy gave it, where what takes it is as wide as JAX's.
-            return as_array(atom.val) if isinstance(atom.val, np.ndarray | np.generic) else atom.val
+            return as_array(value) if isinstance(value, np.ndarray | np.generic) else value
 
-        for eqn in jaxpr.eqns:
-            env.update(zip(eqn.outvars, self._equation(eqn, [read(v) for v in eqn.invars]), strict=True))
-        return [read(v) for v in jaxpr.outvars]
+        return evaluate(closed, args, self._equation, literal=literal)
 
     def inside(self, closed: Any, *args: Any) -> list[Any]:
         """Evaluates a jaxpr within a trace of its own: what it finds of sizes stays there."""

@@ -1,6 +1,8 @@
 """Jaxpr utilities, and the parts of JAX that change between releases.
 
 `compat` is the only importer of ``jax.extend``, ``jax.interpreters``, ``jax.core`` and ``jaxlib``; read it first.
-`walk` visits equations and nested jaxprs, `tracing_cache` traces costly functions once, `shard_map` handles varying
-manual axes. Any JAX program can use this package: it imports `support` only.
+Then `walk` visits equations and nested jaxprs, `evaluate` runs them with a rule per equation, `tracing_cache` traces
+costly functions once, `shard_map` handles varying manual axes.
+
+Any JAX program can use this package: it imports `support` only.
 """

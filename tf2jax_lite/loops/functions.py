@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
 __all__ = ["Batched", "Functions", "Traced", "WithTangents", "batched"]
@@ -117,15 +118,13 @@ class Traced(Functions):
 
 def _read(closed: Any, positions: Sequence[int]) -> list[frozenset[int]]:
     """Returns which of its arguments, given their positions, each result of a jaxpr depends on."""
-    sets = {v: 1 << p for v, p in zip(closed.jaxpr.invars, positions, strict=True)}  # as bits: bodies can be long
 
-    def bits(atom: Any) -> int:
-        return 0 if isinstance(atom, Literal) else sets.get(atom, 0)
+    def rule(eqn: Any, operands: list[int]) -> list[int]:
+        return [functools.reduce(int.__or__, operands, 0)] * len(eqn.outvars)
 
-    for eqn in closed.jaxpr.eqns:
-        found = functools.reduce(int.__or__, map(bits, eqn.invars), 0)
-        sets.update(dict.fromkeys(eqn.outvars, found))
-    return [frozenset(p for p in positions if bits(v) >> p & 1) for v in closed.jaxpr.outvars]
+    bits = [1 << p for p in positions]  # sets as bits of integers, as bodies can be long
+    found = evaluate(closed, bits, rule, consts=[0] * len(closed.consts), literal=lambda _: 0)
+    return [frozenset(p for p in positions if v >> p & 1) for v in found]
 
 
 def _is_plain(closed: Any) -> bool:

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.jaxprs.compat import AbstractValue, Literal, Primitive, Zero, bind, register
+from tf2jax_lite.jaxprs.compat import AbstractValue, Primitive, Zero, bind, register
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
 from .functions import Traced, batched
@@ -66,23 +67,18 @@ def while_loop(
         # On each device of a mesh the loop may run another number of times, and all that is carried differ.
         leaves = [varying_along(v, axes) for v in leaves]
         closed = jax.make_jaxpr(run)(*leaves)
-    env = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    env.update(zip(closed.jaxpr.invars, leaves, strict=True))
-    marked = True
+    differentiable = True
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else env[atom]
-
-    for eqn in closed.jaxpr.eqns:
-        args = [read(v) for v in eqn.invars]
+    def rule(eqn: Any, operands: list[Any]) -> list[Any] | None:
+        nonlocal differentiable
         if eqn.primitive.name != "while":
-            results = bind(eqn, *args)
-        elif eqn.effects:
-            results, marked = list(end or bind(eqn, *args)), False
-        else:
-            results = _marked(eqn, args, most, end)
-        env.update(zip(eqn.outvars, results, strict=True))
-    return tree.unflatten([read(v) for v in closed.jaxpr.outvars]), marked
+            return None
+        if not eqn.effects:
+            return _marked(eqn, operands, most, end)
+        differentiable = False
+        return list(end) if end else None
+
+    return tree.unflatten(evaluate(closed, leaves, rule)), differentiable
 
 
 def _marked(eqn: Any, operands: Sequence[Any], most: int | None, end: Sequence[Any] | None) -> list[Any]:

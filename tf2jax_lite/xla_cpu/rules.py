@@ -18,7 +18,8 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Literal, Primitive, Zero, bind, is_undefined_primal, register
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Primitive, Zero, is_undefined_primal, register
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, lower_fun
 
 __all__ = ["CpuRule", "call", "emit", "twin", "twin_of"]
@@ -78,21 +79,11 @@ def call(fn: Callable[..., Any], *args: Any, **params: Any) -> Any:
 
 def emit(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
     """Evaluates a jaxpr with twins in the place of the primitives that have one."""
-    jaxpr = closed.jaxpr
-    env: dict[Any, Any] = {}
-    env.update(zip(jaxpr.constvars, closed.consts, strict=True))
-    env.update(zip(jaxpr.invars, args, strict=True))
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else env[atom]
+    def rule(eqn: Any, operands: list[Any]) -> list[Any] | None:
+        return [_TWINS[eqn.primitive].bind(*operands, **eqn.params)] if eqn.primitive in _TWINS else None
 
-    for eqn in jaxpr.eqns:
-        inputs = [read(atom) for atom in eqn.invars]
-        if eqn.primitive in _TWINS:
-            env[eqn.outvars[0]] = _TWINS[eqn.primitive].bind(*inputs, **eqn.params)
-            continue
-        env.update(zip(eqn.outvars, bind(eqn, *inputs), strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    return evaluate(closed, args, rule)
 
 
 def _struct(aval: Any) -> Any:
