@@ -9,7 +9,8 @@ from jax import lax
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.jaxprs.compat import scan_counts
-from tf2jax_lite.lowering.scan_opt import hoist_matmuls
+from tf2jax_lite.lowering import scan_opt
+from tf2jax_lite.lowering.scheduling import cost_model
 
 from .scans import the_scan
 
@@ -27,7 +28,7 @@ def _run(buffer, kernel, recurrent, places, hoist):
 
     start = jnp.zeros((BATCH, WIDTH), buffer.dtype)
     xs = np.asarray(places, np.int32)
-    return hoist_matmuls.scan(step, start, xs, len(places)) if hoist else lax.scan(step, start, xs)[0]
+    return scan_opt.scan(step, start, xs, len(places)) if hoist else lax.scan(step, start, xs)[0]
 
 
 def _expected(places):
@@ -69,7 +70,7 @@ def test_a_product_of_an_input_with_itself():
         return jnp.tanh(lax.dot_general(value, value, (((1,), (1,)), ((), ()))) + state), None
 
     start, xs = jnp.zeros((BATCH, BATCH)), np.arange(TRIPS, dtype=np.int32)
-    np.testing.assert_allclose(hoist_matmuls.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0], rtol=1e-6)
+    np.testing.assert_allclose(scan_opt.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0], rtol=1e-6)
 
 
 @pytest.mark.full
@@ -81,10 +82,11 @@ def test_under_vmap():
 
 
 @pytest.mark.parametrize(
-    ("limit", "value"), [("_MOST_ROWS_ON_CPU", BATCH - 1), ("_MOST_VALUES", TRIPS * BATCH * WIDTH - 1)]
+    ("limit", "value"),
+    [("MAX_BATCHED_MATMUL_ROWS_CPU", BATCH - 1), ("MAX_STACKED_ELEMENTS", TRIPS * BATCH * WIDTH - 1)],
 )
 def test_large_products_stay(monkeypatch, limit, value):
-    monkeypatch.setattr(hoist_matmuls, limit, value)
+    monkeypatch.setattr(cost_model, limit, value)
     jaxpr = jax.make_jaxpr(lambda *w: _run(*w, range(TRIPS), True))(BUFFER, KERNEL, RECURRENT).jaxpr
     assert _products(jaxpr) == [0, 2]
 
@@ -112,9 +114,9 @@ def test_keys_branches_and_loops_stay(change):
     def step(state, place):
         return state + change(buffer[place], place) @ KERNEL, None
 
-    assert _products(jax.make_jaxpr(lambda: hoist_matmuls.scan(step, start, places, TRIPS))().jaxpr) == [0, 1]
+    assert _products(jax.make_jaxpr(lambda: scan_opt.scan(step, start, places, TRIPS))().jaxpr) == [0, 1]
     expected = sum(np.asarray(change(BUFFER[i], i)).astype(np.float64) @ KERNEL for i in range(TRIPS))
-    np.testing.assert_allclose(hoist_matmuls.scan(step, start, places, TRIPS), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scan_opt.scan(step, start, places, TRIPS), expected, rtol=1e-5, atol=1e-6)
 
 
 def _in_turn(state, value):
@@ -153,11 +155,11 @@ def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried)
 
     shapes = jax.eval_shape(lambda: step((buffer[0], buffer[0]), 0)[0])
     start = jax.tree.map(lambda s: jnp.full(s.shape, 0.5, s.dtype), shapes)
-    jaxpr = jax.make_jaxpr(lambda *s: hoist_matmuls.scan(step, s, places, TRIPS))(*start).jaxpr
+    jaxpr = jax.make_jaxpr(lambda *s: scan_opt.scan(step, s, places, TRIPS))(*start).jaxpr
     assert scan_counts(the_scan(jaxpr).params)[1] == carried
 
     def ours(*state):
-        return hoist_matmuls.scan(step, state, places, TRIPS)
+        return scan_opt.scan(step, state, places, TRIPS)
 
     def plain(*state):
         return lax.scan(step, state, places)[0]
@@ -178,7 +180,7 @@ def test_a_number_is_handed_on():
         return (total + factor * buffer[place], np.float32(3)), None
 
     def ours(start, factor):
-        return hoist_matmuls.scan(step, (start, factor), places, TRIPS)
+        return scan_opt.scan(step, (start, factor), places, TRIPS)
 
     start, factor = jnp.ones_like(buffer[0]), jnp.float32(7)
     total, last = jax.jit(ours)(start, factor)
@@ -240,8 +242,8 @@ def test_one_of_two_results_of_what_another_keeps_is_overwritten():
         return (one, jnp.tanh(whole + 0.1 * before + jnp.concatenate([half, half])), other, whole), None
 
     start = (jnp.zeros(3), jnp.linspace(-1, 1, 6), jnp.zeros(3), jnp.ones(6))
-    jaxpr = jax.make_jaxpr(lambda *s: hoist_matmuls.scan(step, s, places, TRIPS))(*start).jaxpr
+    jaxpr = jax.make_jaxpr(lambda *s: scan_opt.scan(step, s, places, TRIPS))(*start).jaxpr
     assert scan_counts(the_scan(jaxpr).params)[1] == 3
-    found, expected = hoist_matmuls.scan(step, start, places, TRIPS), lax.scan(step, start, places)[0]
+    found, expected = scan_opt.scan(step, start, places, TRIPS), lax.scan(step, start, places)[0]
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tests.lowering.scan_opt.scans import the_scan
 from tf2jax_lite.jaxprs.compat import scan_counts
-from tf2jax_lite.lowering.scan_opt import hoist_matmuls
+from tf2jax_lite.lowering import scan_opt
+
+from .scans import the_scan
 
 RNG = np.random.default_rng(0)
 TRIPS, BATCH, INPUTS, WIDTH = 5, 2, 3, 4
@@ -77,7 +78,7 @@ def _run(combine, cut, hoist, x, kernel, recurrent):
         return cut(combine(value @ kernel, state @ recurrent)), None
 
     start, xs = jnp.zeros((x.shape[1], WIDTH), x.dtype), np.arange(TRIPS, dtype=np.int32)
-    return hoist_matmuls.scan(step, start, xs, TRIPS) if hoist else lax.scan(step, start, xs)[0]
+    return scan_opt.scan(step, start, xs, TRIPS) if hoist else lax.scan(step, start, xs)[0]
 
 
 @pytest.mark.full
@@ -126,4 +127,4 @@ def test_integers_are_cut_as_they_are():
         return state + a * b, None
 
     start, xs = jnp.zeros((1, 2), np.int32), np.arange(TRIPS)
-    np.testing.assert_array_equal(hoist_matmuls.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0])
+    np.testing.assert_array_equal(scan_opt.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0])

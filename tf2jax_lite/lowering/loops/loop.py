@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,10 +16,10 @@ from jax import lax
 from tf2jax_lite import ir
 from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
 from tf2jax_lite.loops import derivatives
+from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.lowering.interpreter.trace import Context, Frame
 from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, is_carried
 from tf2jax_lite.lowering.planning.plan import Plan
-from tf2jax_lite.lowering.scan_opt import carry_to_xs, hoist_matmuls
 from tf2jax_lite.support.errors import LoweringError
 from tf2jax_lite.values import static
 
@@ -172,12 +173,11 @@ def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
             after = lax.cond(go, lambda: body(now, number, slices, go), lambda: now)
             return (after, go, count + go), None
 
-        mode = loop.ctx.trace.program.config.loop_checkpoint
         start, xs = carry.initial(), (counter, history)
         if host.exact:
-            return _scan(step, start, xs, host.trips, mode)
+            return _scan(loop, step, start, xs, host.trips)
         flags = carry.flag(np.bool_(True)), carry.flag(np.int32(0))
-        end, _, count = _scan(masked, (start, *flags), xs, host.trips, mode)
+        end, _, count = _scan(loop, masked, (start, *flags), xs, host.trips)
         trips[:] = [count]
         return end
 
@@ -197,20 +197,22 @@ def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
     return results
 
 
-def _scan(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) -> Any:
-    """Runs ``lax.scan`` and returns what it carries at the end; ``mode`` is the option ``loop_checkpoint``."""
+def _scan(loop: Loop, step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
+    """Runs ``lax.scan``, optimized, and returns the last carry."""
+    program = loop.ctx.trace.program
+    mode = program.config.loop_checkpoint
     if mode == "none":
-        return hoist_matmuls.scan(step, start, xs, trips)
-    body = carry_to_xs.body_of(step, start, xs, trips)
-    if body is None:
-        return _checkpointed(step, start, xs, trips, mode)[0]
-    one, inputs = body.step()
-    end, rows = _checkpointed(one, list(body.carried), inputs, trips, mode)
-    return body.end([*end, *rows])
+        return scan_opt.scan(step, start, xs, trips, program.scan_optimizations)
+    # The others save values of all iterations, which checkpoints are to avoid.
+    names = program.scan_optimizations & {"carry_to_xs"}
+    return scan_opt.scan(step, start, xs, trips, names, functools.partial(_checkpointed, mode=mode))
 
 
-def _checkpointed(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) -> tuple[Any, Any]:
-    """Runs ``lax.scan`` so that it keeps what (some) iterations start with, and computes the rest anew."""
+def _checkpointed(step: Callable[..., Any], start: Any, xs: Any, trips: int, *, mode: str) -> tuple[Any, Any]:
+    """Runs ``lax.scan`` with checkpoints of the carry, from which gradients recompute iterations.
+
+    ``mode`` is the option ``loop_checkpoint``.
+    """
     step = jax.checkpoint(step, prevent_cse=False)
     inner = math.isqrt(trips)
     if mode != "segments" or inner < 2:

@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
+from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.lowering.scheduling.materialize import Passage
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.unsupported import reason
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import taking_data
-from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.config import Config, chosen_names
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused
 
@@ -39,6 +40,7 @@ class Program:
       fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside of the main function.
       evaluator: see above.
       evaluated: the ops whose nodes it evaluates.
+      scan_optimizations: names of the optimizations of scans that the options choose.
       reads_late: whether a variable may be read after an assignment to it.
       narrowing: names of the nodes that were reported to narrow constants of 64 bits; see `int64_narrowing`.
 
@@ -59,6 +61,7 @@ class Program:
         self.graph = graph
         self.evaluator = evaluator
         self.config = config
+        self.scan_optimizations = chosen_names("scan_optimizations", config.scan_optimizations, scan_opt.NAMES)
         self._ops = registry.ops_in_force()  # what is registered or overridden now holds for the program's life
         self._compiled: Mapping[str, registry.Op] = {}
         if compiler is not None:

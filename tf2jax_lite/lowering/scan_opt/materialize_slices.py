@@ -1,20 +1,17 @@
-"""What a loop's body reads of an iteration and cuts into pieces is read once.
+"""Values of an iteration's inputs that are materialized before they are split.
 
-Recurrent layers add the product of a step's input, that of its state and a bias, and cut the sum into gates. Where the
-first was made before the loop (`hoisting`), XLA fuses the reading of an iteration's values into what computes with each
-gate, and on CPU, where a fusion takes an array at several places, it looks for the iteration's number at each of them
-for each element, and LLVM makes no vectors of it: 14 ns an element of a GRU instead of about one. A mark on the sum
-(`ops.once`) ends this: it is one kernel, and the gates are cut out of its result.
-
-Of a batch of one, XLA lays out anew what has an axis of size one. Without that axis nothing is to do.
+Recurrent layers add the matmul of a step's input, that of its state and a bias, and split the sum into gates. Where the
+first was made before the loop (`hoist_matmuls`), XLA fuses the read of the iteration's slice into each gate. On CPU a
+fusion that reads an array at several offsets computes the slice index for each element and is not vectorized: 14 ns per
+element of a GRU instead of about one. `once` on the sum makes it one kernel, and gates are slices of its result.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import math
-from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -25,95 +22,36 @@ from tf2jax_lite.jaxprs.compat import Literal, Var
 from tf2jax_lite.jaxprs.walk import size
 from tf2jax_lite.xla_cpu.materialize import once
 
-__all__ = ["read_once", "state_without_unit_axes", "without_unit_axes"]
+from .body import Body
+from .loop_invariants import variables
+
+__all__ = ["run"]
 
 
-def read_once(eqns: Sequence[Any], read: Collection[Any]) -> list[Any]:
-    """Marks what is made of an iteration's values without getting larger, and cut into several pieces.
-
-    Args:
-      eqns: equations of a jaxpr, in order.
-      read: variables with an iteration's values.
-
-    Returns:
-      Equations that compute the same values of all variables.
-    """
-    light, pieces = set(read), collections.Counter[Any]()
-    used = {v for eqn in eqns for v in eqn.invars if isinstance(v, Var)}
-    for eqn in eqns:
-        taken = [v for v in eqn.invars if isinstance(v, Var) and v in light]
-        if taken and _is_cut(eqn):
-            pieces[taken[0]] += sum(v in used for v in eqn.outvars)
-        elif len(eqn.outvars) == 1 and any(size(v) == size(eqn.outvars[0]) < math.inf for v in taken):
-            light.add(eqn.outvars[0])
-    marked = {v: Var(v.aval) for v, n in pieces.items() if n > 1 and jnp.issubdtype(v.aval.dtype, jnp.inexact)}
-    found = [_mark(v, marked[v]) for v in read if v in marked]
-    for eqn in eqns:
-        found.append(eqn.replace(invars=[v if isinstance(v, Literal) else marked.get(v, v) for v in eqn.invars]))
-        found += [_mark(v, marked[v]) for v in eqn.outvars if v in marked]
-    return found
+def run(body: Body) -> Body:
+    """Materialize values that are made of inputs without getting larger, and that are split into several slices."""
+    views, slices = set(body.xs), collections.Counter[Any]()
+    used = {v for eqn in body.eqns for v in variables(eqn.invars)}
+    for eqn in body.eqns:
+        operands = [v for v in variables(eqn.invars) if v in views]
+        if operands and (eqn.primitive is lax.slice_p or eqn.primitive is lax.split_p):
+            slices[operands[0]] += sum(v in used for v in eqn.outvars)
+        elif len(eqn.outvars) == 1 and any(size(v) == size(eqn.outvars[0]) < math.inf for v in operands):
+            views.add(eqn.outvars[0])
+    marked = {v: Var(v.aval) for v, n in slices.items() if n > 1 and jnp.issubdtype(v.aval.dtype, jnp.inexact)}
+    if not marked:
+        return body
+    eqns = [_materialized(v, marked[v]) for v in body.xs if v in marked]
+    for eqn in body.eqns:
+        eqns.append(eqn.replace(invars=[v if isinstance(v, Literal) else marked.get(v, v) for v in eqn.invars]))
+        eqns += [_materialized(v, marked[v]) for v in eqn.outvars if v in marked]
+    return dataclasses.replace(body, eqns=eqns)
 
 
-def without_unit_axes(variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Leaves out the axes of size one of what a loop is given: XLA lays them out anew, with a copy in a kernel for it.
-
-    Args:
-      variables: what an iteration takes.
-
-    Returns:
-      Variables to take in their places, and the equations that make them of these.
-    """
-    found, eqns = [], []
-    for var in variables:
-        shape = tuple(n for n in var.aval.shape if n != 1)
-        found.append(var if len(shape) == len(var.aval.shape) else Var(var.aval.update(shape=shape)))
-        if found[-1] is not var:
-            eqns.append(_reshaping(found[-1], var))
-    return found, eqns
-
-
-def state_without_unit_axes(
-    eqns: Sequence[Any], state: Sequence[Any], results: Sequence[Any]
-) -> tuple[list[Any], list[Any], list[Any]]:
-    """Leaves out the axes of size one of what a loop carries and multiplies.
-
-    Args:
-      eqns: equations of the loop's body, in order.
-      state: what an iteration takes.
-      results: what it hands on.
-
-    Returns:
-      The three with others in their places.
-    """
-    factors = {v for e in eqns if e.primitive is lax.dot_general_p for v in e.invars if isinstance(v, Var)}
-    chosen = [n for n, v in enumerate(state) if v in factors and isinstance(results[n], Var)]
-    state, results = list(state), list(results)
-    narrow, widening = without_unit_axes([state[n] for n in chosen])
-    found = [*widening, *eqns]
-    for n, var in zip(chosen, narrow, strict=True):
-        if var is not state[n]:
-            result, state[n], results[n] = results[n], var, Var(var.aval)
-            found.append(_reshaping(result, results[n]))
-    return state, results, found
-
-
-def _is_cut(eqn: Any) -> bool:
-    return eqn.primitive is lax.slice_p or eqn.primitive is lax.split_p
-
-
-def _mark(var: Any, result: Any) -> Any:
-    return _marking(var.aval).replace(invars=[var], outvars=[result])
+def _materialized(var: Any, result: Any) -> Any:
+    return _equation(var.aval).replace(invars=[var], outvars=[result])
 
 
 @functools.lru_cache(maxsize=64)
-def _marking(aval: Any) -> Any:
+def _equation(aval: Any) -> Any:
     return jax.make_jaxpr(once)(aval).jaxpr.eqns[0]
-
-
-def _reshaping(var: Any, result: Any) -> Any:
-    return _reshape(var.aval, result.aval.shape).replace(invars=[var], outvars=[result])
-
-
-@functools.lru_cache(maxsize=64)
-def _reshape(aval: Any, shape: tuple[int, ...]) -> Any:
-    return jax.make_jaxpr(lambda x: lax.reshape(x, shape))(aval).jaxpr.eqns[0]

@@ -16,6 +16,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from . import cost_model
 from .post_dominators import Sides, Ways, follow
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Passage", "shared_results"]
 
-# A value that takes more steps than this from what is in memory is written there if it would be computed twice.
-_MOST_STEPS = 10
-_DEAR = 8  # steps that an exponential counts as
 _COUNTLESS = 1 << 20
 
 
@@ -79,7 +77,7 @@ def shared_results(
         for slot in range(size):
             once[slot] = ways.apart[slot] and ways.ahead[slot] and moves[slot] and light[slot]
     cost = _steps_taken(steps, moves, once, size, None)
-    if max(cost, default=0) > _MOST_STEPS:
+    if max(cost, default=0) > cost_model.MAX_FUSED_OPS:
         cost = _steps_taken(steps, moves, once, size, function.to_loops.apart)
     found = {}
     for index, step in enumerate(steps):
@@ -171,11 +169,11 @@ def _steps_taken(
             continue
         added = min(added, _COUNTLESS)
         for position, slot in enumerate(step.outputs):
-            taken = longest + (_DEAR if op.dear else 1)
+            taken = longest + (cost_model.TRANSCENDENTAL_OPS if op.dear else 1)
             if passage is not None:
                 within = passage.cost[position] if position < len(passage.cost) else 0
                 taken = within and longest + within
-            if apart is not None and apart[slot] and taken + added > _MOST_STEPS:
+            if apart is not None and apart[slot] and taken + added > cost_model.MAX_FUSED_OPS:
                 once[slot] = 1
             if not once[slot]:
                 here[slot], elsewhere[slot] = taken, added

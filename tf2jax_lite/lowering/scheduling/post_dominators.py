@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from . import cost_model
+
 if TYPE_CHECKING:
     from tf2jax_lite.lowering.planning.plan import Step
 
 __all__ = ["Sides", "Ways", "follow"]
 
 _END = 0  # where all ways end
-_FARTHEST = 256  # meeting places to look through for where two ways come together
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def follow(
 
 def _common(a: int, b: int, meeting: Sequence[int], depth: Sequence[int]) -> int:
     """Returns where the ways from two steps meet first."""
-    for _ in range(_FARTHEST):
+    for _ in range(cost_model.MAX_POST_DOMINATOR_STEPS):
         if a == b:
             return a
         if _END in (a, b):
