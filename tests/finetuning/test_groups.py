@@ -30,8 +30,8 @@ def shell(artifact, out, *more):
 
 
 @pytest.mark.full
-def test_each_cluster_becomes_an_artefact(artifact, tmp_path):
-    """Clients whose labels contradict each other part, and each cluster's artefact is right about its own."""
+def test_each_cluster_becomes_an_artifact(artifact, tmp_path):
+    """Clients whose labels contradict each other part, and each cluster's artifact is right about its own."""
     folder = tmp_path / "clients"
     folder.mkdir()
     for i in range(6):
@@ -56,7 +56,7 @@ def test_each_cluster_becomes_an_artefact(artifact, tmp_path):
         hits.append([np.mean(found == test["y"]), np.mean(found == rotated(test)["y"])])
         assert last[f"eval/cluster_{k}/accuracy"] == pytest.approx(hits[k][0], abs=1e-6)
     assert np.max(hits, 0).min() > 0.7 and np.argmax(hits[0]) != np.argmax(hits[1])
-    with pytest.raises(ExportError, match=r"several artefacts: \['cluster_0', 'cluster_1'\]"):
+    with pytest.raises(ExportError, match=r"several artifacts: \['cluster_0', 'cluster_1'\]"):
         tf2jax.load(tmp_path / "out")
     assert shell(artifact, tmp_path / "out", *args, "--rounds", "0", "--force").exit_code == 0
 

@@ -1,4 +1,4 @@
-"""What data an artefact takes for training: what is converted, and what is refused before anything is trained."""
+"""What data an artifact takes for training: what is converted, and what is refused before anything is trained."""
 
 import os
 import re
@@ -106,7 +106,7 @@ def test_any_history_has_a_plot(values):
     assert b"nan" not in history.svg().replace(b"middle", b"") and b"polyline" in history.svg()
 
 
-def test_what_is_no_artefact_is_not_replaced(tmp_path):
+def test_what_is_no_artifact_is_not_replaced(tmp_path):
     """Said before the training, not after."""
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(ExportError, match="left as it is"):

@@ -155,7 +155,7 @@ def test_variables_are_judged():
 
 
 def test_the_shell_says_so(tmp_path):
-    """An artefact is judged by the same values; exit code 0."""
+    """An artifact is judged by the same values; exit code 0."""
     made = tf.function(cancels, input_signature=[tf.TensorSpec([2, 20_000], name="x")])
     module = tf.Module()
     module.f = made

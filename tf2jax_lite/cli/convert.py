@@ -1,4 +1,4 @@
-"""``convert`` and ``run``: artefacts in and out."""
+"""``convert`` and ``run``: artifacts in and out."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def convert(
     standalone: Annotated[
         bool, typer.Option("--standalone", help="No effect: model.py always runs with JAX alone.", hidden=True)
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an artefact that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an artifact that is there.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -236,17 +236,17 @@ def _shapes(given: list[str] | None) -> Any:
 
 @app.command()
 def run(
-    artefact: Annotated[Path, typer.Argument(metavar="DIR", help="What convert has made.")],
+    artifact: Annotated[Path, typer.Argument(metavar="DIR", help="What convert has made.")],
     inputs: Annotated[Path, typer.Option("--input", help="An .npz with arrays by input name.")],
     output: Annotated[Path, typer.Option("--output", help="The .npz to write.")],
     signature: Annotated[str | None, typer.Option("--signature", help="Which function.")] = None,
-    backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artefact's Python code).")] = "stablehlo",
+    backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artifact's Python code).")] = "stablehlo",
     seed: Annotated[int, typer.Option(help="For functions that draw random numbers.")] = 0,
     max_input_bytes: MaxInputBytes = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an artefact on arrays from an .npz file. TensorFlow is not needed."""
+    """Run an artifact on arrays from an .npz file. TensorFlow is not needed."""
     import jax
     import numpy as np
 
@@ -261,7 +261,7 @@ def run(
         raise InputError(f"--seed is a whole number of 64 bits, not {seed}")
     with limits(max_input_bytes=max_input_bytes):
         arrays = read_npz(inputs)
-    fn, params = load(artefact, signature, backend=backend)
+    fn, params = load(artifact, signature, backend=backend)
     arrays = fitting_arrays(fn, arrays)
     key = jax.random.key(seed)
     try:

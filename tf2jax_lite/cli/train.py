@@ -1,4 +1,4 @@
-"""``finetune`` and ``federate``: artefacts in, trained artefacts out; ``export-tf``: back to TensorFlow."""
+"""``finetune`` and ``federate``: artifacts in, trained artifacts out; ``export-tf``: back to TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tf2jax_lite.support.text import printable
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import Json, MaxInputBytes, Tag, app, console, limits, print_json, styled
 
-Artefact = Annotated[Path, typer.Argument(metavar="ARTEFACT", help="What convert has made (--train: with Dropout).")]
+Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What convert has made (--train: with Dropout).")]
 Out = Annotated[Path, typer.Option("--out", help="The directory to make.")]
 Loss = Annotated[
     str, typer.Option(help="sparse_categorical_crossentropy, categorical_..., binary_crossentropy, mse or mae.")
@@ -34,12 +34,12 @@ TrainSignature = Annotated[str | None, typer.Option(help="The function in traini
 Freeze = Annotated[
     list[str] | None, typer.Option("--freeze", metavar="REGEX", help="Params that do not train; repeat for several.")
 ]
-Backend = Annotated[str, typer.Option(help="stablehlo, or source (runs the artefact's Python code).")]
+Backend = Annotated[str, typer.Option(help="stablehlo, or source (runs the artifact's Python code).")]
 Seed = Annotated[int, typer.Option(min=0, help="Of all that is random; the same seed gives the same weights.")]
 Checkpoints = Annotated[
     Path | None, typer.Option("--checkpoint-dir", help="Keep the state there, and go on from it if there is one.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace an artefact that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an artifact that is there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
 
@@ -105,7 +105,7 @@ def _finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
 
 @app.command()
 def finetune(
-    artefact: Artefact,
+    artifact: Artifact,
     data: Annotated[Path, typer.Option("--data", help="An .npz: the inputs by name, and the targets.")],
     out: Out,
     loss: Loss = "sparse_categorical_crossentropy",
@@ -133,7 +133,7 @@ def finetune(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune an artefact on an .npz of examples, and write a new artefact. TensorFlow is not needed."""
+    """Fine-tune an artifact on an .npz of examples, and write a new artifact. TensorFlow is not needed."""
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.datasets import read_arrays
 
@@ -141,7 +141,7 @@ def finetune(
         examples, held_out = read_arrays(data), None if evaluation is None else read_arrays(evaluation)
     with _progress("epoch", epochs, not (quiet or as_json)) as step:
         report = finetune_artifact(
-            artefact,
+            artifact,
             examples,
             out,
             loss=loss,
@@ -172,7 +172,7 @@ def finetune(
 
 @app.command()
 def federate(
-    artefact: Artefact,
+    artifact: Artifact,
     data: Annotated[
         Path,
         typer.Option("--data", help="Clients: SQLite (ours or TFF's), a folder of .npz, .h5, or .npz with client_id."),
@@ -183,7 +183,7 @@ def federate(
         str,
         typer.Option(
             help="fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, mime, mime_lite, scaffold, agnostic_fed_avg or "
-            "hyp_cluster (an artefact for each cluster, cluster_0, cluster_1, ...)."
+            "hyp_cluster (an artifact for each cluster, cluster_0, cluster_1, ...)."
         ),
     ] = "fed_avg",
     rounds: Annotated[int, typer.Option(min=0, help="How many rounds.")] = 100,
@@ -257,7 +257,7 @@ def federate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train an artefact by federated learning, and write a new artefact. TensorFlow is not needed."""
+    """Train an artifact by federated learning, and write a new artifact. TensorFlow is not needed."""
     from tf2jax_lite.finetuning import federate_artifact
     from tf2jax_lite.finetuning.datasets import open_clients, read_arrays
 
@@ -266,7 +266,7 @@ def federate(
         held_out = None if evaluation is None else read_arrays(evaluation)
     with _progress("round", rounds, not (quiet or as_json)) as step:
         report = federate_artifact(
-            artefact,
+            artifact,
             clients,
             out,
             loss=loss,
@@ -312,7 +312,7 @@ def federate(
 
 @app.command(name="export-tf")
 def export_tf(
-    artefact: Annotated[Path, typer.Argument(metavar="ARTEFACT", help="What finetune or federate has made.")],
+    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What finetune or federate has made.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The SavedModel directory (or .keras file) to make.")],
     model: Annotated[
         Path | None, typer.Option("--model", help="The model that was converted; else the recorded path.")
@@ -321,12 +321,12 @@ def export_tf(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write an artefact's weights into the TensorFlow model that it came from, as a new SavedModel."""
+    """Write an artifact's weights into the TensorFlow model that it came from, as a new SavedModel."""
     import_tensorflow()
     from tf2jax_lite.export.to_tensorflow import export_to_tf
 
     with quiet_stderr():
-        report = export_to_tf(artefact, out, model=model, tags=tag)
+        report = export_to_tf(artifact, out, model=model, tags=tag)
     if as_json:
         print_json({"path": report.path, "model": report.model, "changed": report.changed, "kept": report.kept})
     elif not quiet:

@@ -1,4 +1,4 @@
-"""``verify``: a model, and an artefact made of it, beside TensorFlow."""
+"""``verify``: a model, and an artifact made of it, beside TensorFlow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def verify(
         Path,
         typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5, frozen .pb or TF1 .meta file."),
     ],
-    artefact: Annotated[
+    artifact: Annotated[
         Path | None,
         typer.Argument(
             metavar="[OUT]", help="What convert made of it; with --source, its source is run, too.", show_default=False
@@ -76,7 +76,7 @@ def verify(
     graph_outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
     split_host: SplitHost = False,
     source: Annotated[
-        bool, typer.Option("--source", help="Of OUT, run model.py as well: for artefacts that you trust.")
+        bool, typer.Option("--source", help="Of OUT, run model.py as well: for artifacts that you trust.")
     ] = False,
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
@@ -91,8 +91,8 @@ def verify(
     from tf2jax_lite.support.npz import read_npz
     from tf2jax_lite.verification import verify as verify_model
 
-    if source and artefact is None:
-        raise InputError("--source runs the code of an artefact, and OUT names none")
+    if source and artifact is None:
+        raise InputError("--source runs the code of an artifact, and OUT names none")
     held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes, modules)
     with held, steps(not as_json) as (step, _), quiet_stderr():
 
@@ -103,7 +103,7 @@ def verify(
         arrays = None if inputs is None else read_npz(inputs)
         result = verify_model(
             model,
-            artefact,
+            artifact,
             signatures=signature,
             tags=tag,
             inputs=arrays,

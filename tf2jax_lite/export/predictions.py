@@ -1,4 +1,4 @@
-"""Whether results are probabilities or logits, as far as the operations that compute them tell."""
+"""Classifies results as probabilities or logits, by interval analysis of the jaxpr."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ UNKNOWN: Kind = "unknown"
 
 
 def prediction_kinds(closed_jaxpr: Any) -> list[Kind]:
-    """Returns the kind of each result of a jaxpr.
+    """Return the kind of each result of a jaxpr.
 
-    Probabilities lie between 0 and 1: results of a softmax or a sigmoid. Results that may be negative are logits. The
-    kind is unknown if the results are positive without a limit, or come out of a call or a loop.
+    Probabilities are in [0, 1]: results of a softmax or a sigmoid. Results that may be negative are logits. The kind is
+    unknown if results are positive and unbounded, or results of a call or a loop.
     """
     return [_kind(found) for found in jaxpr_intervals(closed_jaxpr)]
 

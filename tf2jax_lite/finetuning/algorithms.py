@@ -72,7 +72,7 @@ ALGORITHMS = tuple(_PROCESSES)
 _WITHOUT_SERVER = ("mime", "mime_lite", "scaffold")
 _REFUSED = dict.fromkeys(
     ("fed_kmeans", "kmeans", "k_means"),
-    "it moves centroids among the data, and an artefact has none; "
+    "it moves centroids among the data, and an artifact has none; "
     "in Python, tf2jax_lite.federated.build_fed_kmeans gives them",
 )
 _WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd")

@@ -1,4 +1,4 @@
-"""Artefacts in, trained artefacts out."""
+"""Artifacts in, trained artifacts out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TrainingReport:
     """What was trained and written.
 
     Attributes:
-      export: what was written; where several models were trained, a directory with an artefact for each.
+      export: what was written; where several models were trained, a directory with an artifact for each.
       history: the records of all epochs or rounds.
       from_logits: whether predictions were taken for logits.
       signatures: the functions in training and in evaluation mode.
@@ -68,9 +68,9 @@ def finetune_artifact(
     report: Report = lambda record: None,
     **subject_options: Any,
 ) -> TrainingReport:
-    """Fine-tunes an artefact on one dataset and writes a new one. TensorFlow is not imported.
+    """Fine-tunes an artifact on one dataset and writes a new one. TensorFlow is not imported.
 
-    The new artefact holds the same functions with other params, ``history.jsonl`` (a record for each epoch),
+    The new artifact holds the same functions with other params, ``history.jsonl`` (a record for each epoch),
     ``history.svg`` (a plot) and, in its metadata, what was done. It appears whole or not at all.
 
     Args:
@@ -90,7 +90,7 @@ def finetune_artifact(
       schedule: see `named_optimizer`.
       warmup_steps: see `named_optimizer`.
       checkpoint_dir: where the state is kept after each epoch, and training goes on from; see `finetune`.
-      overwrite: replace an artefact that is at ``out``.
+      overwrite: replace an artifact that is at ``out``.
       report: called with each record of the history.
       **subject_options: see `artifact_subject`: from_logits, label, output, train_signature, eval_signature, freeze,
         backend.
@@ -146,10 +146,10 @@ def finetune_artifact(
 def training_identity(
     artifact: str | Path, loss: str, subject: Subject, subject_options: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what makes a training the one it is: the artefact's params and all options that change the result.
+    """Returns what makes a training the one it is: the artifact's params and all options that change the result.
 
     Args:
-      artifact: the artefact's directory.
+      artifact: the artifact's directory.
       loss: the loss's name.
       subject: the model.
       subject_options: how it was made.
@@ -185,7 +185,7 @@ def write_result(
     record: Mapping[str, Any],
     overwrite: bool,
 ) -> TrainingReport:
-    """Writes what was trained: one artefact, or a directory with ``cluster_0``, ``cluster_1``, ... for several weights.
+    """Writes what was trained: one artifact, or a directory with ``cluster_0``, ``cluster_1``, ... for several weights.
 
     Args:
       artifact: what was trained.
@@ -194,7 +194,7 @@ def write_result(
       history: its records become ``history.jsonl`` and ``history.svg``.
       subject: the model.
       record: what was done, for the metadata.
-      overwrite: replace an artefact that is at ``out``.
+      overwrite: replace an artifact that is at ``out``.
 
     Raises:
       ExportError: it cannot be written.

@@ -1,4 +1,4 @@
-"""Artefacts in, artefacts trained by federated learning out."""
+"""Artifacts in, artifacts trained by federated learning out."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def federate_artifact(
     report: Report = lambda record: None,
     **subject_options: Any,
 ) -> TrainingReport:
-    """Trains an artefact by federated learning and writes a new one, as `finetune_artifact` does.
+    """Trains an artifact by federated learning and writes a new one, as `finetune_artifact` does.
 
-    With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artefact for each, ``cluster_0``,
+    With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artifact for each, ``cluster_0``,
     ``cluster_1``, ... They begin as `kmeans_init` chooses, among clients that are drawn as a cohort is.
 
     Args:
@@ -109,7 +109,7 @@ def federate_artifact(
       eval_every: evaluate after every so many rounds.
       checkpoint_dir: where the state is kept, and training goes on from; see `federate`.
       checkpoint_every: keep it after every so many rounds.
-      overwrite: replace an artefact that is at ``out``.
+      overwrite: replace an artifact that is at ``out``.
       report: called with each record of the history.
       **subject_options: see `artifact_subject`: from_logits, label, output, train_signature, eval_signature, freeze,
         backend.

@@ -1,4 +1,4 @@
-"""An artefact as a model to train: which arrays are its inputs, which result is meant, what the loss is."""
+"""An artifact as a model to train: which arrays are its inputs, which result is meant, what the loss is."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = ["Subject", "artifact_subject"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subject:
-    """An artefact that can be trained.
+    """An artifact that can be trained.
 
     Attributes:
-      model: the model. Its batches hold the artefact's inputs by name, and the targets as ``label``.
-      inputs: the artefact's input names, with dtypes.
+      model: the model. Its batches hold the artifact's inputs by name, and the targets as ``label``.
+      inputs: the artifact's input names, with dtypes.
       label: the targets' name.
       from_logits: whether the loss takes predictions for logits.
       signatures: the functions in training and in evaluation mode.
@@ -144,10 +144,10 @@ def artifact_subject(
     freeze: Sequence[str] = (),
     backend: str = "stablehlo",
 ) -> Subject:
-    """Makes an artefact trainable.
+    """Makes an artifact trainable.
 
     Args:
-      path: the artefact's directory.
+      path: the artifact's directory.
       loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
       sample: some examples, to see whether predictions are logits.
       beside: names of arrays of the sample that are no inputs.
@@ -161,7 +161,7 @@ def artifact_subject(
       backend: "stablehlo" or "source"; see `tf2jax_lite.load`.
 
     Raises:
-      ExportError: the artefact is damaged.
+      ExportError: the artifact is damaged.
       InputError: it has no derivative, or an option does not fit it.
     """
     folder = Path(path)
