@@ -170,7 +170,7 @@ def test_refusals(tmp_path, args, error, message):
         (["model.keras", "--output", "x"], "--input and --output go with .pb and .meta"),
         (["model.keras", "--tag", "serve"], "--tag goes with SavedModels"),
         (["graph.pb", "--tag", "serve"], "--tag goes with SavedModels"),
-        ([TESTDATA / "tf_module", "--source"], "--source runs the code of an artifact, and OUT names none"),
+        ([TESTDATA / "tf_module", "--source"], "--source runs the code of an artifact, but OUT is missing"),
     ],
 )
 def test_refusals_of_verify(tmp_path, args, message):
@@ -245,9 +245,9 @@ ONES = {"f": np.ones(1, np.float32), "i": np.ones(1, int), "u": np.uint8([1]), "
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"f": np.ones(1, ">f4")}, [2.0]),  # what was written on other machines
+        ({"f": np.ones(1, ">f4")}, [2.0]),  # from big-endian machines
         ({"f": np.ones(1, int)}, [2.0]),
-        ({"u": np.int64([100])}, [200]),  # whole numbers of any width, if they fit
+        ({"u": np.int64([100])}, [200]),  # integers of any width, if they fit
         ({"i": np.int64([2**40])}, "int64 becomes without JAX_ENABLE_X64"),  # not 0, as it would come out
         ({"i": np.float64([1.5])}, "takes int64"),
         ({"u": np.int64([300])}, "too large for uint8"),

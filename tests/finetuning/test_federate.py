@@ -181,7 +181,7 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, twin):
     [
         ({"algorithm": "gossip"}, InputError, "no algorithm"),
         ({"aggregator": "mode"}, InputError, "no aggregator"),
-        ({"seed": 2**63}, InputError, "seed is a whole number"),
+        ({"seed": 2**63}, InputError, "seed is an integer"),
         ({"client_optimizer": ""}, InputError, "no optimizer ''"),
         ({"server_optimizer": ""}, InputError, "no optimizer ''"),
         ({"server_tau": 0.1}, InputError, "tau goes with adagrad, adam, yogi; not with sgd"),

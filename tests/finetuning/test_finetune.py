@@ -161,8 +161,8 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_
         ({"checkpoint_dir": "x" * 300}, CheckpointError, "too long"),
         ({"checkpoint_dir": Path(__file__)}, CheckpointError, "exists"),  # before training, not at its first checkpoint
         ({"epochs": -1}, InputError, "epochs is 0 or more"),
-        ({"seed": 2**63}, InputError, "seed is a whole number"),
-        ({"seed": 1.5}, InputError, "seed is a whole number"),
+        ({"seed": 2**63}, InputError, "seed is an integer"),
+        ({"seed": 1.5}, InputError, "seed is an integer"),
         ({"train_signature": "nothing"}, Tf2JaxError, "nothing"),
     ],
 )

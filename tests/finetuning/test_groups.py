@@ -116,7 +116,7 @@ AGNOSTIC = {"algorithm": "agnostic_fed_avg"}
         ({**AGNOSTIC, "domain_window": 0}, InputError, "1 or more rounds"),
         ({**AGNOSTIC, "domain_learning_rate": float("nan")}, InputError, "their rate 0 or more"),
         ({**AGNOSTIC, "clients": with_domains(np.arange(8) - 1)}, DataError, "client 0: .* from -1 to 6"),
-        ({**AGNOSTIC, "clients": with_domains(np.ones(8))}, DataError, "whole numbers from 0 .* float64"),
+        ({**AGNOSTIC, "clients": with_domains(np.ones(8))}, DataError, "integers from 0 .* float64"),
         ({**AGNOSTIC, "clients": with_domains(np.ones(8, int))}, InputError, r"without gaps; .* \[0, 24\]"),
         ({**AGNOSTIC, "clients": with_domains(np.zeros((8, 1), int))}, DataError, r"int64\[8, 1\]"),
         ({"algorithm": "fed_sgd", "client_learning_rate": 0.1}, InputError, "its rate is server_learning_rate"),

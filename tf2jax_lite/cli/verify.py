@@ -1,4 +1,4 @@
-"""``verify``: a model, and an artifact made of it, beside TensorFlow."""
+"""The command ``verify``: compares a model, and an artifact of it, with TensorFlow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def verify(
     artifact: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[OUT]", help="What convert made of it; with --source, its source is run, too.", show_default=False
+            metavar="[OUT]", help="An artifact of the model; with --source, its source is run, too.", show_default=False
         ),
     ] = None,
     signature: Annotated[
@@ -49,7 +49,7 @@ def verify(
     tag: Tag = None,
     inputs: Annotated[Path | None, typer.Option("--inputs", help="An .npz with arrays by input name.")] = None,
     seed: Annotated[
-        list[int] | None, typer.Option("--seed", help="For the inputs that are drawn (0); repeat for several.")
+        list[int] | None, typer.Option("--seed", help="Seed of drawn inputs (0); repeat for several.")
     ] = None,
     batch_size: Annotated[
         list[int] | None,
@@ -92,7 +92,7 @@ def verify(
     from tf2jax_lite.verification import verify as verify_model
 
     if source and artifact is None:
-        raise InputError("--source runs the code of an artifact, and OUT names none")
+        raise InputError("--source runs the code of an artifact, but OUT is missing")
     held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes, modules)
     with held, steps(not as_json) as (step, _), quiet_stderr():
 
@@ -149,16 +149,16 @@ def _print(result: Any) -> None:
 
 
 def _table(signature: Any) -> Table:
-    """Returns results one by one; gradients and variables that agree are one row for all."""
+    """Return a table with one row per result; gradients and variables that agree share a row."""
     table = Table(title=f"signature {signature.signature}", title_justify="left")
     table.add_column("output", overflow="fold")
     for column in ("type", "max abs error", "max rel error", "ulp", "verdict"):
         table.add_column(column)
-    together: dict[tuple[str, str], list[Any]] = {}
+    agreeing: dict[tuple[str, str], list[Any]] = {}
     for output in signature.outputs:
         against = "" if output.against == "jax" else f" ({output.against})"
         if output.verdict == "agrees" and output.kind != "result":
-            together.setdefault((output.kind, against), []).append(output)
+            agreeing.setdefault((output.kind, against), []).append(output)
             continue
         prefix = "" if output.kind == "result" else f"{output.kind} "
         verdict = (output.verdict, "green" if output.ok else "red")
@@ -170,7 +170,7 @@ def _table(signature: Any) -> Table:
             "" if output.max_ulp is None else str(output.max_ulp),
             styled(verdict, f" {output.remarks}".rstrip()),
         )
-    for (kind, against), outputs in together.items():
+    for (kind, against), outputs in agreeing.items():
         worst = [max(o.max_abs_error for o in outputs), max(o.max_rel_error for o in outputs)]
         label = f"{len(outputs)} {kind}{'s' if len(outputs) > 1 else ''}{against}"
         table.add_row(label, "", *(f"{w:.3g}" for w in worst), "", styled(("agrees", "green")))
