@@ -83,7 +83,7 @@ def test_named_loss_without_evidence_warns_and_follows_keras():
     np.testing.assert_allclose(found, np.log(3), rtol=1e-5)
 
 
-def test_artifact_subject_warns_where_predictions_contradict(tmp_path):
+def test_trainable_model_warns_where_predictions_contradict(tmp_path):
     export_functions(convert_keras_model(keras_model("softmax")), tmp_path / "out", platforms=["cpu"])
     with pytest.warns(UserWarning, match="taken for logits, .* look like probabilities"):
         subject = trainable_model(tmp_path / "out", NAME, sample=BATCH, from_logits=True)
