@@ -65,7 +65,7 @@ def with_deferred_comparisons(run: Callable[[list[str] | None], _T]) -> _T:
         error.add_note(f"With comparisons of sizes deferred to run time: {reason}")
         raise
     _log.warning(
-        "Node %r compares symbolic sizes; they are assumed to differ, and results are wrong where they are equal: %s",
+        "Sizes that node %r compares are symbolic and assumed to differ; results are wrong where they are equal: %s",
         deferred[0],
         reason,
     )
