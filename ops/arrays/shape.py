@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, as_size, is_found
+from tf2jax_lite.dynamic_shapes.bounds import as_size, is_data_dependent
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.broadcasting import array
@@ -130,12 +131,12 @@ def _host_reshape(tensor: Any, shape: Any) -> Any:
 
 
 @op("Reshape", words="each", host=_host_reshape, sized=True)
-def reshape(tensor: Any, shape: Static, *, extents: Extents | None = None) -> Any:
+def reshape(tensor: Any, shape: Static, *, tracker: DynamicShapes | None = None) -> Any:
     """Reshapes. See tf.raw_ops.Reshape."""
     tensor = array(tensor)
-    wanted = resolve_shape(shape, tensor.shape if extents is None else extents.real(tensor.shape))
-    if extents is not None and any(is_found(d) for d in (*tensor.shape, *wanted)):
-        return extents.reshaped(tensor, wanted)
+    wanted = resolve_shape(shape, tensor.shape if tracker is None else tracker.expand_products(tensor.shape))
+    if tracker is not None and any(is_data_dependent(d) for d in (*tensor.shape, *wanted)):
+        return tracker.reshape(tensor, wanted)
     return lax.reshape(tensor, wanted)
 
 

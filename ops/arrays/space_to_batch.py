@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import in_one_form
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
@@ -160,9 +160,9 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
     for i in spatial:
         size, extent, stride = x.shape[i], (ksizes[i] - 1) * rates[i] + 1, strides[i]
         if padding == "VALID":
-            counts.append(max_dim(in_one_form((size - extent) // stride + 1), 0))
+            counts.append(max_dim(canonical_dim((size - extent) // stride + 1), 0))
             continue
-        counts.append(in_one_form(-(-size // stride)))
+        counts.append(canonical_dim(-(-size // stride)))
         missing = max_dim((counts[-1] - 1) * stride + extent - size, 0)
         config[i] = (missing // 2, missing - missing // 2, 0)
     if any(not (_is_int(p) and p == 0) for before, after, _ in config for p in (before, after)):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import is_found
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -252,7 +252,7 @@ def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str
     rows, columns = x.shape[-2:]
     _check_range(low, high, rows, columns)
     longest = _longest(low, high, rows, columns)
-    if low == high == 0 and rows == columns and is_found(rows):
+    if low == high == 0 and rows == columns and is_data_dependent(rows):
         diagonal = lax.eq(*_offsets(rows, rows))  # JAX reads no place of what may be empty
         return jnp.any(x & diagonal, -1) if x.dtype == bool else jnp.sum(jnp.where(diagonal, x, 0), -1, dtype=x.dtype)
     if low == high:

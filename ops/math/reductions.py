@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim
 from tf2jax_lite.ops.common.broadcasting import number
 from tf2jax_lite.ops.registry import Static, op
@@ -345,15 +345,15 @@ def cumulative_logsumexp(x: Any, axis: Static, *, exclusive: bool = False, rever
 # ---- counting ----
 
 
-def _bins(size: Any, bound: int | Extents | None) -> Any:
+def _bins(size: Any, bound: int | DynamicShapes | None) -> Any:
     """Returns the number of bins, or the bound if the size is only known at run time."""
     value = known(size)
     if value is not None:
         if value.size != 1 or int(value.reshape(())) < 0:
             raise OpError(f"size must be one number >= 0, got {value}")
         return int(value.reshape(()))
-    if isinstance(bound, Extents):
-        return bound.number(jnp.reshape(size, ()))
+    if isinstance(bound, DynamicShapes):
+        return bound.as_dim(jnp.reshape(size, ()))
     if bound is None:
         raise UnboundedError("the number of bins depends on traced values; pass a fixed size")
     return bound
@@ -386,7 +386,7 @@ def _check_weights(values: Any, weights: Any) -> None:
 
 
 @op("Bincount", dynamic_shape="prefix")
-def bincount(arr: Any, size: Any, weights: Any, *, bound: int | Extents | None) -> Any:
+def bincount(arr: Any, size: Any, weights: Any, *, bound: int | DynamicShapes | None) -> Any:
     """Counts integers, or adds up their weights. See tf.raw_ops.Bincount.
 
     Negative numbers are an error where they are known while tracing, and dropped otherwise. A size that is only known
@@ -398,7 +398,9 @@ def bincount(arr: Any, size: Any, weights: Any, *, bound: int | Extents | None) 
 
 
 @op("DenseBincount", dynamic_shape="prefix")
-def dense_bincount(x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | Extents | None) -> Any:
+def dense_bincount(
+    x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | DynamicShapes | None
+) -> Any:
     """Counts the integers of a vector, or of each row of a matrix. See tf.raw_ops.DenseBincount and `bincount`."""
     if x.ndim > 2:
         raise OpError(f"input must have rank 0, 1 or 2, not {x.ndim}")
@@ -432,7 +434,7 @@ def sparse_bincount(
     weights: Any,
     *,
     binary_output: bool = False,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> Any:
     """Counts the values of a sparse vector, or of each row of a sparse matrix. See tf.raw_ops.SparseBincount."""
     shape = np.asarray(dense_shape)
@@ -449,7 +451,7 @@ def sparse_bincount(
 
 @op("RaggedBincount", dynamic_shape="prefix")
 def ragged_bincount(
-    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | Extents | None
+    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | DynamicShapes | None
 ) -> Any:
     """Counts the values of each row of a ragged matrix. See tf.raw_ops.RaggedBincount."""
     _refuse_negative(values)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import array_in_one_form, in_one_form
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_array, canonical_dim
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.common.broadcasting import array
@@ -52,7 +52,7 @@ def resolve_padding(
         raise OpError(f"unknown padding {padding!r}")
     effective = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
     pads = lax.padtype_to_pads(tuple(sizes), tuple(effective), tuple(strides), "SAME")
-    return [(in_one_form(before), in_one_form(after)) for before, after in pads]
+    return [(canonical_dim(before), canonical_dim(after)) for before, after in pads]
 
 
 def _numbers(data_format: str) -> Any:
@@ -95,7 +95,7 @@ def convolve(
     if not open_ or (padding == "SAME" and max(steps) == 1):
         return call(lax.conv_general_dilated, input, filter, padding=pads, **params)
     found = _of_open_sizes(input, filter, "SAME" if padding == "SAME" else pads, pads, places, open_, params)
-    return array_in_one_form(found)
+    return canonical_array(found)
 
 
 def _of_open_sizes(

@@ -132,7 +132,7 @@ def contains_convolution(fn: Callable[..., Any], *args: Any) -> bool:
 def keeps_convolution_on_cpu(fn: Callable[..., Any], *args: Any) -> bool:
     """Returns whether XLA's CPU backend is given a convolution to run for ``fn(*args)``.
 
-    Those of converted models may be spelled as other operations when they are lowered; those inside an artefact's
+    Those of converted models may be spelled as other operations when they are lowered; those inside an artifact's
     StableHLO are found, too.
 
     Args:

@@ -1,6 +1,6 @@
 """Where a training's arrays are: on one device, and known to be.
 
-A program that calls what ``jax.export`` wrote, an artefact's StableHLO, gives arrays that are *committed* to their
+A program that calls what ``jax.export`` wrote, an artifact's StableHLO, gives arrays that are *committed* to their
 device; arrays that were just made are not, and JAX compiles a program anew where one takes the other's place. A state
 that is committed from the start has each program of a round compiled once.
 """

@@ -139,7 +139,7 @@ class ConvertedFunction:
 
         def run(params: Any, inputs: Any, key: Any, loose: bool) -> tuple[list[Any], dict[str, Any]]:
             # Without `driver.traced`: a result whose size depends on data must not be padded.
-            flat, state = size_comparisons.decided(
+            flat, state = size_comparisons.with_deferred_comparisons(
                 lambda met: self._run_once(params, inputs, key, loose, "both", undecided=met, pads=False)
             )
             return flat, {name: value for name, value in state.items() if value is not params.get(name)}
@@ -186,9 +186,11 @@ class ConvertedFunction:
 
             limit = self.config.dynamic_shape_bound or None
             single = _single(inputs, self.program.graph.main.args)
-            return driver.traced(once, (dict(params), list(inputs), key), limit, self.interface.result_names, single)
+            return driver.trace_and_evaluate(
+                once, (dict(params), list(inputs), key), limit, self.interface.result_names, single
+            )
 
-        return size_comparisons.decided(run)
+        return size_comparisons.with_deferred_comparisons(run)
 
     def _run_once(
         self,
@@ -205,7 +207,7 @@ class ConvertedFunction:
         silent = wanted == "state"
         trace = Trace(self.program, state, key, loose=self.loose or loose, initial=initial, silent=silent, **sized)
         captured = [_captured(capture.value) for capture in self.program.graph.captures]
-        if sized.get("extents") is not None:
+        if sized.get("tracker") is not None:
             inputs = _with_limits(inputs, self.interface.ragged)
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
         flat = [v.settled() if isinstance(v, Choice) else v for v in flat]

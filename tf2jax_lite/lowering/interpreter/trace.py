@@ -14,11 +14,12 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.dynamic_shapes.canonical_dims import result_in_one_form
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_result
 from tf2jax_lite.dynamic_shapes.dim_expr import constraint_asked_for, constraint_of_sizes
 from tf2jax_lite.dynamic_shapes.fitting_sizes import fitting_sizes
-from tf2jax_lite.dynamic_shapes.size_comparisons import decides
-from tf2jax_lite.dynamic_shapes.tracker import Extents, is_found
+from tf2jax_lite.dynamic_shapes.size_comparisons import is_inconclusive
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, is_traced
 from tf2jax_lite.jaxprs.shard_map import axes_of, in_mesh, varying_along
 from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED, UndefinedValueError, is_variant, merge_branches
@@ -131,7 +132,7 @@ class Trace:
       initial: variable name to the value by which gradients are taken; what is read after an assignment has its
         derivative. None: it has that of what was assigned.
       silent: whether nothing is printed or asserted, as another run of the same call does it.
-      extents: makes symbols of sizes that data decides; None: there are none, and ops that could use them have no
+      tracker: makes symbols of sizes that data decides; None: there are none, and ops that could use them have no
         bound.
       pads: whether results of such sizes are padded to the bound that was configured, instead.
       undecided: gets the name of each node that compares sizes which are not known; it is left open. None: they differ.
@@ -146,7 +147,7 @@ class Trace:
         loose: bool = False,
         initial: Mapping[str, Any] | None = None,
         silent: bool = False,
-        extents: Extents | None = None,
+        tracker: DynamicShapes | None = None,
         pads: bool = True,
         undecided: list[str] | None = None,
     ):
@@ -155,7 +156,7 @@ class Trace:
         self.loose = loose
         self.initial = initial
         self.silent = silent
-        self.extents = extents
+        self.tracker = tracker
         self.pads = pads
         self._in_mesh = in_mesh()
         self.undecided = undecided
@@ -248,17 +249,17 @@ class Trace:
             results = None
             if not op.needs_context and all(map(values.is_static, inputs)):
                 results = self._known(step, inputs)
-                if results is not None and decides(inputs, results) and self._leaves_open(step):
+                if results is not None and is_inconclusive(inputs, results) and self._leaves_open(step):
                     results = None
             if results is None:
                 with jax.named_scope(step.node.name):
                     results = self._evaluate(step, inputs, frame)
                     for position in step.shared:
                         results[position] = once_if_traced(results[position])
-            if check_results(results, self.program.config.max_result_bytes) and self.extents is None:
-                results = list(map(result_in_one_form, results))
-            elif self.extents is not None:
-                results = list(map(self.extents.unified, results))
+            if check_results(results, self.program.config.max_result_bytes) and self.tracker is None:
+                results = list(map(canonical_result, results))
+            elif self.tracker is not None:
+                results = list(map(self.tracker.apply_equalities, results))
         except PreventedGradientError as error:
             if error.node:
                 raise
@@ -301,12 +302,12 @@ class Trace:
         branches = [functools.partial(run, given) for given in inputs]
         names = [f"branch {i}" for i in range(len(branches))]
         return merge_branches(
-            choice.index, branches, names, lambda _: choice.refusal, self.extents, factors=choice.factors
+            choice.index, branches, names, lambda _: choice.refusal, self.tracker, factors=choice.factors
         )
 
     def _leaves_open(self, step: Step) -> bool:
         """Whether a comparison of sizes that are not known is to be computed when they are."""
-        if self.extents is not None:
+        if self.tracker is not None:
             return True
         if self.undecided is None:
             return False
@@ -315,26 +316,26 @@ class Trace:
 
     def _compare(self, step: Step, inputs: list[Any], frame: Frame, error: Exception) -> None:
         """Takes sizes of what a node fails with to be equal, if nothing but data says what they are."""
-        if (extents := self.extents) is None or step.op.needs_context:  # arguments of calls and loops meet nothing
+        if (tracker := self.tracker) is None or step.op.needs_context:  # arguments of calls and loops meet nothing
             return
         shapes = []
         for group, static in zip(_grouped(step, inputs), step.static, strict=False):
             for value in group if isinstance(group, list) else [group]:
                 if not static and isinstance(value, (jax.Array, np.ndarray)):
                     shapes.append(value.shape)
-                elif isinstance(value, np.ndarray) and value.ndim == 1 and any(map(is_found, value)):
+                elif isinstance(value, np.ndarray) and value.ndim == 1 and any(map(is_data_dependent, value)):
                     shapes.append(tuple(value))  # the shape of a result
 
         def fitting() -> Sequence[Mapping[str, int]]:
             if step.op.effectful:
                 return []
-            self.extents = Extents()
+            self.tracker = DynamicShapes()
             try:
                 return fitting_sizes(lambda given: self._evaluate(step, given, frame), inputs, shapes)
             finally:
-                self.extents = extents
+                self.tracker = tracker
 
-        extents.agrees(shapes, str(error), fitting)
+        tracker.unify(shapes, str(error), fitting)
 
     def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
         """Returns what a node gives for values that are all known, computed now; None if it is to be traced."""
@@ -389,14 +390,14 @@ class Trace:
         if self._in_mesh and not op.writes:
             args = _alike(args)
         sized = op.dynamic_shape == "prefix" and not self.pads
-        open_ = op.sized and self.extents is not None
+        open_ = op.sized and self.tracker is not None
         if op.plain and not step.functions and not moves_words and not sized and not open_:
             return flatten_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
         if sized:
-            kwargs["bound"] = self.extents
+            kwargs["bound"] = self.tracker
         if open_:
-            kwargs["extents"] = self.extents
+            kwargs["tracker"] = self.tracker
         if op.conditional:
             kwargs["certain"] = frame.certain
         for name, ref in step.functions.items():
@@ -432,7 +433,7 @@ class Trace:
                     continue
                 arg = args[index] = _map(narrow, arg)
             if step.static[index]:
-                args[index] = _static_input(arg, step, index, frame, self.extents)
+                args[index] = _static_input(arg, step, index, frame, self.tracker)
             elif index < len(op.inputs) and op.inputs[index] in op.reads:
                 args[index] = self.read(arg, step, frame)
             elif partial:
@@ -638,15 +639,15 @@ class TracedInputError(StaticInputError, jax.errors.ConcretizationTypeError):
 _AXES = frozenset({"axis", "concat_dim", "dimension", "perm", "reduction_indices", "split_dim"})
 
 
-def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Extents | None) -> Any:
+def _static_input(arg: Any, step: Step, index: int, frame: Frame, tracker: DynamicShapes | None) -> Any:
     def convert(value: Any) -> Any:
         found = values.known(value)
         if found is not None:
             return found
         if not isinstance(value, jax.Array):
             return value
-        if extents is not None and _may_be_sizes(value):
-            return extents.sizes(value)
+        if tracker is not None and _may_be_sizes(value):
+            return tracker.as_dims(value)
         name = step.op.inputs[index]
         advice = "pass what it depends on as a static argument (jax.jit(..., static_argnums=...))"
         if "Sparse" in step.op.name and "shape" in name:

@@ -19,9 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, is_data_dependent
 from tf2jax_lite.dynamic_shapes.dim_expr import names, parsed
 from tf2jax_lite.dynamic_shapes.dim_expr import value as value_of
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, is_found, most
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
 from tf2jax_lite.support.errors import OpError
 
@@ -104,14 +105,14 @@ class Growing:
     """The loop variables of one loop that change their sizes.
 
     Args:
-      extents: makes symbols of sizes.
+      tracker: makes symbols of sizes.
       trips: how often the loop runs at most, None if nothing tells.
       is_exact: whether it runs so often.
       can_unroll: whether it is rather unrolled where all sizes are known then.
     """
 
-    def __init__(self, extents: Extents, trips: int | None, is_exact: bool, can_unroll: bool):
-        self._extents = extents
+    def __init__(self, tracker: DynamicShapes, trips: int | None, is_exact: bool, can_unroll: bool):
+        self._tracker = tracker
         self._trips = trips
         self._is_exact = is_exact
         self._can_unroll = can_unroll
@@ -172,7 +173,7 @@ class Growing:
             is_sure = rooms is None or value.is_sure
             if rooms is not None and rooms[axis] != moved.shape[0]:
                 moved, is_sure = _resized(moved, rooms[axis]), False
-            moved = self._extents.first(moved, count, ("grown", id(count)), count, is_sure=is_sure)
+            moved = self._tracker.prefix(moved, count, ("grown", id(count)), count, is_sure=is_sure)
             self._before[key, axis] = moved.shape[0]
             x = jnp.moveaxis(moved, 0, axis)
         return x
@@ -225,7 +226,7 @@ class Growing:
             change = _change(size, before, after)
             room = self._room(size, before, change)
             rooms.update(dict.fromkeys(members, room))
-            is_known = self._is_exact and isinstance(change, int) and not is_found(size)
+            is_known = self._is_exact and isinstance(change, int) and not is_data_dependent(size)
             end = size + change * self._trips if is_known and self._trips is not None else None
             self._ends.update(dict.fromkeys(members, end))
         return rooms
@@ -244,13 +245,13 @@ class Growing:
 
     def _room(self, size: Any, before: Any, change: Any) -> Any:
         """Returns how many there can be where a size that is ``before`` in an iteration changes by so many."""
-        change = self._extents.bounded(change, before)
-        more = change if isinstance(change, int) else most(change)
+        change = self._tracker.bound_in_terms_of(change, before)
+        more = change if isinstance(change, int) else dim_upper_bound(change)
         if isinstance(more, int) and more <= 0:
             return size
-        start = most(size) if is_found(size) else size
+        start = dim_upper_bound(size) if is_data_dependent(size) else size
         if self._trips is None:
-            limit = self._extents.limit
+            limit = self._tracker.limit
             if limit is None or start is None:
                 raise GrownError(
                     "a loop variable grows with each iteration, and nothing tells how many there are; give "
@@ -259,13 +260,13 @@ class Growing:
                 )
             self._is_sure = False
             return max_dim(start, limit)
-        if isinstance(more, int) and not is_found(change):
+        if isinstance(more, int) and not is_data_dependent(change):
             return size + more * self._trips
         if not isinstance(start, int) or self._trips > _MOST_FOLLOWED:
             raise GrownError("nothing tells by how much a loop variable grows in an iteration")
         room = start
         for _ in range(self._trips):
-            grown = self._extents.most_where(before + change, before, room)
+            grown = self._tracker.upper_bound_where(before + change, before, room)
             if grown is None or grown > _MOST_ROOM:
                 raise GrownError("nothing tells by how much a loop variable grows in an iteration")
             if grown <= room:
@@ -289,7 +290,7 @@ class Growing:
             if end is not None and end != x.shape[axis]:
                 x = lax.slice_in_dim(x, 0, end, axis=axis)
         left = [(axis, n) for axis, n in zip(value.axes, value.counts, strict=True) if ends[axis] is None]
-        limit = self._extents.limit
+        limit = self._tracker.limit
         rest = Grown(x, tuple(n for _, n in left), tuple(axis for axis, _ in left), value.is_sure)
         return self._cut(key, rest, leaders, {axis: x.shape[axis] if limit is None else limit for axis, _ in left})
 

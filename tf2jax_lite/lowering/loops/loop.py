@@ -109,12 +109,12 @@ class Loop:
 
     def _growing(self, host: HostLoop | None) -> Growing | None:
         """Returns what carries arrays that change their sizes; None where there are no sizes that data decides."""
-        if self.ctx.trace.extents is None:
+        if self.ctx.trace.tracker is None:
             return None
         if host is None:
-            return Growing(self.ctx.trace.extents, None, is_exact=False, can_unroll=False)
+            return Growing(self.ctx.trace.tracker, None, is_exact=False, can_unroll=False)
         can_unroll = host.exact and host.trips <= MAX_UNROLL
-        return Growing(self.ctx.trace.extents, host.trips, host.exact, can_unroll)
+        return Growing(self.ctx.trace.tracker, host.trips, host.exact, can_unroll)
 
     def gated(self, go: Any, args: list[Any], state: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Returns what an iteration works on, cut off from gradients where it does not count.

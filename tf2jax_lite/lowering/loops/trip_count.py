@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.dynamic_shapes.tracker import is_found
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.lowering.interpreter.trace import HostBudget, HostBudgetSpent, Trace
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.values import static as values
@@ -48,7 +48,7 @@ class HostLoop:
       lists: for each list of known length what is known of it after ``trips`` iterations.
       resizing: lists whose length changes between iterations.
       uneven: static variables whose shape or dtype changes between iterations.
-      by_data: whether it may run for as many elements as data decides (`ops.extents`).
+      by_data: whether it may run for as many elements as data decides (`dynamic_shapes.tracker`).
     """
 
     trips: int = 0
@@ -188,7 +188,7 @@ def _iterate(
     test, advance = _hopeful(test, current), _hopeful(advance, current)
     can_be_decided = _can_be_decided(test, [*order, *in_test])
     test, tested = _settled(trace, test, current, of_test, [*order, *in_test])
-    loop.by_data = any(values.is_symbolic(v) and any(map(is_found, v.flat)) for v in tested)
+    loop.by_data = any(values.is_symbolic(v) and any(map(is_data_dependent, v.flat)) for v in tested)
     decidable = loop.by_data or can_be_decided
     advance, advanced = _settled(trace, advance, current, of_advance, [*order, *in_advance])
     while True:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.jaxprs.compat import jaxpr_as_fun
 from tf2jax_lite.ops.containers.tensor_list_elements import EmptyListError
 from tf2jax_lite.support.errors import LoweringError, OpError
@@ -110,7 +110,7 @@ def merge_branches(
     branches: Sequence[Callable[[], list[Any]]],
     names: Sequence[str],
     refuse: Callable[[str], LoweringError],
-    extents: Extents | None = None,
+    tracker: DynamicShapes | None = None,
     *,
     factors: tuple[tuple[Any, int], ...] = (),
 ) -> list[Any]:
@@ -125,20 +125,20 @@ def merge_branches(
       branches: give their results.
       names: what messages call them.
       refuse: makes the error for where the value of a `Choice` is needed, of what is wrong.
-      extents: makes symbols of sizes that data decides.
+      tracker: makes symbols of sizes that data decides.
       factors: of a `Choice` that is taken apart: then all that differs in shape is one again, and numbers that are
         known in each branch, so that they stay known.
 
     Raises:
-      OpError: results differ in dtype between branches, or in shape but not in rank, and there are no ``extents``.
+      OpError: results differ in dtype between branches, or in shape but not in rank, and there are no ``tracker``.
     """
-    mark = 0 if extents is None else extents.mark
+    mark = 0 if tracker is None else tracker.mark
     traced = [_trace_branch(branch) for branch in branches]
     plan: list[tuple[str, Any]] = []
     for position in range(len(traced[0].shapes)):
         column = [branch.shapes[position] for branch in traced]
         static = [branch.statics[position] for branch in traced]
-        plan.append(_plan_result(position, column, static, names, extents, mark, bool(factors)))
+        plan.append(_plan_result(position, column, static, names, tracker, mark, bool(factors)))
 
     def wrap(number: int, branch: _TracedBranch) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
@@ -160,9 +160,9 @@ def merge_branches(
     out = []
     for kind, template in plan:
         if kind == "uneven":
-            out.append(template.cut(results, index, extents, mark))
+            out.append(template.cut(results, index, tracker, mark))
         elif kind == "choice":
-            given = template.collected(results, index, extents)
+            given = template.collected(results, index, tracker)
             out.append(Choice(factors or ((index, len(branches)),), given, refuse(template.problem)))
         else:
             out.append(next(results) if kind == "data" else template)
@@ -209,7 +209,7 @@ def _plan_result(
     column: list[Any],
     static: list[Any],
     names: Sequence[str],
-    extents: Extents | None,
+    tracker: DynamicShapes | None,
     mark: int,
     stays: bool,
 ) -> tuple[str, Any]:
@@ -226,12 +226,12 @@ def _plan_result(
         raise OpError(f"result {position} is a different variable or resource in different branches ({column})")
     fits = Choice.fits(column)
     if stays and fits and all(isinstance(v, np.ndarray | np.generic) for v in static):
-        return "choice", Alternatives.of(column, static, extents, mark, "")
+        return "choice", Alternatives.of(column, static, tracker, mark, "")
     try:
         return "data", specs.joint_form(column)
     except OpError as error:
         uneven = Uneven.of(column)
-        if uneven is not None and extents is not None and not stays:
+        if uneven is not None and tracker is not None and not stays:
             return "uneven", uneven
         shown = ", ".join(f"{n!r}: {specs.shown(v)}" for n, v in zip(names, column, strict=True) if v is not None)
         problem = (
@@ -239,7 +239,7 @@ def _plan_result(
             f"predicate is known while tracing, as it always is outside jax.jit ({error})"
         )
         if fits and (stays or uneven is None):
-            return "choice", Alternatives.of(column, static, extents, mark, problem)
+            return "choice", Alternatives.of(column, static, tracker, mark, problem)
         raise (OpError if uneven is None else UnevenError)(problem) from None
 
 

@@ -90,7 +90,7 @@ class Alternatives:
     Attributes:
       forms: for each branch a `jax.ShapeDtypeStruct`, or how it gives something of sizes that it finds.
       known: for each branch its value if that is known, else None.
-      mark: what `Extents.mark` was before the branches.
+      mark: what `DynamicShapes.mark` was before the branches.
       problem: what is wrong where one value is needed.
     """
 
@@ -100,9 +100,9 @@ class Alternatives:
     problem: str
 
     @classmethod
-    def of(cls, column: Sequence[Any], known: Sequence[Any], extents: Any, mark: int, problem: str) -> Alternatives:
+    def of(cls, column: Sequence[Any], known: Sequence[Any], tracker: Any, mark: int, problem: str) -> Alternatives:
         """Returns how results of some forms are returned."""
-        forms = tuple(Uneven.local(form, extents, mark) or form for form in column)
+        forms = tuple(Uneven.local(form, tracker, mark) or form for form in column)
         return cls(forms, tuple(known), mark, problem)
 
     def spread(self, branch: int, value: Any) -> list[Any]:
@@ -116,14 +116,14 @@ class Alternatives:
                 out.append(jnp.zeros(form.shape, form.dtype) if own is None else own)
         return out
 
-    def collected(self, results: Iterator[Any], index: Any, extents: Any) -> tuple[Any, ...]:
+    def collected(self, results: Iterator[Any], index: Any, tracker: Any) -> tuple[Any, ...]:
         """Returns the values of what branches returned by `spread`."""
         found = []
         for form, known in zip(self.forms, self.known, strict=True):
             if known is not None:
                 found.append(known)
             elif isinstance(form, Uneven):
-                found.append(form.cut(results, index, extents, self.mark))
+                found.append(form.cut(results, index, tracker, self.mark))
             else:
                 found.append(next(results))
         return tuple(found)

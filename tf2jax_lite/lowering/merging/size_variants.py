@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, ensure_length, is_data_dependent
 from tf2jax_lite.dynamic_shapes.provenance import name_of
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, at_least, is_found, most
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.support.errors import OpError
@@ -62,28 +63,28 @@ class Uneven:
         for axis, size in enumerate(shape):
             if any(v.shape[axis] != size for v in arrays):
                 sizes[axis] = tuple(size if v is None else v.shape[axis] for v in column)
-                rooms = [most(n) if is_found(n) else n for n in sizes[axis]]
+                rooms = [dim_upper_bound(n) if is_data_dependent(n) else n for n in sizes[axis]]
                 if any(room is None for room in rooms):
                     return None
                 shape[axis] = functools.reduce(max_dim, rooms)
         return cls(tuple(shape), arrays[0].dtype, sizes)
 
     @classmethod
-    def local(cls, form: jax.ShapeDtypeStruct, extents: Extents | None, mark: int) -> Uneven | None:
+    def local(cls, form: jax.ShapeDtypeStruct, tracker: DynamicShapes | None, mark: int) -> Uneven | None:
         """Returns how a branch alone gives something of sizes that it finds; None if it finds none.
 
         Args:
           form: what it gives.
-          extents: the sizes that data decides.
-          mark: what `Extents.mark` was before the branch.
+          tracker: the sizes that data decides.
+          mark: what `DynamicShapes.mark` was before the branch.
         """
-        if extents is None:
+        if tracker is None:
             return None
         shape, sizes = list(form.shape), {}
         for axis, size in enumerate(form.shape):
-            if extents.is_later(size, mark):
+            if tracker.is_later(size, mark):
                 sizes[axis] = (size,)
-                shape[axis] = most(size)
+                shape[axis] = dim_upper_bound(size)
         return cls(tuple(shape), form.dtype, sizes) if sizes and None not in shape else None
 
     def padded(self, value: Any) -> list[Any]:
@@ -94,40 +95,40 @@ class Uneven:
         sizes = [jnp.asarray(value.shape[axis]).astype(np.int32) for axis in self.sizes]
         return [lax.pad(value, jnp.zeros((), self.dtype), more), *sizes]
 
-    def cut(self, results: Iterator[Any], index: Any, extents: Extents, mark: int) -> Any:
+    def cut(self, results: Iterator[Any], index: Any, tracker: DynamicShapes, mark: int) -> Any:
         """Returns of what the branches returned by `padded` the result of the one that was taken.
 
         Args:
           results: that, and what follows.
           index: which branch was taken.
-          extents: the sizes that data decides.
-          mark: what `Extents.mark` was before the branches: outside, nothing knows of what they found.
+          tracker: the sizes that data decides.
+          mark: what `DynamicShapes.mark` was before the branches: outside, nothing knows of what they found.
         """
         value, which = next(results), name_of(index)
         for axis, sizes in self.sizes.items():
             places = lax.iota(np.int32, self.shape[axis])
-            first = extents.part(places, next(results), ("branch", which, *map(str, sizes)), index)
-            extents.bounds[str(first.shape[0])] = functools.reduce(max_dim, sizes)
-            if not any(extents.is_later(n, mark) for n in sizes):
-                extents.choices[str(first.shape[0])] = (which, sizes)
+            first = tracker.prefix(places, next(results), ("branch", which, *map(str, sizes)), index)
+            tracker.symbolic_bounds[str(first.shape[0])] = functools.reduce(max_dim, sizes)
+            if not any(tracker.is_later(n, mark) for n in sizes):
+                tracker.branch_sizes[str(first.shape[0])] = (which, sizes)
             value = take(value, first, axis)
         return value
 
 
-def as_within(value: Any, extents: Extents, index: Any, branch: int) -> Any:
+def as_within(value: Any, tracker: DynamicShapes, index: Any, branch: int) -> Any:
     """Returns a value as a branch sees it: sizes that a choice by the same index left open are known there.
 
     Args:
       value: of the surroundings.
-      extents: the sizes that data decides.
+      tracker: the sizes that data decides.
       index: what picks the branch.
       branch: its number.
     """
-    if not extents.choices or not isinstance(value, jax.Array):
+    if not tracker.branch_sizes or not isinstance(value, jax.Array):
         return value
     which = name_of(index)
     for axis, dim in enumerate(value.shape):
-        chosen, sizes = extents.choices.get(str(dim), (None, ()))
+        chosen, sizes = tracker.branch_sizes.get(str(dim), (None, ()))
         if chosen == which:
             value = _resized(value, axis, sizes[branch])
     return value
@@ -135,5 +136,5 @@ def as_within(value: Any, extents: Extents, index: Any, branch: int) -> Any:
 
 def _resized(x: Any, axis: int, size: Any) -> Any:
     if isinstance(size, int):
-        return lax.slice_in_dim(at_least(x, axis, size), 0, size, axis=axis)
+        return lax.slice_in_dim(ensure_length(x, axis, size), 0, size, axis=axis)
     return take(x, lax.iota(np.int32, size), axis)

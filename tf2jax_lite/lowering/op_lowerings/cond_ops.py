@@ -107,8 +107,8 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
         def run() -> list[Any]:
             trace.state = dict(before)
             given = args
-            if trace.extents is not None:
-                given = [as_within(value, trace.extents, index, branch) for value in args]
+            if trace.tracker is not None:
+                given = [as_within(value, trace.tracker, index, branch) for value in args]
             try:
                 try:
                     results = trace.call(function, given, frame)
@@ -130,7 +130,7 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
             [runner(*item) for item in enumerate(functions)],
             [f.name for f in functions],
             functools.partial(located, step=ctx.step, frame=ctx.frame),
-            trace.extents,
+            trace.tracker,
         )
     finally:
         trace.state = before

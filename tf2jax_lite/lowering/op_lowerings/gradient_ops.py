@@ -199,7 +199,7 @@ def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple
         loose=trace.loose,
         initial=initial,
         silent=trace.silent,
-        extents=trace.extents,
+        tracker=trace.tracker,
         pads=trace.pads,
         undecided=trace.undecided,
     )

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.dynamic_shapes.dim_expr import names, parsed
-from tf2jax_lite.dynamic_shapes.tracker import is_found, prefix_p, reshaped_p
+from tf2jax_lite.dynamic_shapes.primitives import dynamic_reshape_p, truncate_p
 from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Var
 
 __all__ = ["invariant_variables", "is_batchable", "live_equations", "variables"]
@@ -35,7 +36,7 @@ def invariant_variables(eqns: Sequence[Any], constants: Iterable[Any]) -> set[An
 
 def _sizes_of(eqn: Any) -> list[str]:
     """Returns the names of data-dependent dimensions that an equation defines."""
-    if eqn.primitive not in (prefix_p, reshaped_p):
+    if eqn.primitive not in (truncate_p, dynamic_reshape_p):
         return []
     return [name for name in eqn.params.get("names", [eqn.params.get("name")]) if name]
 
@@ -45,7 +46,7 @@ def _sizes_in(eqn: Any) -> set[str]:
     dims = [d for v in eqn.outvars for d in getattr(v.aval, "shape", ()) if not isinstance(d, int)]
     for value in eqn.params.values():
         dims += filter(is_symbolic_dim, value if isinstance(value, tuple) else [value])
-    return {name for dim in dims if is_found(dim) for name in names(parsed(str(dim)))}
+    return {name for dim in dims if is_data_dependent(dim) for name in names(parsed(str(dim)))}
 
 
 def live_equations(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Reads StableHLO with MLIR's bindings and copies all of it into plain data. Nothing else here touches MLIR.
+"""Reads StableHLO with MLIR's bindings into plain data; besides `child_process`, the only user of MLIR.
 
 Used: ``jax.extend.mlir`` (a documented part of JAX) and its ``ir``, ``stablehlo`` and ``chlo`` modules.
 """
