@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import export, lax
 
-from tf2jax_lite.autodiff.custom_gradient import Refusal, own_gradient
+from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
 from tf2jax_lite.dynamic_shapes.intervals import Interval, interval_of
 
 MASK, INTS, FLOATS = np.zeros((3, 5), bool), np.zeros((3, 5), np.int32), np.zeros((3, 5), np.float32)
@@ -15,7 +15,7 @@ BYTES = np.zeros(4, np.uint8)
 
 def straight_through(x):
     """A clipped number whose gradient is that of the number."""
-    return own_gradient(lambda a, r, s, c: c, [x], [jnp.clip(x, 0, 6)], (), Refusal("", "", "", ()))[0]
+    return with_custom_gradient(lambda a, r, s, c: c, [x], [jnp.clip(x, 0, 6)], (), Refusal("", "", "", ()))[0]
 
 
 KNOWN = {

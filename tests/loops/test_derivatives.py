@@ -177,8 +177,8 @@ def test_of_many(by, limit):
 @pytest.mark.parametrize("slots", [2, 4, 6])
 def test_any_number_of_iterations_with_little_room(slots, monkeypatch):
     """All states fit, or some of them, or not even each that begins a stretch of as many as fit."""
-    monkeypatch.setattr(checkpointing, "_FEWEST", slots)
-    monkeypatch.setattr(checkpointing, "_MOST", slots)
+    monkeypatch.setattr(checkpointing, "_MIN_SLOTS", slots)
+    monkeypatch.setattr(checkpointing, "_MAX_SLOTS", slots)
 
     def value(w, x, n, run):
         step = lambda s: (s[0] + 1, s[1] * 0.999 + 0.02 * jnp.sin(w @ s[1]))  # noqa: E731

@@ -1,4 +1,7 @@
-"""What is zero where arguments are: whether a function that has the same derivative everywhere is linear."""
+"""Zero analysis: which results of a jaxpr are zero if some arguments are.
+
+A function with the same derivative everywhere is linear if it is zero at zero.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ _CALLS = frozenset({"jit", "pjit", "closed_call"})
 
 
 def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
-    """Returns whether all results of a jaxpr are zero where these arguments are, as far as its code shows.
+    """Return whether all results of a jaxpr are zero if these arguments are. Conservative.
 
-    Infinite and undefined factors count as numbers: a function is asked whether it is linear, not computed.
+    Infinite and undefined factors count as finite: the question is whether the function is linear.
 
     Args:
       closed: a closed jaxpr.

@@ -1,7 +1,6 @@
-"""Values whose tangents only go backwards.
+"""An identity that supports reverse mode only.
 
-JAX refuses forward mode through ``jax.custom_vjp`` too, but cannot say which of a model's nodes is meant, nor what to
-do.
+JAX raises for forward mode through ``jax.custom_vjp``, too, but without the name of the model's node or advice.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from tf2jax_lite.jaxprs.compat import Primitive, Zero, register
 from tf2jax_lite.loops.while_loop import zero
 from tf2jax_lite.support.errors import ForwardModeError
 
-from .identity_primitive import identity_primitive, marked
+from .identity_primitive import identity_primitive, passed_through
 
 __all__ = ["reverse_only"]
 
 
-# The identity on values. Its tangents go through the other primitive, which can be transposed, but not run.
+# The identity on values. Its tangents pass through the other primitive, which can be transposed but not evaluated.
 _reverse_only = identity_primitive("reverse_only")
 _tangent = Primitive("reverse_only_tangent")
 
@@ -45,15 +44,15 @@ register(
 
 
 def reverse_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:
-    """Returns a pytree of arrays unchanged; taking derivatives forwards through an inexact one is refused.
+    """Return a pytree of arrays whose inexact ones raise `ForwardModeError` in forward mode.
 
     The error comes when the tangent is computed or, inside ``jax.jit``, when JAX compiles it.
 
     Args:
       value: the pytree.
-      message: what the error says.
-      node: the node that is to blame.
+      message: the error message.
+      node: the node that it is about.
       op: its op.
       path: the calls that lead to it.
     """
-    return marked(_reverse_only, value, message=message, node=node, op=op, path=path)
+    return passed_through(_reverse_only, value, message=message, node=node, op=op, path=path)

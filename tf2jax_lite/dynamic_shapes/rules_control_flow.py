@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.autodiff.custom_gradient import with_room
+from tf2jax_lite.autodiff.custom_gradient import evaluate_padded
 from tf2jax_lite.jaxprs.compat import COMPOSITE, bind, composite_jaxpr, scan_counts
 from tf2jax_lite.loops.derivatives import MARK, while_loop
 
@@ -160,7 +160,7 @@ def _with_jvp(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 @rule("custom_gradient", "custom_gradient_tangent")
 def _with_gradient(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    return with_room(eqn, args, ev.sizes.values, ev.sizes.padded_shape, functools.partial(_evaluate, ev))
+    return evaluate_padded(eqn, args, ev.sizes.values, ev.sizes.padded_shape, functools.partial(_evaluate, ev))
 
 
 @rule("custom_vjp_call", "custom_vjp_call_jaxpr")

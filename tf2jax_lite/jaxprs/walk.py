@@ -1,4 +1,4 @@
-"""Jaxprs and those inside of them."""
+"""Visits of the equations of a jaxpr and of the jaxprs nested in it, and dead-code elimination."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ __all__ = ["equations", "inner", "parts", "size", "without_unread"]
 
 
 def parts(closed: Any) -> tuple[Any, Sequence[Any]]:
-    """Returns a jaxpr and its constants, of a closed or an open one."""
+    """Return a jaxpr and its constants, given a closed or an open one."""
     return getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
 
 
 def inner(params: Mapping[str, Any]) -> Iterator[Any]:
-    """Returns the jaxprs among an equation's parameters."""
+    """Yield the jaxprs among an equation's parameters."""
     for value in params.values():
-        value = getattr(value, "jaxprs", value)  # a loop that has derivatives has them of its own
+        value = getattr(value, "jaxprs", value)  # a loop with derivative rules holds jaxprs in an object
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if hasattr(parts(item)[0], "eqns"):
                 yield item
 
 
 def equations(eqn: Any) -> Iterator[Any]:
-    """Returns an equation, and all that are inside of it."""
+    """Yield an equation and all that are nested in it."""
     yield eqn
     for closed in inner(eqn.params):
         for other in parts(closed)[0].eqns:
@@ -34,10 +34,10 @@ def equations(eqn: Any) -> Iterator[Any]:
 
 
 def without_unread(closed: Any, is_kept: Callable[[Any], bool]) -> Any:
-    """Returns a closed jaxpr without the equations whose results nothing reads; it takes and gives the same.
+    """Return a closed jaxpr without dead equations; its inputs and outputs are the same.
 
     Args:
-      closed: the jaxpr. Those inside of it stay as they are.
+      closed: the jaxpr. Nested ones stay as they are.
       is_kept: whether an equation stays in any case; one with effects does.
     """
     needed = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
