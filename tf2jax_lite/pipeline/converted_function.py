@@ -140,7 +140,7 @@ class ConvertedFunction:
         def run(params: Any, inputs: Any, key: Any, loose: bool) -> tuple[list[Any], dict[str, Any]]:
             # Without `driver.traced`: a result whose size depends on data must not be padded.
             flat, state = size_comparisons.with_deferred_comparisons(
-                lambda met: self._run_once(params, inputs, key, loose, "both", undecided=met, pads=False)
+                lambda met: self._run_once(params, inputs, key, loose, "both", inconclusive=met, pads=False)
             )
             return flat, {name: value for name, value in state.items() if value is not params.get(name)}
 
@@ -182,7 +182,7 @@ class ConvertedFunction:
     ) -> tuple[list[Any], dict[str, Any]]:
         def run(met: list[str] | None) -> Any:
             def once(given: Mapping[str, Any], inputs: Sequence[Any], key: Any, **sized: Any) -> Any:
-                return self._run_once(given, inputs, key, loose, wanted, undecided=met, **sized)
+                return self._run_once(given, inputs, key, loose, wanted, inconclusive=met, **sized)
 
             limit = self.config.dynamic_shape_bound or None
             single = _single(inputs, self.program.graph.main.args)
@@ -205,7 +205,15 @@ class ConvertedFunction:
         given = x64_params.enter(state, self.program.wide)
         initial = dict(state) if wanted == "results" else None
         silent = wanted == "state"
-        trace = Trace(self.program, state, key, loose=self.loose or loose, initial=initial, silent=silent, **sized)
+        trace = Trace(
+            self.program,
+            state,
+            key,
+            promote_dtypes=self.loose or loose,
+            initial=initial,
+            suppress_effects=silent,
+            **sized,
+        )
         captured = [_captured(capture.value) for capture in self.program.graph.captures]
         if sized.get("tracker") is not None:
             inputs = _with_limits(inputs, self.interface.ragged)

@@ -56,6 +56,7 @@ class Config:
         loop carries (the body runs again), "segments" about the square root of that (it runs twice again).
       scan_optimizations: the optimizations of ``lax.scan`` bodies to apply: "all", "none", names separated by commas,
         or names to leave out, each with a "-" before it. For debugging and ablation; values are equal up to rounding.
+      plan_rewrites: the rewrites of functions made ready to run to apply, in the same form.
       jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
         call with equal shapes on; otherwise each such call runs op by op, and compiles its loops anew.
       max_nodes: how many nodes a graph may have, its functions' included; a larger one is refused before it is read.
@@ -91,6 +92,7 @@ class Config:
     loop_bound: str = "while"
     loop_checkpoint: str = "none"
     scan_optimizations: str = "all"
+    plan_rewrites: str = "all"
     jit_calls: bool = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31

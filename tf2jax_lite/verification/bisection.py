@@ -20,7 +20,7 @@ import tensorflow as tf
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
 from tf2jax_lite.lowering import Program, Trace
-from tf2jax_lite.lowering.interpreter.trace import Frame
+from tf2jax_lite.lowering.interpreter.frame import Frame
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.ops.containers.lookup_table import Table
 from tf2jax_lite.values import static
@@ -80,7 +80,7 @@ class LockstepEvaluation:
         self._program: Program = converted.program
         self._rtol = rtol
         self._most = most
-        self._trace = Trace(self._program, dict(target.params), jax.random.key(seed), loose=converted.loose)
+        self._trace = Trace(self._program, dict(target.params), jax.random.key(seed), promote_dtypes=converted.loose)
         self._variables = {
             name: tf.Variable(tf.constant(np.asarray(value), tf.dtypes.as_dtype(converted.variables[name].dtype)))
             for name, value in target.params.items()
@@ -205,7 +205,7 @@ class LockstepEvaluation:
             return [ValuePair(t, jnp.asarray(t.numpy()), 0.0) for t in expected]
         problem = ""
         try:
-            actual = self._trace._apply(step, [p.jax for p in pairs], frame)
+            actual = self._trace.apply(step, [p.jax for p in pairs], frame)
         except Exception as error:  # an error of the implementation is a finding
             problem, actual = f"{type(error).__name__}: {error}", None
         if expected is None:
@@ -322,7 +322,7 @@ class _NodeInIsolation:
         evaluation = self.evaluation
         with self._variables_of_tf():
             try:
-                actual = evaluation._trace._apply(self.step, [_on_tensorflow_values(p) for p in self.pairs], self.frame)
+                actual = evaluation._trace.apply(self.step, [_on_tensorflow_values(p) for p in self.pairs], self.frame)
             except Exception:  # it ran on JAX's values, so its own error is unknown
                 return None
             errors = _errors(self.expected, actual, self.used)

@@ -20,7 +20,7 @@ from tensorflow.python.eager import record as tf_record
 
 from tf2jax_lite import ir
 from tf2jax_lite.lowering import Program
-from tf2jax_lite.lowering.interpreter.trace import Frame
+from tf2jax_lite.lowering.interpreter.frame import Frame
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.passes.float64 import widen, widen_array
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
@@ -225,7 +225,7 @@ class _Float64Evaluation(LockstepEvaluation):
         if node is None or any(is_opaque(p.tf) for p in pairs):
             raise CannotRun(f"{step.node.name} ({step.node.op}) does not run by itself")
         arrays = [p.tf.numpy() for p in pairs]
-        results = [tf.constant(np.asarray(r)) for r in self._trace._apply(step, arrays, frame)]
+        results = [tf.constant(np.asarray(r)) for r in self._trace.apply(step, arrays, frame)]
         inputs = [
             _as(p.tf, self._dtypes[place, ref.node][ref.index]) for p, ref in zip(pairs, node.inputs, strict=True)
         ]
@@ -255,7 +255,7 @@ class _Float64Evaluation(LockstepEvaluation):
 
         def function(*values: Any) -> list[Any]:
             given = dict(zip(sources, values, strict=True))
-            results = self._trace._apply(step, [given.get(i, x) for i, x in enumerate(arrays)], frame)
+            results = self._trace.apply(step, [given.get(i, x) for i, x in enumerate(arrays)], frame)
             return [jnp.asarray(results[i]) for i in above]
 
         _, pull = jax.vjp(function, *(jnp.asarray(arrays[i]) for i in sources))

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import LoweringError, ReverseModeError
 from tf2jax_lite.jaxprs.compat import scan_counts
-from tf2jax_lite.lowering.interpreter import trace
+from tf2jax_lite.lowering.interpreter import partial_eval
 
 X = np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3)
 SPEC = tf.TensorSpec([2, 3])
@@ -441,7 +441,7 @@ def one_loop_after_another(x):
 @pytest.mark.parametrize(("steps", "counted"), [(1 << 20, 3), (500, 2), (300, 1), (100, 0)])
 def test_counting_iterations_is_bounded_for_a_whole_trace(monkeypatch, steps, counted):
     """Each loop may be counted for seconds; a thousand of them may not. Those left over still run."""
-    monkeypatch.setattr(trace, "_MAX_HOST_STEPS", steps)
+    monkeypatch.setattr(partial_eval, "_MAX_STEPS", steps)
     fn = convert(one_loop_after_another)
     text = str(jax.make_jaxpr(fn)(X))
     assert (text.count("scan["), text.count("while[")) == (counted, 3 - counted)

@@ -17,7 +17,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
 from tf2jax_lite.loops import derivatives
 from tf2jax_lite.lowering import scan_opt
-from tf2jax_lite.lowering.interpreter.trace import Context, Frame
+from tf2jax_lite.lowering.interpreter.frame import Context, Frame
 from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, is_carried
 from tf2jax_lite.lowering.planning.plan import Plan
 from tf2jax_lite.support.errors import LoweringError
@@ -60,8 +60,8 @@ class Loop:
         return bool(self.written) or any(bool(effects(function)) for function in (self.cond, self.body))
 
     def frame(self, counter: Any) -> Frame:
-        """Returns the frame of an iteration: whether one happens is certain if its number is known."""
-        return self.ctx.frame.enter(self.ctx.step, counter, certain=static.known(counter) is not None)
+        """Returns the frame of an iteration: an iteration is unconditional if its number is static."""
+        return self.ctx.frame.enter(self.ctx.step, counter, unconditional=static.known(counter) is not None)
 
     def arguments(self, changed: Mapping[int, Any]) -> list[Any]:
         """Returns all loop variables, given those that differ from the start."""
@@ -85,13 +85,8 @@ class Loop:
     def _run(
         self, plan: Plan, args: list[Any], state: dict[str, Any], counter: Any
     ) -> tuple[list[Any], dict[str, Any]]:
-        trace = self.ctx.trace
-        outer = trace.state
-        trace.state = dict(state)
-        try:
-            return trace.run(plan, args, self.frame(counter)), trace.state
-        finally:
-            trace.state = outer
+        trace = self.ctx.trace.with_state(state)
+        return trace.run(plan, args, self.frame(counter)), trace.state
 
     def carry(self, indices: list[int], host: HostLoop | None) -> Carry:
         """Returns the initial values of what a loop carries."""
@@ -279,7 +274,6 @@ def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
     except LoweringError:
         if not impossible:
             raise
-        loop.ctx.trace.state = outer
         return list(loop.start)
     if not all(again):
         data, variables = _forward_only(loop, (data, variables), host)

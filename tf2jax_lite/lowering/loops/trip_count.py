@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +18,8 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
-from tf2jax_lite.lowering.interpreter.trace import HostBudget, HostBudgetSpent, Trace
+from tf2jax_lite.lowering.interpreter.partial_eval import BudgetSpent, run_partially
+from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.static import UNKNOWN
@@ -107,13 +107,13 @@ def run_on_host(
     static = {i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and _is_small(v)}
     test = program.slice(cond, [cond.outputs[0]])
     shapes = _Shapes({i: start[i] for i in constant if isinstance(start[i], jax.Array)}, growing or {})
-    with _budget(trace):
+    with trace.budget.loop(_MAX_HOST_STEPS):
         while True:
             order = sorted(static)
             advance = program.slice(body, [body.outputs[i] for i in order])
             try:
                 result = _iterate(trace, test, advance, known, shapes, constant, order)
-            except HostBudgetSpent:
+            except BudgetSpent:
                 return None
             if not isinstance(result, set):
                 return result
@@ -133,21 +133,6 @@ def known_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Seq
         for i, lst in found.lists.items():
             out[i] = dataclasses.replace(lst, most=max(lst.most, found.capacity[i], start[i].most))
     return out
-
-
-@contextmanager
-def _budget(trace: Trace) -> Iterator[None]:
-    """Gives the outermost of nested loops its steps, as far as the trace has some left; those inside share them."""
-    if trace.host_budget is not None:
-        yield
-        return
-    allowed = min(_MAX_HOST_STEPS, trace.host_steps)
-    trace.host_budget = budget = HostBudget(allowed)
-    try:
-        yield
-    finally:
-        trace.host_budget = None
-        trace.host_steps -= allowed - max(budget.left, 0)
 
 
 def _as_at_first(value: Any) -> Any:
@@ -180,8 +165,8 @@ def _iterate(
     loop = HostLoop(history={i: [] for i in order if not isinstance(known[i], TensorList)})
     loop.capacity = {i: known[i].length for i in order if isinstance(known[i], TensorList)}
     loop.longest = dict(loop.capacity)
-    budget = trace.host_budget
-    assert budget is not None
+    budget = trace.budget
+    assert budget.left is not None
     least = budget.left - _MAX_BOUND_STEPS
     test, of_test, in_test = _with_shapes(test, shapes)
     advance, of_advance, in_advance = _with_shapes(advance, shapes)
@@ -195,7 +180,7 @@ def _iterate(
         for slots, asked in ((tested, in_test), (advanced, in_advance)):
             for slot, answer in asked.items():
                 slots[slot] = answer(loop.trips)
-        (go,) = trace.run_partially(test, current, tested)
+        (go,) = run_partially(trace, test, current, tested)
         if go is UNKNOWN:
             if loop.trips == 0 and not decidable:
                 return None
@@ -206,7 +191,7 @@ def _iterate(
             loop.final = {i: current[i] for i in loop.history}
             loop.lists = {i: current[i] for i in loop.capacity}
             return loop
-        results = trace.run_partially(advance, current, advanced)
+        results = run_partially(trace, advance, current, advanced)
         lost = {i for i, v in zip(order, results, strict=True) if v is UNKNOWN or not _is_small(v)}
         if lost:
             return lost
@@ -314,8 +299,8 @@ def _settled(
             same[step.outputs[0]] = inputs[0]
         else:
             left.append(dataclasses.replace(step, inputs=inputs))
-    slots = trace.run_partially(
-        dataclasses.replace(plan, steps=tuple(once), outputs=tuple(range(plan.size))), args, slots
+    slots = run_partially(
+        trace, dataclasses.replace(plan, steps=tuple(once), outputs=tuple(range(plan.size))), args, slots
     )
     outputs = tuple(same.get(i, i) for i in plan.outputs)
     return dataclasses.replace(plan, steps=tuple(left), outputs=outputs), slots

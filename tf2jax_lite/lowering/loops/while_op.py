@@ -9,7 +9,7 @@ import jax
 
 from tf2jax_lite import ir
 from tf2jax_lite.jaxprs.compat import is_traced
-from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.merging.branch_merge import is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
 from tf2jax_lite.ops.registry import op
@@ -126,8 +126,7 @@ def _unrolled_while_known(loop: Loop) -> list[Any] | None:
     Outside ``jax.jit`` it always is. Inside, conditions on shapes are, and on the lengths of lists.
     """
     args = list(loop.start)
-    trace = loop.ctx.trace
-    state = dict(trace.state)
+    trace = loop.ctx.trace.with_state(loop.ctx.trace.state)
     number = static = 0
     while static < MAX_UNROLL:
         (go,) = trace.call(loop.cond, args, loop.frame(number))
@@ -135,10 +134,10 @@ def _unrolled_while_known(loop: Loop) -> list[Any] | None:
         if found is None:
             break
         if not bool(found):
+            loop.ctx.trace.state.update(trace.state)
             return args
         results = trace.call(loop.body, args, loop.frame(number))
         args = [args[i] if i in loop.constant else value for i, value in enumerate(results)]
         number += 1
         static += values.is_static(go)  # no limit where data is known, outside jit
-    trace.state = state
     return None

@@ -12,7 +12,9 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.lowering.interpreter.trace import Context, located
+from tf2jax_lite.lowering.interpreter.diagnostics import located
+from tf2jax_lite.lowering.interpreter.frame import Context
+from tf2jax_lite.lowering.interpreter.partial_eval import run_partially
 from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
 from tf2jax_lite.lowering.merging.size_variants import as_within
 from tf2jax_lite.ops.registry import op
@@ -62,7 +64,7 @@ def _host_case(ctx: Context, branch_index: Any, input: list[Any], *, branches: l
 
 def _run_partially(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:
     program = ctx.trace.program
-    return ctx.trace.run_partially(program.plan(program.function(ref.name)), args)
+    return run_partially(ctx.trace, program.plan(program.function(ref.name)), args)
 
 
 @op("If", "StatelessIf", "XlaIf", "_If", needs_context=True, host=_host_if)
@@ -98,42 +100,35 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
     trace = ctx.trace
     functions = [trace.program.function(ref.name) for ref in refs]
     written = sorted({name for function in functions for name in written_variables(ctx, function, args)})
-    before = dict(trace.state)
-    frame = ctx.frame.enter(ctx.step, certain=False)
+    frame = ctx.frame.enter(ctx.step, unconditional=False)
 
     impossible: list[LoweringError] = []
 
     def runner(branch: int, function: ir.Function) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
-            trace.state = dict(before)
+            inner = trace.with_state(trace.state)
             given = args
             if trace.tracker is not None:
                 given = [as_within(value, trace.tracker, index, branch) for value in args]
             try:
-                try:
-                    results = trace.call(function, given, frame)
-                except LoweringError as error:  # a branch that cannot run is not the one that is taken
-                    impossible.append(error)
-                    if not isinstance(error.__cause__, IMPOSSIBLE) or len(impossible) == len(functions):
-                        raise
-                    results, trace.state = [UNDEFINED] * len(function.outputs), dict(before)
-                # A variable that only some branches create has no value in the others: it starts as zeros there.
-                return [*results, *(trace.state.get(name) for name in written)]
-            finally:
-                trace.state = before
+                results = inner.call(function, given, frame)
+            except LoweringError as error:  # a branch that cannot run is not the one that is taken
+                impossible.append(error)
+                if not isinstance(error.__cause__, IMPOSSIBLE) or len(impossible) == len(functions):
+                    raise
+                results, inner = [UNDEFINED] * len(function.outputs), trace
+            # A variable that only some branches create has no value in the others: it starts as zeros there.
+            return [*results, *(inner.state.get(name) for name in written)]
 
         return run
 
-    try:
-        results = merge_branches(
-            index,
-            [runner(*item) for item in enumerate(functions)],
-            [f.name for f in functions],
-            functools.partial(located, step=ctx.step, frame=ctx.frame),
-            trace.tracker,
-        )
-    finally:
-        trace.state = before
+    results = merge_branches(
+        index,
+        [runner(*item) for item in enumerate(functions)],
+        [f.name for f in functions],
+        functools.partial(located, step=ctx.step, frame=ctx.frame),
+        trace.tracker,
+    )
     count = len(results) - len(written)
     trace.state.update(zip(written, results[count:], strict=True))
     return results[:count]

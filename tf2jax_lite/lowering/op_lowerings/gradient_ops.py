@@ -11,10 +11,12 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.autodiff.custom_gradient import Refusal, own_gradient
+from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
 from tf2jax_lite.autodiff.refuse_forward_mode import reverse_only
 from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
-from tf2jax_lite.lowering.interpreter.trace import NOT_LINEAR, Context, Frame, Trace, described
+from tf2jax_lite.lowering.interpreter.diagnostics import NOT_LINEAR, describe
+from tf2jax_lite.lowering.interpreter.frame import Context, Frame
+from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.merging.branch_merge import as_traced, is_carried
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
@@ -104,11 +106,11 @@ def custom_gradient(
         found = inner.call(function, [*every, *further], place)
         return [_as_gradient(ctx, i, found[r], a) for (r, i), a in zip(slots, args, strict=True)]
 
-    message = f"{described(ctx.step, ctx.frame)}: {NOT_LINEAR}"
+    message = f"{describe(ctx.step, ctx.frame)}: {NOT_LINEAR}"
     refusal = Refusal(message, ctx.step.node.name, ctx.step.node.op, frame.path)
     out = list(output)
     known = (saved, state, key)
-    for i, value in zip(moving, own_gradient(cotangents, args, results, known, refusal), strict=True):
+    for i, value in zip(moving, with_custom_gradient(cotangents, args, results, known, refusal), strict=True):
         out[i] = value
     return out
 
@@ -127,7 +129,7 @@ def no_further_gradient(ctx: Context, input: list[Any], *, order: int) -> list[A
       ForwardModeError: one is taken forwards.
     """
     message = (
-        f"{described(ctx.step, ctx.frame)}: a derivative of order {order + 1} is taken through custom gradients inside "
+        f"{describe(ctx.step, ctx.frame)}: a derivative of order {order + 1} is taken through custom gradients inside "
         f"custom gradients, of which orders up to {order} are converted. Convert with "
         "override_config('convert_custom_gradient', False) to differentiate the forward code instead"
     )
@@ -196,14 +198,14 @@ def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple
         trace.program,
         dict(state),
         typed,
-        loose=trace.loose,
+        promote_dtypes=trace.promote_dtypes,
         initial=initial,
-        silent=trace.silent,
+        suppress_effects=trace.suppress_effects,
         tracker=trace.tracker,
         pads=trace.pads,
-        undecided=trace.undecided,
+        inconclusive=trace.inconclusive,
     )
-    return inner, Frame(frame.path, inner.root_frame().key, frame.certain)
+    return inner, Frame(frame.path, inner.root_frame().key, frame.unconditional)
 
 
 def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED
 from tf2jax_lite.ops.registry import op
 

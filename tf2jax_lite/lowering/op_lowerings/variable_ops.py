@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.passes.analysis.effects import handle_name
 from tf2jax_lite.support.errors import OpError

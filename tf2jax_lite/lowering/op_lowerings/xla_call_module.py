@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError, UnsupportedError
@@ -62,7 +62,7 @@ def xla_call_module(
         platform=here,
         functions=[ctx.trace.callable(ref, frame) for ref in function_list],
         infer_relu=infer_relu_from_jax2tf,
-        cast=ctx.trace.loose,
+        cast=ctx.trace.promote_dtypes,
     )
 
 

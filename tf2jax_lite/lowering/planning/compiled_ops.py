@@ -94,7 +94,7 @@ def _evaluator(compiler: Compiler) -> Callable[..., list[Any]]:
             api.parse(compiled.module, own=True),
             [values.as_array(flat[i]) for i in compiled.arguments],
             infer_relu=False,
-            cast=ctx.trace.loose,
+            cast=ctx.trace.promote_dtypes,
         )
 
     return evaluate

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
 from tf2jax_lite.lowering import scan_opt
-from tf2jax_lite.lowering.scheduling.materialize import Passage
+from tf2jax_lite.lowering.scheduling.materialize import CalleeSummary
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.unsupported import reason
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
@@ -18,9 +18,11 @@ from tf2jax_lite.support.config import Config, chosen_names
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused
 
+from . import rewrites
 from .compiled_ops import Compiler, fallback_ops
 from .evaluated_ops import Evaluator, evaluated_ops
 from .plan import Plan, make_plan
+from .rewrites import rewrite
 
 __all__ = ["Program"]
 
@@ -61,6 +63,7 @@ class Program:
         self.graph = graph
         self.evaluator = evaluator
         self.config = config
+        self._rewrites = chosen_names("plan_rewrites", config.plan_rewrites, rewrites.NAMES)
         self.scan_optimizations = chosen_names("scan_optimizations", config.scan_optimizations, scan_opt.NAMES)
         self._ops = registry.ops_in_force()  # what is registered or overridden now holds for the program's life
         self._compiled: Mapping[str, registry.Op] = {}
@@ -85,7 +88,7 @@ class Program:
         self._lock = threading.RLock()
         self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None, bool], Plan] = {}
         self._live: dict[str, tuple[ir.Node, ...]] = {}
-        self._heavy: dict[str, bool] = {}
+        self._with_contractions: dict[str, bool] = {}
         self._holding: dict[tuple[str, str], bool] = {}
         self.random_nodes: tuple[str, ...] = ()
         self.fallback_nodes: tuple[str, ...] = ()
@@ -147,30 +150,32 @@ class Program:
                     self.config,
                     self._ops,
                     outputs,
-                    heavy=self._is_heavy,
-                    passage=self._passage,
+                    rereads_operands=self._rereads_operands,
+                    callee=self._callee,
                 )
+                found = rewrite(found, self._rewrites)
                 self._plans[key] = found
         return found
 
-    def _passage(self, node: ir.Node, entry: registry.Op) -> Passage | None:
-        """Returns what a called function does with what passes through it; None if the node is no mere call."""
+    def _callee(self, node: ir.Node, entry: registry.Op) -> CalleeSummary | None:
+        """Returns the summary of the function that a node calls; None if it is not a plain call."""
         called = node.attrs.get("f") if entry.calls else None
-        return self.plan(self.function(called.name)).passage if isinstance(called, ir.FunctionRef) else None
+        return self.plan(self.function(called.name)).summary if isinstance(called, ir.FunctionRef) else None
 
-    def _is_heavy(self, node: ir.Node, entry: registry.Op) -> bool:
-        return entry.heavy or any(self._holds_heavy(ref.name) for ref in node.functions)
+    def _rereads_operands(self, node: ir.Node, entry: registry.Op) -> bool:
+        """Returns whether a node, or one in a function that it calls, is a contraction."""
+        return entry.heavy or any(self._has_contraction(ref.name) for ref in node.functions)
 
-    def _holds_heavy(self, name: str) -> bool:
-        found = self._heavy.get(name)
+    def _has_contraction(self, name: str) -> bool:
+        found = self._with_contractions.get(name)
         if found is None:
-            self._heavy[name] = False  # for a function that calls itself, which is refused elsewhere
+            self._with_contractions[name] = False  # for a function that calls itself, which is refused elsewhere
             function = self.graph.functions.get(name)
             found = function is not None and (
                 any(op in self._ops and self._ops[op].heavy for op in function.ops)
-                or any(self._holds_heavy(ref.name) for node in function.callers for ref in node.functions)
+                or any(self._has_contraction(ref.name) for node in function.callers for ref in node.functions)
             )
-            self._heavy[name] = found
+            self._with_contractions[name] = found
         return found
 
     def holds(self, function: ir.Function, op: str) -> bool:
