@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Primitive, register
-from tf2jax_lite.jaxprs.shard_map import alike, lower_fun
+from tf2jax_lite.jaxprs.shard_map import lower_fun, same_axes
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 
 __all__ = ["linear_product", "with_slope"]
@@ -70,7 +70,7 @@ def linear_product(x: Any, y: Any) -> Any:
       y: of x's dtype; their shapes broadcast.
     """
     shape = jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))
-    return _inlined(*alike(jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)))
+    return _inlined(*same_axes(jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)))
 
 
 def with_slope(fn: Callable[[Any], Any], slope: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:

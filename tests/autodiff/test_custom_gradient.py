@@ -150,7 +150,7 @@ def test_second_derivatives():
     """In every mix of directions those of the gradient function's code, which need not be symmetric."""
 
     def moved(x, w):
-        """The derivative of the loss along DX, spelled out with the reference's gradient."""
+        """The derivative of the loss along DX, computed with the reference's gradient."""
         return jnp.sum(jax.grad(loss(reference))(x, w) * DX)
 
     def forwards(x, w):

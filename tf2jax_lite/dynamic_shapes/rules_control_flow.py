@@ -13,7 +13,7 @@ from jax import lax
 
 from tf2jax_lite.autodiff.custom_gradient import evaluate_padded
 from tf2jax_lite.jaxprs.compat import COMPOSITE, bind, composite_jaxpr, scan_counts
-from tf2jax_lite.loops.derivatives import MARK, while_loop
+from tf2jax_lite.loops.derivatives import WITH_RESIDUALS, while_loop
 
 from .bounds import is_data_dependent
 from .evaluator import Evaluator, rule, unsupported
@@ -59,7 +59,7 @@ def _loop(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     )
 
 
-@rule(MARK)
+@rule(WITH_RESIDUALS)
 def _loop_mark(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     loop, size = eqn.params["loop"], len(eqn.params["results"])
     results, operands = args[:size], [jnp.asarray(v) for v in args[size:]]
@@ -71,7 +71,7 @@ def _loop_mark(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         lambda carry: ev.inside(loop.jaxprs[0], *given[: loop.of_cond], *carry)[0],
         lambda carry: ev.inside(loop.jaxprs[1], *given[loop.of_cond :], *carry),
         start,
-        eqn.params["most"],
+        eqn.params["max_trips"],
         [end.get(k, v) for k, v in enumerate(start)],
     )
     return [found[k] for k in eqn.params["results"]]

@@ -15,7 +15,7 @@ from jax import lax
 from . import compat
 from .compat import AbstractValue, ShapedArray, varying_axes
 
-__all__ = ["alike", "axes_of", "in_mesh", "linear_transpose", "lower_fun", "varying_along"]
+__all__ = ["axes_of", "in_mesh", "linear_transpose", "lower_fun", "same_axes", "varying_along"]
 
 
 def axes_of(value: Any) -> frozenset[str]:
@@ -34,7 +34,7 @@ def varying_along(value: Any, axes: frozenset[str]) -> Any:
     return lax.pcast(value, tuple(sorted(more)), to="varying") if more else value
 
 
-def alike(*values: Any) -> tuple[Any, ...]:
+def same_axes(*values: Any) -> tuple[Any, ...]:
     """Return arrays that all vary along the axes that any of them varies along."""
     axes = frozenset[str]().union(*map(axes_of, values))
     return tuple(varying_along(v, axes) for v in values) if axes else values

@@ -23,7 +23,7 @@ from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.lowering.interpreter.assigned_variables import Wanted, separately
 from tf2jax_lite.lowering.interpreter.compiled_calls import CompiledCalls, computes_in_64_bits, is_worth_compiling
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_if_narrowed
-from tf2jax_lite.lowering.merging.rank_variants import Choice
+from tf2jax_lite.lowering.merging.rank_variants import RankVariants
 from tf2jax_lite.support.config import Config, with_active_checks
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingParamError
 from tf2jax_lite.support.gc_pause import paused
@@ -218,7 +218,7 @@ class ConvertedFunction:
         if sized.get("tracker") is not None:
             inputs = _with_limits(inputs, self.interface.ragged)
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
-        flat = [v.settled() if isinstance(v, Choice) else v for v in flat]
+        flat = [v.resolved() if isinstance(v, RankVariants) else v for v in flat]
         x64_params.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(static.LOCAL)}
         for value in flat:

@@ -19,7 +19,7 @@ import jax
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Primitive, Zero, is_undefined_primal, register
-from tf2jax_lite.jaxprs.shard_map import alike, lower_fun
+from tf2jax_lite.jaxprs.shard_map import lower_fun, same_axes
 
 __all__ = ["crossed", "is_crossed"]
 
@@ -60,7 +60,7 @@ def crossed(x: Any, y: Any, numbers: Numbers, dtype: Any) -> Any:
     """
     (x_summed, y_summed), (x_batch, y_batch) = numbers
     turned = ((y_summed, x_summed), (y_batch, x_batch))
-    y, x = alike(y, x)
+    y, x = same_axes(y, x)
     return _crossed.bind(
         y, x, dimension_numbers=turned, precision=None, preferred_element_type=dtype, out_sharding=None
     )

@@ -100,7 +100,7 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
     def loss(hoist):
         return lambda *a: jnp.sum(_run(combine, cut, hoist, *a) ** 2)
 
-    def turned(hoist):  # second derivatives, backwards twice
+    def twice(hoist):  # second derivatives, backwards twice
         return lambda *a: jnp.vdot(jax.grad(loss(hoist), argnums=2)(*a), RECURRENT)
 
     for fn in (
@@ -108,7 +108,7 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
         lambda h: jax.grad(loss(h), argnums=(0, 1, 2))(*args),
         lambda h: jax.jvp(loss(h), args, args)[1],
         lambda h: jax.jvp(jax.grad(loss(h), argnums=(0, 1, 2)), args, args)[1],
-        lambda h: jax.grad(turned(h), argnums=(0, 1, 2))(*args),
+        lambda h: jax.grad(twice(h), argnums=(0, 1, 2))(*args),
         lambda h: jax.grad(loss(h))(*args),
         lambda h: jax.vmap(jax.grad(lambda r: loss(h)(*args[:2], r)))(np.stack([RECURRENT, 2 * RECURRENT])),
         lambda h: jax.vmap(lambda x: _run(combine, cut, h, x, KERNEL, RECURRENT))(np.stack([args[0], 2 * args[0]])),

@@ -14,7 +14,7 @@ from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.values.int64 import beyond_32_bits
 from tf2jax_lite.values.symbolic_float import is_real_size
 
-from .constant_size import check_forms, check_growth
+from .constant_size import check_growth, check_specs
 from .frame import FOLDING_FRAME
 from .operands import flat_results, grouped, prepare
 
@@ -70,7 +70,7 @@ def _run(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
             return None
         if not all(isinstance(spec, jax.ShapeDtypeStruct) for spec in specs):
             return None
-        check_forms(specs, trace.program.config.max_constant_bytes)
+        check_specs(specs, trace.program.config.max_constant_bytes)
         if sum(spec.size for spec in specs) > max(_MAX_FOLDED, *(v.size for v in inputs)):
             return None
         results = flat_results(op.fn(*args, **kwargs))

@@ -35,7 +35,7 @@ NOT_LINEAR = (
 )
 # Shapes with symbolic dimensions that do not fit each other, although they may be equal.
 _SYMBOLIC_SHAPES = (
-    " Symbolic sizes are equal where they are written alike: a size may be a multiple (8*h), where it is divided, or "
+    " Symbolic sizes are equal if they are written the same: a size may be a multiple (8*h), where it is divided, or "
     "have an offset (b+1), as row splits beside a batch. Fixed sizes always work."
 )
 
@@ -116,7 +116,7 @@ def _variant_hint(inputs: Sequence[Any]) -> str:
 
 def missing_key(nodes: Sequence[str]) -> MissingKeyError:
     """Return the error for a function that draws random numbers and got no key."""
-    shown = ", ".join(nodes[:10]) + (", ..." if len(nodes) > 10 else "")
+    listed = ", ".join(nodes[:10]) + (", ..." if len(nodes) > 10 else "")
     return MissingKeyError(
-        f"PRNG key required: {len(nodes)} node(s) draw random numbers ({shown}). Call with rng=jax.random.key(seed)."
+        f"PRNG key required: {len(nodes)} node(s) draw random numbers ({listed}). Call with rng=jax.random.key(seed)."
     )

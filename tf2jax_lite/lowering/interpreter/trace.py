@@ -21,7 +21,7 @@ from tf2jax_lite.dynamic_shapes.size_comparisons import is_inconclusive
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.jaxprs.shard_map import in_mesh
 from tf2jax_lite.lowering.merging.branch_merge import merge_branches
-from tf2jax_lite.lowering.merging.rank_variants import Choice, alternatives
+from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.support.errors import MissingParamError, PreventedGradientError
@@ -127,7 +127,7 @@ class Trace:
 
     def apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         """Return the results of a step."""
-        if (found := alternatives(inputs)) is not None:
+        if (found := expand_variants(inputs)) is not None:
             return self._apply_to_variants(step, *found, frame)
         try:
             results = self._folded_or_traced(step, inputs, frame)
@@ -160,7 +160,7 @@ class Trace:
             return list(map(self.tracker.apply_equalities, results))
         return results
 
-    def _apply_to_variants(self, step: Step, choice: Choice, inputs: list[list[Any]], frame: Frame) -> list[Any]:
+    def _apply_to_variants(self, step: Step, choice: RankVariants, inputs: list[list[Any]], frame: Frame) -> list[Any]:
         """Returns the results of a step for inputs of several ranks, in branches."""
 
         def run(given: list[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ from tf2jax_lite.lowering.interpreter.diagnostics import located
 from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.interpreter.partial_eval import run_partially
 from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
-from tf2jax_lite.lowering.merging.size_variants import as_within
+from tf2jax_lite.lowering.merging.size_variants import in_branch
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static
@@ -30,15 +30,15 @@ def _host_if(ctx: Context, cond: Any, input: list[Any], *, then_branch: Any, els
         return _run_partially(ctx, then_branch if _truth(cond) else else_branch, input)
     results = []
     for branch, truth in ((then_branch, True), (else_branch, False)):
-        # `a and b` is If(a, b, a): inside a branch, what the predicate was is known.
+        # `a and b` is If(a, b, a): inside a branch the predicate is static.
         is_predicate = [slot == ctx.step.inputs[0] for slot in ctx.step.inputs[1:]]
         args = [np.asarray(truth) if same else v for same, v in zip(is_predicate, input, strict=True)]
         results.append(_run_partially(ctx, branch, args))
-    return _agreed(results)
+    return _in_all_branches(results)
 
 
-def _agreed(results: list[list[Any]]) -> list[Any]:
-    """Returns what numpy can know of results if it is not known which branch gives them."""
+def _in_all_branches(results: list[list[Any]]) -> list[Any]:
+    """Returns the static part of results if the branch is not static."""
     return [functools.reduce(_in_both, column) for column in zip(*results, strict=True)]
 
 
@@ -57,7 +57,7 @@ def _truth(found: Any) -> bool:
 
 def _host_case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
     if branch_index is static.UNKNOWN:
-        return _agreed([_run_partially(ctx, ref, input) for ref in branches])
+        return _in_all_branches([_run_partially(ctx, ref, input) for ref in branches])
     index, last = int(branch_index), len(branches) - 1
     return _run_partially(ctx, branches[index if 0 <= index <= last else last], input)
 
@@ -69,7 +69,7 @@ def _run_partially(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> li
 
 @op("If", "StatelessIf", "XlaIf", "_If", needs_context=True, host=_host_if)
 def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRef, else_branch: ir.FunctionRef) -> Any:
-    """Runs one of two functions. See tf.raw_ops.If."""
+    """Run one of two functions. See tf.raw_ops.If."""
     found = static.known(cond)
     if found is not None:
         return _run(ctx, then_branch if _truth(found) else else_branch, input)
@@ -81,7 +81,7 @@ def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRe
 
 @op("Case", "StatelessCase", needs_context=True, host=_host_case)
 def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
-    """Runs the function with the given index; any index out of range runs the last one. See tf.raw_ops.Case."""
+    """Run the function with the given index; an index out of range runs the last one. See tf.raw_ops.Case."""
     found = static.known(branch_index)
     last = len(branches) - 1
     if found is not None:
@@ -96,7 +96,7 @@ def _run(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:
 
 
 def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args: Sequence[Any]) -> list[Any]:
-    """Traces every branch under ``lax.switch``; what branches assign to variables comes back as results."""
+    """Trace every branch under ``lax.switch``; values assigned to variables are results of the branches."""
     trace = ctx.trace
     functions = [trace.program.function(ref.name) for ref in refs]
     written = sorted({name for function in functions for name in written_variables(ctx, function, args)})
@@ -109,7 +109,7 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
             inner = trace.with_state(trace.state)
             given = args
             if trace.tracker is not None:
-                given = [as_within(value, trace.tracker, index, branch) for value in args]
+                given = [in_branch(value, trace.tracker, index, branch) for value in args]
             try:
                 results = inner.call(function, given, frame)
             except LoweringError as error:  # a branch that cannot run is not the one that is taken
@@ -135,7 +135,7 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
 
 
 def written_variables(ctx: Context, function: ir.Function, args: Sequence[Any]) -> list[str]:
-    """Returns the names of the variables that a call of ``function`` with ``args`` assigns to."""
+    """Return the names of the variables that a call of ``function`` with ``args`` assigns to."""
     names = []
     for kind, which in ctx.trace.program.effects(function).writes:
         if kind == "name":

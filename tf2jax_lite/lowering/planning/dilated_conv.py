@@ -154,7 +154,7 @@ def _plain(value: Any) -> Any:
 
 
 def _axis(expanding: tuple[Step, list[Any]], squeezing: Step, rank: int) -> int | None:
-    """Returns the axis, not the batch's, that is inserted and dropped back_dilations; None if two axes differ."""
+    """Returns the axis, not the batch's, that is inserted and dropped again; None if two axes differ."""
     given = static.known(expanding[1][0])
     dropped = squeezing.kwargs.get("squeeze_dims") or ()
     if given is None or given.size != 1 or given.dtype == object or len(dropped) != 1:

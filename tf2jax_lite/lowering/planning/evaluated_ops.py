@@ -1,4 +1,4 @@
-"""Nodes without an implementation that take nothing but what is known: evaluated while tracing, as a constant is."""
+"""Ops without an implementation whose inputs are all static: TensorFlow evaluates them while tracing."""
 
 from __future__ import annotations
 

@@ -38,14 +38,14 @@ class _OutputBuffer:
       first: the least index.
       step: 1, or -1 if indices decrease.
       rows: the elements of all iterations, if they are known before the loop.
-      alike: the element, if all iterations write the same and nothing else is in the buffer.
+      element: the element, if all iterations write the same one and fill the buffer.
     """
 
     value: Any
     first: int
     step: int
     rows: Any = None
-    alike: Any = None
+    element: Any = None
 
     def after_loop(self, start: Any, rows: Any) -> Any:
         """Returns the buffer after the loop, given that before it, and the elements of all iterations."""
@@ -81,9 +81,9 @@ def run(body: Body) -> Body:
         ends = dict(zip(carried, carry, strict=True)) | unchanged | {v: n[-1] for v, n in counters.items()}
         rows = dict(zip(stacked, ys, strict=False))
         ends |= {v: b.after_loop(body.carry[v], rows.get(v, b.rows)) for v, b in buffers.items()}
-        alike = [buffers[v].alike if v in buffers else None for v in body.carry]
+        element = [buffers[v].element if v in buffers else None for v in body.carry]
         result = body.finish([ends[v] for v in body.carry], ys[len(stacked) :])
-        return _with_marks(result, body.finish(alike, [])) if any(a is not None for a in alike) else result
+        return _with_marks(result, body.finish(element, [])) if any(a is not None for a in element) else result
 
     return dataclasses.replace(
         body,
@@ -173,9 +173,9 @@ def _with_static_rows(
         return dataclasses.replace(buffer, rows=indices[value])
     if isinstance(value, Var) and value not in invariants:
         return buffer
-    alike = jnp.asarray(value.val if isinstance(value, Literal) else invariants[value], value.aval.dtype)
+    element = jnp.asarray(value.val if isinstance(value, Literal) else invariants[value], value.aval.dtype)
     is_whole = trips == start.shape[0]
-    return dataclasses.replace(buffer, rows=lax.broadcast(alike, (trips,)), alike=alike if is_whole else None)
+    return dataclasses.replace(buffer, rows=lax.broadcast(element, (trips,)), element=element if is_whole else None)
 
 
 def _with_marks(values: Any, marks: Any) -> Any:

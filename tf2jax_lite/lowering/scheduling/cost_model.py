@@ -1,6 +1,6 @@
 """Thresholds of optimizations that trade memory traffic, kernel count and matmul efficiency on XLA:CPU.
 
-Measured with JAX 0.10 on two cores with AVX-512 where nothing else is said. None of them changes values. Modules read
+Measured with JAX 0.10 on two cores with AVX-512 unless stated otherwise. None of them changes values. Modules read
 them when they decide (``cost_model.NAME``), so that tests and experiments can set them.
 """
 

@@ -58,7 +58,7 @@ class CalleeSummary:
 def run(plan: Plan) -> Plan:
     """Choose the results of steps to materialize, and summarize the function for its callers.
 
-    Results of barriers are in memory anyway, and what is made of variables and constants alone is not chosen.
+    Results of barriers are in memory anyway, and values that depend on variables and constants alone are not chosen.
     """
     arguments = [isinstance(arg.dtype, np.dtype) for arg in plan.function.args]
     graph = _FunctionUses(plan.steps, plan.outputs, len(arguments), plan.size)
