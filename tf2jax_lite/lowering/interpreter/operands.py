@@ -74,7 +74,7 @@ def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tu
     """
     op = step.op
     args = grouped(step, inputs)
-    per_word = False
+    runs_per_word = False
     for index, arg in enumerate(args):
         if step.static[index]:
             if type(arg) is np.ndarray:
@@ -87,7 +87,7 @@ def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tu
                 arg = args[index] = each(_unless_int64_pair, arg)
         elif any(isinstance(v, Planes) for v in (arg if isinstance(arg, list) else [arg])):
             if op.words == "each":
-                per_word = True
+                runs_per_word = True
                 continue
             arg = args[index] = each(narrow, arg)
         if step.static[index]:
@@ -103,7 +103,7 @@ def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tu
                 if beyond_32_bits(value) and step.node.name not in trace.program.narrowing:
                     warn_if_narrowed(value, describe(step, frame))
             args[index] = each(_static_or_traced if op.dynamic_shape else values.as_array, arg)
-    return (_promoted(step, args) if trace.promote_dtypes else args), per_word
+    return (_promoted(step, args) if trace.promote_dtypes else args), runs_per_word
 
 
 def _unless_int64_pair(value: Any) -> Any:

@@ -213,12 +213,12 @@ class Trace:
             return []
         if op.needs_context:
             return flat_results(op.fn(Context(self, frame, step), *grouped(step, inputs), **step.kwargs))
-        args, per_word = prepare(self, step, inputs, frame)
+        args, runs_per_word = prepare(self, step, inputs, frame)
         if self._in_mesh and not op.writes:
             args = same_varying_axes(args)
         sized = op.dynamic_shape == "prefix" and not self.pads
         open_ = op.sized and self.tracker is not None
-        if op.plain and not step.functions and not per_word and not sized and not open_:
+        if op.plain and not step.functions and not runs_per_word and not sized and not open_:
             return flat_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
         if sized:
@@ -233,7 +233,7 @@ class Trace:
             draws = op.draws(step.node.attrs)
             kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
         call = functools.partial(op.fn, **kwargs)
-        results = flat_results(each_word(call, args) if per_word else call(*args))
+        results = flat_results(each_word(call, args) if runs_per_word else call(*args))
         if op.writes:
             self._write(step, inputs, results)
             results = results[len(op.writes) :]
