@@ -138,18 +138,20 @@ class ListCapacities:
 
     def like_before(self, key: Key, old: TensorList, new: TensorList) -> TensorList:
         """Return the list after an iteration with the flags and the capacity before it, where they hold."""
-        alike = None if old.alike is None else new.alike
+        uniform = None if old.alike is None else new.alike
         if not old.is_traced:
-            return dataclasses.replace(new, buffer=with_flags_of(old.buffer, new.buffer), roomy=old.roomy, alike=alike)
+            return dataclasses.replace(
+                new, buffer=with_flags_of(old.buffer, new.buffer), roomy=old.roomy, alike=uniform
+            )
         if old.buffer is not None and new.buffer is None:
             new = _with_rows(new, old.buffer, _Capacity(new.places, new.spare_of(new.places)))
         if old.buffer is not None and new.buffer is not None and self._fits(key, old, new):
             # With a count of the elements after an iteration, none is cut off.
-            flagged = new if alike is None else dataclasses.replace(new, alike=alike)
+            flagged = new if uniform is None else dataclasses.replace(new, alike=uniform)
             new = _with_capacity(flagged, _Capacity(old.capacity, old.spare, old.roomy), new.length)
         length = jnp.asarray(new.length, np.int32)
         buffer = with_flags_of(old.buffer, new.buffer)
-        return dataclasses.replace(new, buffer=buffer, length=length, stale=old.stale or new.stale, alike=alike)
+        return dataclasses.replace(new, buffer=buffer, length=length, stale=old.stale or new.stale, alike=uniform)
 
     def _fits(self, key: Key, old: TensorList, new: TensorList) -> bool:
         """Returns whether the list after an iteration fits the capacity that the loop carries it with."""

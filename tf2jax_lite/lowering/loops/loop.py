@@ -78,7 +78,7 @@ class Loop:
         self, args: list[Any], state: dict[str, Any], counter: Any, wanted: list[int]
     ) -> tuple[list[Any], dict[str, Any]]:
         """Run the body once, and return some of its results and the variables that the loop assigns to."""
-        plan = self.ctx.trace.program.narrowed(self.body, [self.body.outputs[i] for i in wanted])
+        plan = self.ctx.trace.program.plan_of(self.body, [self.body.outputs[i] for i in wanted], effects=True)
         results, state = self._run(plan, args, state, counter)
         return results, {name: state[name] for name in self.written if name in state}
 

@@ -105,12 +105,12 @@ def fold_loop(
     program = trace.program
     known = [_without_peak(static_part(v)) for v in start]
     static = {i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and _is_small(v)}
-    test = program.slice(cond, [cond.outputs[0]])
+    test = program.plan_of(cond, [cond.outputs[0]], effects=False)
     shapes = _Shapes({i: start[i] for i in constant if isinstance(start[i], jax.Array)}, growing or {})
     with trace.budget.loop(_MAX_STEPS):
         while True:
             order = sorted(static)
-            advance = program.slice(body, [body.outputs[i] for i in order])
+            advance = program.plan_of(body, [body.outputs[i] for i in order], effects=False)
             try:
                 result = _Folding(trace, test, advance, known, shapes, constant, order).run()
             except BudgetSpent:

@@ -101,7 +101,7 @@ def _inner_loop_depends_on(loop: Loop, static: set[int]) -> bool:
     for node in loop.body.nodes:
         if "cond" in node.attrs and "body" in node.attrs:
             for ref in node.inputs:
-                plan = program.slice(loop.body, [ref])
+                plan = program.plan_of(loop.body, [ref], effects=False)
                 used = {slot for step in plan.steps for slot in step.inputs} | set(plan.outputs)
                 if used & static and all(step.op.host is not None for step in plan.steps):
                     return True

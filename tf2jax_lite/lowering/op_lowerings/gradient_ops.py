@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,61 @@ def _is_differentiable(value: Any) -> bool:
 
 def _moves(value: Any) -> bool:
     return _is_differentiable(value) and not values.is_static(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _GradientCall:
+    """The arguments of a gradient function, and the operands of the primitive `custom_gradient` that they are made of.
+
+    The arguments are an upstream gradient for each result of the node, then the captured values:
+
+    | argument | made of |
+    | --- | --- |
+    | gradient of a differentiated result | its cotangent |
+    | gradient of another result | zeros |
+    | captured result of the node itself | the primitive's result, so that its own gradient is used again |
+    | captured data | a residual |
+    | captured symbol or static value | itself |
+
+    Attributes:
+      output: results of the node.
+      differentiated: indices of the results that the primitive has.
+      captured: the captured values.
+      own: for each captured value the index of the result of the node that it is, or -1.
+    """
+
+    output: Sequence[Any]
+    differentiated: Sequence[int]
+    captured: Sequence[Any]
+    own: Sequence[int]
+
+    def residuals(self) -> list[Any]:
+        """Return for each captured value the array to save, or None."""
+        data = [as_traced(v) if is_carried(v) and not values.is_static(v) else None for v in self.captured]
+        return [None if o >= 0 else v for v, o in zip(data, self.own, strict=True)]
+
+    def upstream(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Return the upstream gradients, given the cotangents of the differentiated results."""
+        # TensorFlow's complex gradients are conjugates of JAX's cotangents.
+        given = dict(zip(self.differentiated, map(jnp.conj, cotangents), strict=True))
+        return [given[i] if i in given else _zero_gradient(value) for i, value in enumerate(self.output)]
+
+    def captures(self, results: Sequence[Any], residuals: Sequence[Any]) -> list[Any]:
+        """Return the captured values, given the differentiated results and the residuals."""
+        given = dict(zip(self.differentiated, results, strict=True))
+        found = []
+        for value, residual, position in zip(self.captured, residuals, self.own, strict=True):
+            value = value if residual is None else residual
+            found.append(given.get(position, value))
+        return found
+
+
+def _zero_gradient(value: Any) -> Any:
+    if _is_differentiable(value):
+        return jnp.zeros(value.shape, values.canonical(value.dtype))
+    if is_carried(value) and not values.is_string(value):
+        return jax.tree.map(jnp.zeros_like, as_traced(value))
+    return value
 
 
 @op("_CustomGradient", needs_context=True)
@@ -80,37 +136,21 @@ def custom_gradient(
         return list(output)
     # In TensorFlow the forward code has no gradient. JAX does not differentiate stopped values: zeros could become NaN.
     results = [lax.stop_gradient(as_traced(output[i])) for i in moving]
-    saved = [as_traced(v) if is_carried(v) and not values.is_static(v) else None for v in captured]
-    saved = [None if o >= 0 else v for v, o in zip(saved, own, strict=True)]
+    call = _GradientCall(output, moving, captured, own)
     # The gradient function reads the values that variables have now, not those of when the gradient is taken.
     state = _variables(trace, [v for v in captured if isinstance(v, values.VariableHandle)])
     key = _key_of_gradient(trace, function, frame)
 
     def cotangents(args: list[Any], results: list[Any], residuals: Any, given: list[Any]) -> list[Any]:
         saved, state, key = residuals
-        upstream = [jnp.conj(c) for c in given]  # TensorFlow's complex gradients are conjugates of JAX's cotangents
-        every: list[Any] = []
-        for i, value in enumerate(output):
-            if i in moving:
-                value = upstream[moving.index(i)]
-            elif _is_differentiable(value):
-                value = jnp.zeros(value.shape, values.canonical(value.dtype))
-            elif is_carried(value) and not values.is_string(value):
-                value = jax.tree.map(jnp.zeros_like, as_traced(value))
-            every.append(value)
-        further = []
-        for symbol, value, position in zip(captured, saved, own, strict=True):
-            if position in moving:
-                value = results[moving.index(position)]
-            further.append(symbol if value is None else value)
         inner, at = _inside(trace, state, key, frame)
-        found = inner.call(function, [*every, *further], at)
+        found = inner.call(function, [*call.upstream(given), *call.captures(results, saved)], at)
         return [_as_gradient(ctx, i, found[r], a) for (r, i), a in zip(slots, args, strict=True)]
 
     message = f"{describe(ctx.step, ctx.frame)}: {NOT_LINEAR}"
     refusal = Refusal(message, ctx.step.node.name, ctx.step.node.op, frame.path)
     out = list(output)
-    residuals = (saved, state, key)
+    residuals = (call.residuals(), state, key)
     for i, value in zip(moving, with_custom_gradient(cotangents, args, results, residuals, refusal), strict=True):
         out[i] = value
     return out

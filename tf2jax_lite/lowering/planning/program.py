@@ -1,4 +1,4 @@
-"""A graph checked and ready to trace: one per conversion, shared by every call."""
+"""A checked graph with its plans: one per conversion, shared by every call."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = ["Program"]
 
 
 class Program:
-    """The functions of a graph, pruned, checked, and prepared once each.
+    """The functions of a graph, checked, and planned once each.
 
     Args:
       graph: the graph.
       config: the options in force at conversion.
-      compiler: what compiles nodes without an implementation; without one they are refused.
-      evaluator: what evaluates nodes without an implementation of which all inputs are known at conversion; without one
-        they are refused.
+      compiler: compiles nodes without an implementation; without one they raise an error.
+      evaluator: evaluates nodes without an implementation whose inputs are all static at conversion; without one they
+        raise an error.
 
     Attributes:
       random_nodes: names of the nodes that draw random numbers.
-      fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside of the main function.
+      fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside the main function.
       evaluator: see above.
       evaluated: the ops whose nodes it evaluates.
       scan_optimizations: names of the optimizations of scans that the options choose.
@@ -98,7 +98,7 @@ class Program:
         self._check()
 
     def function(self, name: str) -> ir.Function:
-        """Returns a library function.
+        """Return a library function.
 
         Raises:
           InvalidModelError: there is none of that name.
@@ -109,19 +109,15 @@ class Program:
             raise InvalidModelError(f"the graph calls function {name!r}, which its library does not hold.") from None
 
     def plan(self, function: ir.Function) -> Plan:
-        """Returns the prepared form of a whole function."""
+        """Return the plan of a whole function."""
         return self._plan(function, None, False)
 
-    def slice(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
-        """Returns the prepared form of just what some outputs of a function need; effects are left out."""
-        return self._plan(function, tuple(outputs), False)
-
-    def narrowed(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
-        """Returns the prepared form of what some outputs of a function need, and of all its effects."""
-        return self._plan(function, tuple(outputs), True)
+    def plan_of(self, function: ir.Function, outputs: Iterable[ir.TensorRef], *, effects: bool) -> Plan:
+        """Return the plan of a function restricted to some outputs, with or without its side effects."""
+        return self._plan(function, tuple(outputs), effects)
 
     def effects(self, function: ir.Function) -> Effects:
-        """Returns the effect summary of a function."""
+        """Return the effect summary of a function."""
         return self._effects.of_function(function)
 
     def _wide_variables(self) -> frozenset[str]:
@@ -179,7 +175,7 @@ class Program:
         return found
 
     def holds(self, function: ir.Function, op: str) -> bool:
-        """Whether a function, or one that it calls, has a node of that op."""
+        """Return whether a function, or one that it calls, has a node of that op."""
         key = (function.name, op)
         found = self._holding.get(key)
         if found is None:
