@@ -121,7 +121,7 @@ def evaluate_padded(
 
 # ---- results ----
 #
-# Operands: arguments, results, what was saved.
+# Operands: arguments, results, residuals.
 
 
 def _split(values: Sequence[Any], *counts: int) -> list[list[Any]]:

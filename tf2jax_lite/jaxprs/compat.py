@@ -1,7 +1,7 @@
 """JAX APIs without a stability promise, under one name for all supported releases (0.9 to 0.12).
 
-The only importer of ``jax.extend``, ``jax.interpreters``, ``jax.core`` and ``jaxlib``: when a release of JAX moves or
-changes one of them, this module is what to adapt. tests/jaxprs/test_compat.py has a test per entry.
+The only importer of ``jax.extend``, ``jax.interpreters``, ``jax.core`` and ``jaxlib``: adapt this module when a release
+of JAX moves or changes one of them. tests/jaxprs/test_compat.py has a test per entry.
 
 Re-exported unchanged: the parts of a jaxpr (`Jaxpr`, `ClosedJaxpr`, `Var`, `Literal`, `Primitive`, `jaxpr_as_fun`),
 abstract values (`AbstractValue`, `ShapedArray`), arithmetic on symbolic dimensions (`max_dim`, `min_dim`), the values

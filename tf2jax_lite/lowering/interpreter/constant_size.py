@@ -72,7 +72,7 @@ def check_results(results: Sequence[Any], limit: int) -> bool:
         is_symbolic = is_symbolic or (isinstance(value, np.ndarray) and value.dtype.hasobject)
         if math.prod(shape) > limit >> 4:
             check_bytes(
-                shape, np.dtype(value.dtype).itemsize, "what this node gives", limit=limit, option="max_result_bytes"
+                shape, np.dtype(value.dtype).itemsize, "a result of this node", limit=limit, option="max_result_bytes"
             )
         if len(shape) > _MAX_RANK:
             raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {_MAX_RANK}.")

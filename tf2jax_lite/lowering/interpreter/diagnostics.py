@@ -93,7 +93,7 @@ def explain(
     if isinstance(error, Tf2JaxError):
         return located(error, step, frame)
     if any(v is UNDEFINED for v in inputs) and not step.op.needs_context:
-        error = UndefinedValueError("it reads a value that only branches which cannot run would give")
+        error = UndefinedValueError("it reads a value that is defined only in branches that cannot run")
     is_about_shapes = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
     hint = _SYMBOLIC_SHAPES if is_about_shapes and any(map(_has_symbolic_shape, inputs)) else _variant_hint(inputs)
     return located(error, step, frame, hint)
@@ -108,8 +108,8 @@ def _variant_hint(inputs: Sequence[Any]) -> str:
     for position, value in enumerate(inputs):
         if is_variant(value):
             return (
-                f" Input {position} is a variant ({type(value).__name__}), not an array: only ops made for such "
-                "variants take it. What those take out of it are arrays."
+                f" Input {position} is a variant ({type(value).__name__}), not an array: only ops for such variants "
+                "read it; they return its arrays."
             )
     return ""
 

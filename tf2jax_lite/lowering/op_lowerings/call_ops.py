@@ -19,6 +19,6 @@ def _host_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]
 
 @op("PartitionedCall", "StatefulPartitionedCall", needs_context=True, host=_host_call, calls=True)
 def partitioned_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]:
-    """Calls ``f``. See tf.raw_ops.PartitionedCall."""
+    """Call ``f``. See tf.raw_ops.PartitionedCall."""
     function = ctx.trace.program.function(f.name)
     return ctx.trace.call(function, args, ctx.frame.enter(ctx.step))

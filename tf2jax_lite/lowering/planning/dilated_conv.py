@@ -113,7 +113,7 @@ def _resolve(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[An
 
 
 class _Dimension(NamedTuple):
-    """A dimension: its size, the dilation, and what is padded and cropped before and after."""
+    """A dimension: its size, the dilation, and the padding and cropping before and after."""
 
     size: Any
     dilation: int

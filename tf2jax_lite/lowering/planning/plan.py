@@ -17,7 +17,7 @@ from tf2jax_lite.support.errors import InvalidModelError, OpError, UnsupportedAt
 
 __all__ = ["Apply", "Override", "Plan", "Step", "make_plan"]
 
-# Attributes that steer kernels, placement or shape inference and cannot change a result.
+# Attributes of kernels, placement or shape inference that cannot change a result.
 INERT = frozenset(
     {
         "T",
@@ -118,7 +118,7 @@ class Plan:
 
 
 def stable_id(name: str) -> int:
-    """Returns a 32-bit number for a name: the same in every process and whatever else the graph holds."""
+    """Return a 32-bit number for a name: the same in every process and in every graph."""
     return zlib.crc32(name.encode("utf-8", "surrogateescape"))
 
 
@@ -126,7 +126,7 @@ def _used_out_of_scope(node: ir.Node, function: str, first: Mapping[str, int]) -
     undefined = [str(ref) for ref in node.inputs if ref.node not in first]
     return InvalidModelError(
         f"node {node.name!r} ({node.op}) of {function!r} takes {', '.join(undefined)}, which does not come before it: "
-        "what is inside of a loop or a branch cannot be used outside."
+        "values inside a loop or a branch cannot be used outside of it."
     )
 
 
@@ -189,8 +189,8 @@ def make_plan(
     inside = [str(ref) for ref in wanted if ref.node not in first]
     if inside:
         raise InvalidModelError(
-            f"{function.name!r} returns {', '.join(inside)}, which it does not compute: what is inside of a loop or a "
-            "branch cannot be asked for from outside."
+            f"{function.name!r} returns {', '.join(inside)}, which it does not compute: values inside a loop "
+            "or a branch are not available outside of it."
         )
     results = tuple([first[ref.node] + ref.index for ref in wanted])
     releases = _releases([(*inputs, *slots) for _, _, inputs, slots in drafts], results, size)
@@ -246,7 +246,7 @@ def _releases(slots: Sequence[Sequence[int]], results: Sequence[int], size: int)
 
 
 def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the keywords that a node's attributes become: plain values, and references to functions.
+    """Return the keywords for a node's attributes: plain values, and references to functions.
 
     Raises:
       UnsupportedAttributeError: an attribute is not handled, or one that the op needs is missing.
@@ -272,7 +272,7 @@ def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str
     missing = entry.required_attrs - kwargs.keys() - functions.keys()
     if missing:
         raise UnsupportedAttributeError(
-            f"node {node.name!r} ({node.op}) in {where!r}: the graph does not give attribute(s) {sorted(missing)}."
+            f"node {node.name!r} ({node.op}) in {where!r}: the graph has no attribute(s) {sorted(missing)}."
         )
     return kwargs, functions
 

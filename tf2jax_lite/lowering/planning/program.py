@@ -65,18 +65,18 @@ class Program:
         self.config = config
         self._rewrites = chosen_names("plan_rewrites", config.plan_rewrites, rewrites.NAMES)
         self.scan_optimizations = chosen_names("scan_optimizations", config.scan_optimizations, scan_opt.NAMES)
-        self._ops = registry.ops_in_force()  # what is registered or overridden now holds for the program's life
+        self._ops = registry.ops_in_force()  # the implementations at conversion hold for the program's life
         self._compiled: Mapping[str, registry.Op] = {}
         if compiler is not None:
             self._compiled = fallback_ops((node for _, node in graph.walk()), self._ops, compiler)
             self._ops.update(self._compiled)
         self.evaluated: frozenset[str] = frozenset()
-        self._taking_data: frozenset[tuple[str, str]] = frozenset()  # of nodes that are evaluated where all is known
+        self._runtime_dependent: frozenset[tuple[str, str]] = frozenset()  # of evaluated ops, with a traced input
         if evaluator is not None:
             evaluated = evaluated_ops((node for _, node in graph.walk()), self._ops, evaluator)
             self._ops.update(evaluated)
             self.evaluated = frozenset(evaluated)
-            self._taking_data = taking_data(graph, self._ops, evaluated) if evaluated else frozenset()
+            self._runtime_dependent = taking_data(graph, self._ops, evaluated) if evaluated else frozenset()
         self._effects = Summaries(graph.functions, self._ops, unknown=config.raise_on_lost_effect)
         # TensorFlow runs every stateful node of a function whose name is an op.
         self._whole = {
@@ -208,13 +208,13 @@ class Program:
             if self._compiled:
                 compiled += [prefix + node.name for node in self._nodes(function) if node.op in self._compiled]
             live = {node.name for node in self._nodes(function)}
-            if self._taking_data:
+            if self._runtime_dependent:
                 unsupported += [
                     (node.op, node.name, function.name)
                     for node in self._nodes(function)
-                    if (function.name, node.name) in self._taking_data
+                    if (function.name, node.name) in self._runtime_dependent
                 ]
-            quiet: set[ir.Shared] = set()  # of nodes about which there is nothing to note
+            quiet: set[ir.Shared] = set()  # of nodes without anything to note
             for node in self._effects.notable(function):
                 if node.form in quiet or node.name not in live:
                     continue

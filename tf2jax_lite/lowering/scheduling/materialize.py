@@ -6,7 +6,7 @@ XLA fuses elementwise operations into their users. That is right for a value who
 - for a value whose uses diverge, one of them into a convolution or a matmul, whose operands are in memory: the value,
   and all that it is made of, is computed again for each use;
 - for a value of many operations that is used in several loops (a reduction is a loop of its own), or at several offsets
-  (a slice beside another): its users compute it again, and what is used likewise compounds.
+  (a slice beside another): its users compute it again, and so do users of its operands: the cost multiplies.
 """
 
 from __future__ import annotations
