@@ -61,7 +61,9 @@ __all__ = [
 # ---- values and types ----
 
 # In jax.errors since JAX 0.10, in jax.core before.
-_errors: Any = jax.errors if hasattr(jax.errors, "InconclusiveDimensionOperation") else jax.core
+_errors: Any = jax.errors
+if not hasattr(_errors, "InconclusiveDimensionOperation"):
+    _errors = importlib.import_module("jax.core")
 InconclusiveDimensionOperation: type[Exception] = _errors.InconclusiveDimensionOperation
 """The error of a comparison that depends on the value of a symbolic dimension."""
 
