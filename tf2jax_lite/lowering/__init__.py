@@ -7,8 +7,6 @@
 Imports neither TensorFlow nor `frontend` nor `pipeline`.
 """
 
-from tf2jax_lite.calling import x64_params
-from tf2jax_lite.dynamic_shapes import size_comparisons
 from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.registry import known_ops
@@ -23,10 +21,8 @@ __all__ = [
     "cond_ops",
     "gradient_ops",
     "known_ops",
-    "size_comparisons",
     "undefined_op",
     "variable_ops",
     "while_op",
-    "x64_params",
     "xla_call_module",
 ]
