@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import tf2jax_lite
-from tf2jax_lite.jaxprs import equations
+from tf2jax_lite.jaxprs.compat import bind
 from tf2jax_lite.xla_cpu import rules
 
 from . import models
@@ -55,7 +55,7 @@ def plain(closed: Any) -> Callable[..., list[Any]]:
         env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))
         for eqn in closed.jaxpr.eqns:
             inputs = [atom.val if hasattr(atom, "val") else env[atom] for atom in eqn.invars]
-            results = equations.bind(eqn, *inputs, primitive=own.get(eqn.primitive))
+            results = bind(eqn, *inputs, primitive=own.get(eqn.primitive))
             env.update(zip(eqn.outvars, results, strict=True))
         return [atom.val if hasattr(atom, "val") else env[atom] for atom in closed.jaxpr.outvars]
 

@@ -61,7 +61,7 @@ class Op:
       writes: variable inputs for which ``fn`` returns a new value, before its other results and in this order.
       dynamic_shape: whether the shape of a result depends on values. ``fn`` then takes ``bound=``, an int or None:
         inputs are numpy arrays wherever they are known, and a bound asks for padded results inside a trace.
-        ``"prefix"``: ``bound`` may also be `extents.Extents`, by which results get a size that is a symbol.
+        ``"prefix"``: ``bound`` may also be `DynamicShapes`, which gives results a symbolic dimension.
       options: config options that ``fn`` takes as keywords; it gets the values captured at conversion.
       partial: inputs that ``fn`` takes as they are: numpy arrays of any dtype where they are known.
       effect: whether the node must run although nothing uses its results (assertions, printing).
@@ -76,8 +76,8 @@ class Op:
         an op shares with others is computed once (`lowering.sharing`).
       along: for ops that work along the last axis alone, what ``fn`` does along another: takes inputs and attributes as
         ``fn`` does, and ``axis=``.
-      sized: whether ``fn`` takes ``extents=``, the `extents.Extents` by which results get sizes that are symbols, or
-        None: unlike ops of dynamic shape, most nodes of it have results of sizes that are known.
+      sized: whether ``fn`` takes ``tracker=``, a `DynamicShapes` that gives results symbolic dimensions, or None:
+        unlike ops of dynamic shape, most of its nodes have results of static sizes.
       conditional: whether ``fn`` takes ``certain=``: whether the node runs whatever the data are, or stands in a branch
         or a loop that data may leave out.
       calls: whether a node is nothing but a call of the function that its attribute ``f`` names.
@@ -187,7 +187,7 @@ def _describe(
         *options,
         *(["key"] if needs_key else []),
         *(["bound"] if dynamic_shape else []),
-        *(["extents"] if sized else []),
+        *(["tracker"] if sized else []),
         *(["certain"] if conditional else []),
     }
     for index, parameter in enumerate(parameters):

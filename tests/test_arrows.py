@@ -68,6 +68,10 @@ FRONTEND_EDGES = {
     ("frontend/saved/initial_values", "lowering"),
     ("frontend/saved/initial_values", "passes"),
 }
+# Parts of JAX that change between releases; tf2jax_lite/jaxprs/compat.py imports them for all others.
+UNSTABLE = ("jax.extend", "jax.interpreters", "jax.core", "jax._src", "jaxlib")
+# Runs as a script in a process that must not import this package, nor jax itself.
+WITHOUT_COMPAT = {"stablehlo/parsing/child_process"}
 
 
 def _files():
@@ -145,6 +149,28 @@ def test_only_frontend_and_those_above_it_import_tensorflow():
         if package == "tensorflow" and parts[0] not in allowed
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def _names_of_jax(tree):
+    """Yields (dotted name, line) for what a module imports, and for the attributes of ``jax`` that it reads."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith("jax."):
+            yield ast.unparse(node), node.lineno
+
+
+def test_only_compat_uses_unstable_parts_of_jax():
+    wrong = {
+        f"{'/'.join(parts)}:{line} uses {name}"
+        for path, parts in _files()
+        if "/".join(parts) not in ("jaxprs/compat", *WITHOUT_COMPAT)
+        for name, line in _names_of_jax(ast.parse(path.read_text()))
+        if any(f"{name}.".startswith(f"{prefix}.") for prefix in UNSTABLE)
+    }
+    assert not wrong, "\n".join(sorted(wrong))
 
 
 @pytest.mark.default_cases("tf2jax_lite", "tf2jax_lite.pipeline.converted_function")

@@ -13,8 +13,9 @@ import numpy as np
 from jax import lax
 from jax.experimental import checkify
 
+from tf2jax_lite.dynamic_shapes.bounds import as_size, is_data_dependent, is_size
 from tf2jax_lite.dynamic_shapes.provenance import entries
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, as_size, cut, is_found, is_size, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError, row_capacity, truncate_rows
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import Static, op
@@ -349,10 +350,12 @@ def _host_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) ->
 
 
 @op("SplitV", words="each", host=_host_split_v, sized=True, moves=True)
-def split_v(value: Any, size_splits: Any, axis: Static, *, num_split: int, extents: Extents | None = None) -> list[Any]:
+def split_v(
+    value: Any, size_splits: Any, axis: Static, *, num_split: int, tracker: DynamicShapes | None = None
+) -> list[Any]:
     """Splits into parts of given sizes. See tf.raw_ops.SplitV.
 
-    Sizes that are traced need `Extents`; where they are not as much together as there is, results are NaN.
+    Sizes that are traced need `DynamicShapes`; where they are not as much together as there is, results are NaN.
     """
     value = jnp.asarray(value)
     axis = _axis(axis, value.ndim)
@@ -360,12 +363,12 @@ def split_v(value: Any, size_splits: Any, axis: Static, *, num_split: int, exten
     if all(size.is_known for size in sizes):
         found = np.array([size.offset for size in sizes], None if all(_is_int(s.offset) for s in sizes) else object)
         parts = _split_sizes(found, value.shape, axis, num_split)
-        if extents is None or not is_found(value.shape[axis]) or all(map(is_size, parts)):
+        if tracker is None or not is_data_dependent(value.shape[axis]) or all(map(is_size, parts)):
             return _split(value, parts, axis)
-        return known_split(value, parts, axis, extents)
-    if extents is None:
+        return known_split(value, parts, axis, tracker)
+    if tracker is None:
         raise UnboundedError("the sizes of the parts depend on values")
-    return open_split(value, size_splits, sizes, axis, extents)
+    return open_split(value, size_splits, sizes, axis, tracker)
 
 
 # --- Rearranged
@@ -566,7 +569,7 @@ def _host_where(input: Any, *, bound: int | None = None) -> Any:
 
 
 @op("Where", host=_host_where, dynamic_shape="prefix")
-def where(input: Any, *, bound: int | Extents | None = None) -> Any:
+def where(input: Any, *, bound: int | DynamicShapes | None = None) -> Any:
     """Returns the coordinates of what is not zero. See tf.raw_ops.Where.
 
     Padded to a bound, rows after the last are -1 (which gathers as zeros, and scatters nowhere); coordinates beyond
@@ -576,10 +579,10 @@ def where(input: Any, *, bound: int | Extents | None = None) -> Any:
         return _host_where(input)
     if input.ndim == 0:
         raise OpError("the input of Where must be at least 1-dim")
-    size = room(bound, input.size, "the number of results depends on traced values")
+    size = row_capacity(bound, input.size, "the number of results depends on traced values")
     mask = lax.ne(input, lax.full_like(input, 0))
     found = places(lax.reshape(mask, (input.size,)) if input.ndim > 1 else mask, size, -1)
-    (found,) = cut(bound, lambda: jnp.count_nonzero(mask), found, of=(input,))
+    (found,) = truncate_rows(bound, lambda: jnp.count_nonzero(mask), found, of=(input,))
     return _coordinates(found.astype(canonical(np.int64)), input.shape)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import at_least
+from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -77,9 +77,9 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
     )
     shared = indices.shape[:batch]
     for i in range(batch):
-        indices = at_least(indices, i, 1)
+        indices = ensure_length(indices, i, 1)
     for i in (*range(batch), axis):
-        params = at_least(params, i, 1)
+        params = ensure_length(params, i, 1)
     sizes = tuple(1 if i == axis or i < batch else d for i, d in enumerate(params.shape))
     if params.shape[axis] == 0:  # nothing to gather from, and nothing in range
         shape = (*params.shape[:axis], *indices.shape[batch:], *params.shape[axis + 1 :])
@@ -177,7 +177,7 @@ def take_nd(params: Any, indices: Any, ignore: bool = False) -> Any:
         return jnp.zeros((*batch, *params.shape[depth:]), params.dtype)
     safe = nd_in_range(indices, params.shape, ignore)
     for i in range(depth):
-        params = at_least(params, i, 1)
+        params = ensure_length(params, i, 1)
     rank = len(batch)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=tuple(range(rank, rank + params.ndim - depth)),

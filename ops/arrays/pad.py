@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import name_of
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import Static, op
@@ -314,11 +314,11 @@ def _host_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.nda
 
 
 @op("DynamicStitch", "ParallelDynamicStitch", host=_host_stitch, dynamic_shape="prefix", elements=result_size.stitched)
-def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | Extents | None) -> Any:
+def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | DynamicShapes | None) -> Any:
     """Interleaves rows; a later one replaces an earlier one. See tf.raw_ops.DynamicStitch.
 
-    Rows that no index names are zeros. With traced indices the result has ``bound`` rows (with `Extents`, up to the
-    largest index), and indices beyond it, or negative ones (`dynamic_partition` pads with them), are dropped.
+    Rows that no index names are zeros. With traced indices the result has ``bound`` rows (with `DynamicShapes`, up to
+    the largest index), and indices beyond it, or negative ones (`dynamic_partition` pads with them), are dropped.
     """
     data = [jnp.asarray(as_array(d)) for d in data]
     element, rows = _flat_data(indices, data)
@@ -336,22 +336,22 @@ def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | Extents 
     else:
         where = lax.concatenate([jnp.ravel(i) for i in indices], 0)
         rows_given = [math.prod(i.shape) for i in indices]
-        size = bound.joined(rows_given) if isinstance(bound, Extents) else None
+        size = bound.split_total(rows_given) if isinstance(bound, DynamicShapes) else None
         if is_open := size is None:
-            size = room(bound, sum(rows_given), "the number of rows depends on traced indices")
+            size = row_capacity(bound, sum(rows_given), "the number of rows depends on traced indices")
     zeros = jnp.zeros((size, *element), values.dtype)
     out = _update(zeros, jnp.asarray(where)[:, None], values, _DROP)
-    if isinstance(bound, Extents) and is_open:
+    if isinstance(bound, DynamicShapes) and is_open:
         rows = jnp.max(where, initial=-1) + 1
-        return bound.first(out, rows, ("stitch", *map(name_of, indices)), indices, is_sure=False)
-    if isinstance(bound, Extents) and jnp.issubdtype(out.dtype, jnp.inexact):
+        return bound.prefix(out, rows, ("stitch", *map(name_of, indices)), indices, is_sure=False)
+    if isinstance(bound, DynamicShapes) and jnp.issubdtype(out.dtype, jnp.inexact):
         # More rows than are given: what TensorFlow leaves undefined shows.
         out = jnp.where(jnp.max(where, initial=-1) < size, out, jnp.asarray(jnp.nan, out.dtype))
     return out
 
 
 @op("DynamicPartition", dynamic_shape="prefix")
-def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound: int | Extents | None) -> Any:
+def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound: int | DynamicShapes | None) -> Any:
     """Splits rows by a number that each has. See tf.raw_ops.DynamicPartition.
 
     With traced partitions each result has ``bound`` rows, padded with zeros (-1 for signed integers, so that row
@@ -372,17 +372,17 @@ def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound:
         return [take(rows, np.flatnonzero(flat == p).astype(np.int32), 0) for p in range(num_partitions)]
     flat = jnp.ravel(partitions)
     sizes: list[Any] = []
-    size = room(bound, flat.shape[0], "the sizes of the partitions depend on traced values")
+    size = row_capacity(bound, flat.shape[0], "the sizes of the partitions depend on traced values")
     out = []
     for p in range(num_partitions):
         where = places(flat == p, size, flat.shape[0])
-        (where,) = cut(bound, functools.partial(jnp.count_nonzero, flat == p), where, of=(partitions, p))
+        (where,) = truncate_rows(bound, functools.partial(jnp.count_nonzero, flat == p), where, of=(partitions, p))
         sizes.append(where.shape[0])
         part = take(rows, where, 0)
         if jnp.issubdtype(part.dtype, jnp.signedinteger):
             pad = (where >= flat.shape[0]).reshape((-1,) + (1,) * len(element))
             part = jnp.where(pad, jnp.asarray(-1, part.dtype), part)
         out.append(part)
-    if isinstance(bound, Extents) and size is flat.shape[0]:
-        bound.split(sizes, flat.shape[0])
+    if isinstance(bound, DynamicShapes) and size is flat.shape[0]:
+        bound.record_split(sizes, flat.shape[0])
     return out

@@ -7,9 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, as_size, is_found
+from tf2jax_lite.dynamic_shapes.bounds import as_size, is_data_dependent
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.registry import Static, op
@@ -129,12 +131,12 @@ def _host_reshape(tensor: Any, shape: Any) -> Any:
 
 
 @op("Reshape", words="each", host=_host_reshape, sized=True)
-def reshape(tensor: Any, shape: Static, *, extents: Extents | None = None) -> Any:
+def reshape(tensor: Any, shape: Static, *, tracker: DynamicShapes | None = None) -> Any:
     """Reshapes. See tf.raw_ops.Reshape."""
     tensor = array(tensor)
-    wanted = resolve_shape(shape, tensor.shape if extents is None else extents.real(tensor.shape))
-    if extents is not None and any(is_found(d) for d in (*tensor.shape, *wanted)):
-        return extents.reshaped(tensor, wanted)
+    wanted = resolve_shape(shape, tensor.shape if tracker is None else tracker.expand_products(tensor.shape))
+    if tracker is not None and any(is_data_dependent(d) for d in (*tensor.shape, *wanted)):
+        return tracker.reshape(tensor, wanted)
     return lax.reshape(tensor, wanted)
 
 
@@ -259,7 +261,7 @@ def range_(start: Static, limit: Static, delta: Static) -> Any:
         raise OpError("delta must not be a symbolic dimension")
     if step == 0:
         raise OpError("delta must not be 0")
-    count = core.max_dim(-((first - last) // step) if abs(step) > 1 else (last - first) * step, 0)
+    count = max_dim(-((first - last) // step) if abs(step) > 1 else (last - first) * step, 0)
     return _arange(count, first, step, dtype)
 
 
@@ -268,7 +270,7 @@ def _range_of_reals(first: Any, last: Any, step: Any, dtype: np.dtype) -> Any:
         raise OpError("delta must be a number other than 0")
     count = whole(np.ceil((RealSize(0) + last - first) / step))
     first = first.traced(canonical(dtype)) if isinstance(first, RealSize) else first
-    return _arange(core.max_dim(count, 0), first, step, dtype)
+    return _arange(max_dim(count, 0), first, step, dtype)
 
 
 @op("LinSpace", elements=result_size.count(2))

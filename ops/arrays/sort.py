@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.dynamic_shapes.provenance import name_of
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, at_least, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError, row_capacity, truncate_rows
 from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, starts
@@ -36,7 +37,7 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
             raise OpError(f"k must not be negative, got {k}")
         if isinstance(x.shape[-1], int) and k > x.shape[-1]:
             raise OpError(f"k is {k}, but the last dimension has only {x.shape[-1]} elements")
-        x = at_least(x, x.ndim - 1, k)
+        x = ensure_length(x, x.ndim - 1, k)
     values, indices = ranked(x, k)
     # XLA's CPU backend knows a selection by the slice that ends it: one more slice, of the k-th say, and it sorts all.
     return once(values), lax.convert_element_type(once(indices), canonical(index_type))
@@ -44,7 +45,7 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
 
 @op("TopKV2", sized=True, stored=True, partial=("k",))
 def top_k_v2(
-    x: Any, k: Any, *, sorted: bool = True, index_type: Any = np.int32, extents: Extents | None = None
+    x: Any, k: Any, *, sorted: bool = True, index_type: Any = np.int32, tracker: DynamicShapes | None = None
 ) -> tuple[Any, Any]:
     """The k largest of the last axis and their places; of equal ones the first. See tf.raw_ops.TopKV2.
 
@@ -58,12 +59,12 @@ def top_k_v2(
     found = known(k)
     if found is not None:
         return _top_k(x, dims(found)[0], index_type)
-    if extents is None:
+    if tracker is None:
         raise UnboundedError("how many of the largest are taken depends on values")
     x = jnp.asarray(x)
     values, indices = _top_k(x, x.shape[-1] if x.ndim else 0, index_type)
     size, count = x.shape[-1], jnp.reshape(k, ()).astype(np.int32)
-    first = extents.part(lax.iota(np.int32, size), count, ("top", str(size), name_of(k)), k)
+    first = tracker.prefix(lax.iota(np.int32, size), count, ("top", str(size), name_of(k)), k)
     return take(values, first, x.ndim - 1), take(indices, first, x.ndim - 1)
 
 
@@ -176,7 +177,7 @@ def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
         right = right & (length > 0)
         return jnp.where(right, first + half + 1, first), jnp.where(right, length - half - 1, half)
 
-    sorted_inputs = at_least(sorted_inputs, 1, 1)
+    sorted_inputs = ensure_length(sorted_inputs, 1, 1)
     steps = int(size).bit_length() if isinstance(size, int) else 32
     start = jnp.zeros(values.shape, np.int32)
     first, _ = fori_loop(0, steps, halve, (start, jnp.full(values.shape, size, np.int32)))
@@ -222,8 +223,8 @@ def _known_unique(x: np.ndarray, axis: int, out_idx: Any) -> tuple[np.ndarray, n
     return np.take(x, first, axis=axis), number.astype(dtype), counts.astype(dtype)
 
 
-def _traced_unique(x: Any, axis: int, out_idx: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
-    size = room(bound, x.shape[axis], "the number of distinct values depends on traced values")
+def _traced_unique(x: Any, axis: int, out_idx: Any, bound: int | DynamicShapes | None) -> tuple[Any, Any, Any]:
+    size = row_capacity(bound, x.shape[axis], "the number of distinct values depends on traced values")
     dtype = canonical(out_idx)
     n = x.shape[axis]
     width = math.prod(d for i, d in enumerate(x.shape) if i != axis)
@@ -242,11 +243,11 @@ def _traced_unique(x: Any, axis: int, out_idx: Any, bound: int | Extents | None)
     number = take(jnp.cumsum(is_first) - 1, first, 0)
     where = places(is_first, size, n)
     counts = jnp.zeros((size,), dtype).at[number].add(1, mode="drop")
-    where, counts = cut(bound, lambda: jnp.count_nonzero(is_first), where, counts, of=(x, axis))
+    where, counts = truncate_rows(bound, lambda: jnp.count_nonzero(is_first), where, counts, of=(x, axis))
     return take(x, where, axis), number.astype(dtype), counts
 
 
-def _unique(x: Any, axis: Any, out_idx: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
+def _unique(x: Any, axis: Any, out_idx: Any, bound: int | DynamicShapes | None) -> tuple[Any, Any, Any]:
     axes = np.asarray(axis).reshape(-1) if np.ndim(axis) == 1 else None
     if axes is None or axes.size > 1:
         raise OpError("axis must be a vector of at most one element")
@@ -277,7 +278,7 @@ def _host_unique_counts_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound:
 
 
 @op("Unique", dynamic_shape="prefix", host=_host_unique)
-def unique(x: Any, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any]:
+def unique(x: Any, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
     """Distinct values in order of first occurrence, and each element's place there. See tf.raw_ops.Unique.
 
     A traced input's values are padded to the bound with zeros; values beyond the bound are missing.
@@ -287,21 +288,21 @@ def unique(x: Any, *, out_idx: Any = np.int32, bound: int | Extents | None) -> t
 
 
 @op("UniqueV2", dynamic_shape="prefix", host=_host_unique_v2)
-def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any]:
+def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
     """Distinct slices along an axis. See tf.raw_ops.UniqueV2 and `unique`."""
     y, number, _ = _unique(x, axis, out_idx, bound)
     return y, number
 
 
 @op("UniqueWithCounts", dynamic_shape="prefix", host=_host_unique_counts)
-def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any, Any]:
+def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None) -> tuple[Any, Any, Any]:
     """Distinct values, and how often each occurs (0 for padding). See tf.raw_ops.UniqueWithCounts and `unique`."""
     return _unique(x, _NO_AXIS, out_idx, bound)
 
 
 @op("UniqueWithCountsV2", dynamic_shape="prefix", host=_host_unique_counts_v2)
 def unique_with_counts_v2(
-    x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | Extents | None
+    x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     """Distinct slices, and how often each occurs (0 for padding). See tf.raw_ops.UniqueWithCountsV2 and `unique`."""
     return _unique(x, axis, out_idx, bound)
@@ -327,7 +328,7 @@ def _missing(x: Any, y: Any) -> Any:
 
 
 @op("ListDiff", dynamic_shape="prefix", host=_host_list_diff)
-def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | Extents | None) -> tuple[Any, Any]:
+def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
     """Values of one vector that are not in another, and their places. See tf.raw_ops.ListDiff.
 
     With traced inputs both results are padded to the bound: values with zeros, places with the vector's length.
@@ -337,9 +338,9 @@ def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | Extents |
     left, right = known(x), known(y)
     if left is not None and right is not None:
         return _known_difference(left, right, out_idx)
-    size = room(bound, x.shape[0], "the number of values depends on traced ones")
+    size = row_capacity(bound, x.shape[0], "the number of values depends on traced ones")
     x, y = jnp.asarray(as_array(x)), jnp.asarray(as_array(y))
     missing = _missing(x, y)
     where = places(missing, size, x.shape[0])
-    (where,) = cut(bound, lambda: jnp.count_nonzero(missing), where, of=(missing,))
+    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(missing), where, of=(missing,))
     return take(x, where, 0), where.astype(canonical(out_idx))

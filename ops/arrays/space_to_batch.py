@@ -8,9 +8,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import in_one_form
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import dims
@@ -79,7 +80,7 @@ def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
                 x = lax.slice_in_dim(x, before, size - after, axis=1 + i)
                 continue
             # A slice would have to be known to end inside, which JAX cannot tell of all symbolic sizes.
-            after = size - before - core.max_dim(size - before - after, 0)
+            after = size - before - max_dim(size - before - after, 0)
             config = [(-before, -after, 0) if axis == 1 + i else (0, 0, 0) for axis in range(x.ndim)]
             x = lax.pad(x, np.zeros((), x.dtype), config)
     return x
@@ -159,10 +160,10 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
     for i in spatial:
         size, extent, stride = x.shape[i], (ksizes[i] - 1) * rates[i] + 1, strides[i]
         if padding == "VALID":
-            counts.append(core.max_dim(in_one_form((size - extent) // stride + 1), 0))
+            counts.append(max_dim(canonical_dim((size - extent) // stride + 1), 0))
             continue
-        counts.append(in_one_form(-(-size // stride)))
-        missing = core.max_dim((counts[-1] - 1) * stride + extent - size, 0)
+        counts.append(canonical_dim(-(-size // stride)))
+        missing = max_dim((counts[-1] - 1) * stride + extent - size, 0)
         config[i] = (missing // 2, missing - missing // 2, 0)
     if any(not (_is_int(p) and p == 0) for before, after, _ in config for p in (before, after)):
         x = lax.pad(x, np.zeros((), x.dtype), config)

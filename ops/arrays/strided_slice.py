@@ -7,12 +7,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
+from tf2jax_lite.dynamic_shapes.bounds import as_size, ensure_length, is_data_dependent, is_size, min_dim
 from tf2jax_lite.dynamic_shapes.dim_expr import HAS_TO_HOLD
 from tf2jax_lite.dynamic_shapes.provenance import Entry, entries, name_of, value_of
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, as_size, at_least, is_found, is_size, lesser
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims
@@ -75,7 +76,7 @@ class _OpenBoxError(UnboundedError):
 
 
 @op("Slice", words="each", host=_host_slice, sized=True, moves=True)
-def slice_(input: Any, begin: Any, size: Any, *, extents: Extents | None = None) -> Any:
+def slice_(input: Any, begin: Any, size: Any, *, tracker: DynamicShapes | None = None) -> Any:
     """Takes a box. See tf.raw_ops.Slice.
 
     A traced 'begin' from which the box would reach out is an error in TensorFlow; here the box is moved inside, or cut
@@ -83,33 +84,35 @@ def slice_(input: Any, begin: Any, size: Any, *, extents: Extents | None = None)
     """
     input = jnp.asarray(input)
     starts, sizes = entries(begin, input.ndim), entries(size, input.ndim)
-    if extents is not None:
-        input, starts, sizes = _open_box(input, starts, sizes, extents)
+    if tracker is not None:
+        input, starts, sizes = _open_box(input, starts, sizes, tracker)
     if not all(s.is_known for s in sizes):
         raise _OpenBoxError("the size of a slice depends on values")
     return _take_box(input, starts, _box(input.shape, starts, tuple(s.offset for s in sizes)))
 
 
 def _open_box(
-    input: Any, starts: list[Entry], sizes: list[Entry], extents: Extents
+    input: Any, starts: list[Entry], sizes: list[Entry], tracker: DynamicShapes
 ) -> tuple[Any, list[Entry], list[Entry]]:
     """Takes what of a box has a size that depends on values; what is left to take of its dimensions is all."""
     starts, sizes = list(starts), list(sizes)
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         whole = input.shape[axis]
         to_end = size.is_known and _is_int(size.offset) and size.offset == -1
-        is_found_size = size.is_known and is_found(size.offset) and size.offset != whole
-        if not (not size.is_known or is_found_size or (to_end and (not start.is_known or is_found(start.offset)))):
+        is_dynamic = size.is_known and is_data_dependent(size.offset) and size.offset != whole
+        if not (
+            not size.is_known or is_dynamic or (to_end and (not start.is_known or is_data_dependent(start.offset)))
+        ):
             continue
         first = jnp.clip(_as_int32(start), 0, jnp.asarray(whole).astype(np.int32))
-        if is_found_size:
+        if is_dynamic:
             places = lax.iota(np.int32, as_size(size.offset)) + first
         else:
             rest = jnp.asarray(whole).astype(np.int32) - first
             count = rest if to_end else _as_int32(size)
             count = jnp.minimum(jnp.where(count == -1, rest, count), rest)
             key = (str(whole), *((name_of(e.base), str(e.offset)) for e in (start, size)))
-            places = extents.part(lax.iota(np.int32, whole) + first, count, key, (start, size))
+            places = tracker.prefix(lax.iota(np.int32, whole) + first, count, key, (start, size))
         input = take(input, places, axis)
         starts[axis], sizes[axis] = Entry(None, 0), Entry(None, -1)
     return input, starts, sizes
@@ -138,7 +141,7 @@ def _inside(input: Any, low: list[Any], high: list[Any]) -> Any:
     try:
         roomy = input
         for axis, end in enumerate(high):
-            roomy = at_least(roomy, axis, end) if is_found(end) else roomy
+            roomy = ensure_length(roomy, axis, end) if is_data_dependent(end) else roomy
         return lax.slice(roomy, low, high)
     except InconclusiveDimensionOperation:
         pass
@@ -160,7 +163,7 @@ def _move(input: Any, starts: list[Entry], sizes: list[Any], full: tuple[Any, ..
     wanted = [d if s.is_known else n for s, n, d in zip(starts, sizes, input.shape, strict=True)]
     for axis, (start, size) in enumerate(zip(starts, wanted, strict=True)):
         if not start.is_known and _is_int(size):
-            input = at_least(input, axis, int(size))
+            input = ensure_length(input, axis, int(size))
     return lax.dynamic_slice(input, _one_dtype(at), wanted, allow_negative_indices=False)
 
 
@@ -319,7 +322,7 @@ def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
         if count is None or stride != 1:
             raise _OpenRangeError(axis)
         assert begin is not None
-        return begin, None, core.max_dim(lesser(count, size), 0)
+        return begin, None, max_dim(min_dim(count, size), 0)
     first = None if begin is None else begin.offset
     last = None if end is None else end.offset
     if _is_int(size) and all(v is None or _is_int(v) for v in (first, last)):
@@ -333,18 +336,18 @@ def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
     def bound(value: Any) -> Any:
         if _is_int(value):
             if value >= 0:
-                return top if value >= 2**31 - 1 else lesser(value, top)
-            return core.max_dim(size + value, bottom)
-        return lesser(value, top)  # a dimension expression: taken to be non-negative
+                return top if value >= 2**31 - 1 else min_dim(value, top)
+            return max_dim(size + value, bottom)
+        return min_dim(value, top)  # a dimension expression: taken to be non-negative
 
     if stride > 0:
         low = 0 if first is None else bound(first)
         high = top if last is None else bound(last)
-        high = high if _is_zero(low) else core.max_dim(high, low)
+        high = high if _is_zero(low) else max_dim(high, low)
         return Entry(None, low), high, -(-(high - low) // stride)
     high = top if first is None else bound(first)
     low = bottom if last is None else bound(last)
-    count = -(-core.max_dim(high - low, 0) // -stride)
+    count = -(-max_dim(high - low, 0) // -stride)
     return Entry(None, high + (count - 1) * stride), high + 1, count
 
 
@@ -356,7 +359,7 @@ def _with_room(input: Any, plan: _Plan) -> tuple[Any, _Plan]:
         if _is_int(size) or not start.is_known:
             continue
         if _is_int(limit):
-            input = at_least(input, axis, int(limit))
+            input = ensure_length(input, axis, int(limit))
         elif _is_int(size - start.offset):  # so far from the end
             more = int(size - start.offset)
             if not _is_positive(start.offset):
@@ -434,7 +437,7 @@ def _host_strided_slice(
         raise OpError(f"slice index out of bounds: {error}") from error
 
 
-def _open_ranges(input: Any, items: list[_Item], extents: Extents) -> tuple[Any, list[_Item]]:
+def _open_ranges(input: Any, items: list[_Item], tracker: DynamicShapes) -> tuple[Any, list[_Item]]:
     """Takes the ranges whose size depends on values; what is left to take of their dimensions is all."""
     axis, rest = 0, []
     for item in items:
@@ -443,14 +446,14 @@ def _open_ranges(input: Any, items: list[_Item], extents: Extents) -> tuple[Any,
         if is_open and not (begin is not None and end is not None and end.minus(begin) is not None):
             if item.stride != 1:
                 raise OpError(f"a slice of dimension {axis} with traced bounds and stride {item.stride}")
-            input = _take_open(input, axis, begin, end, extents)
+            input = _take_open(input, axis, begin, end, tracker)
             item = _Item("range")
         rest.append(item)
         axis += item.kind != "new"
     return input, rest
 
 
-def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, extents: Extents) -> Any:
+def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, tracker: DynamicShapes) -> Any:
     size = input.shape[axis]
     whole = jnp.asarray(size).astype(np.int32)
 
@@ -461,13 +464,13 @@ def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, ex
         return jnp.clip(jnp.where(at < 0, at + whole, at), 0, whole)
 
     first, last = edge(begin, np.int32(0)), edge(end, whole)
-    low = 0 if begin is None else extents.size_of(begin)
-    high = size if end is None else extents.size_of(end)
+    low = 0 if begin is None else tracker.dim_of(begin)
+    high = size if end is None else tracker.dim_of(end)
     if low is not None and high is not None and all(map(is_size, (low, high - low, size - high))):
         return take(input, lax.iota(np.int32, high - low) + first, axis)
     names = [None if e is None else (name_of(e.base), str(e.offset)) for e in (begin, end)]
     places = lax.iota(np.int32, size) + first
-    return take(input, extents.part(places, last - first, (str(size), *names), (begin, end)), axis)
+    return take(input, tracker.prefix(places, last - first, (str(size), *names), (begin, end)), axis)
 
 
 @op("StridedSlice", words="each", host=_host_strided_slice, sized=True, moves=True)
@@ -477,7 +480,7 @@ def strided_slice(
     end: Any,
     strides: Static,
     *,
-    extents: Extents | None = None,
+    tracker: DynamicShapes | None = None,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
@@ -495,8 +498,8 @@ def strided_slice(
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     count = np.shape(strides)[0]
     items = _items(input.ndim, entries(begin, count), entries(end, count), dims(strides), masks)
-    if extents is not None:
-        input, items = _open_ranges(input, items, extents)
+    if tracker is not None:
+        input, items = _open_ranges(input, items, tracker)
     return _take(input, _planned(input.shape, items))
 
 

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import ad, batching, mlir
 
-from tf2jax_lite.jaxprs.shard_map import alike, lower_fun
+from tf2jax_lite.jaxprs.compat import Primitive, register
+from tf2jax_lite.jaxprs.shard_map import lower_fun, same_axes
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 
 __all__ = ["linear_product", "with_slope"]
@@ -36,12 +35,15 @@ def _batched(args: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, int]:
 
 
 # A product that is linear in each of its arguments as JAX sees it: a comparison could not be transposed.
-_product = jex.Primitive("mul_no_nan")
-_product.def_impl(_product_or_zero)
-_product.def_abstract_eval(lambda x, y: x)
-mlir.register_lowering(_product, lower_fun(_product_or_zero, multiple_results=False))
-batching.primitive_batchers[_product] = _batched
-ad.defbilinear(_product, lambda ct, x, y: _product.bind(ct, y), lambda ct, x, y: _product.bind(x, ct))
+_product = Primitive("mul_no_nan")
+register(
+    _product,
+    impl=_product_or_zero,
+    abstract=lambda x, y: x,
+    bilinear=(lambda ct, x, y: _product.bind(ct, y), lambda ct, x, y: _product.bind(x, ct)),
+    batch=_batched,
+    lowering=lower_fun(_product_or_zero, multiple_results=False),
+)
 
 
 @jax.custom_jvp
@@ -68,7 +70,7 @@ def linear_product(x: Any, y: Any) -> Any:
       y: of x's dtype; their shapes broadcast.
     """
     shape = jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))
-    return _inlined(*alike(jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)))
+    return _inlined(*same_axes(jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)))
 
 
 def with_slope(fn: Callable[[Any], Any], slope: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:

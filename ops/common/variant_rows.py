@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
-from tf2jax_lite.dynamic_shapes.bounds import is_found, most
+from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, is_data_dependent
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import known
@@ -72,9 +73,9 @@ class Parted:
           OpError: nothing tells how much that is.
         """
         sizes = [part.shape[0] if part.ndim else 0 for part in self.parts]
-        if not any(map(is_found, sizes)):
+        if not any(map(is_data_dependent, sizes)):
             return self
-        rooms = [most(size) for size in sizes]
+        rooms = [dim_upper_bound(size) for size in sizes]
         if any(size is None for size in rooms):
             raise OpError(
                 f"nothing tells how long a row of a {self.kind} can be; convert with "
@@ -94,7 +95,7 @@ class Parted:
         if mine != theirs or not all(sized for _, _, sized in mine):
             raise OpError(f"{self.kind}s of different kinds meet ({specs.shown(self)} and {specs.shown(other)})")
         parts = tuple(
-            jax.ShapeDtypeStruct((core.max_dim(p.shape[0], q.shape[0]), *p.shape[1:]), p.dtype)
+            jax.ShapeDtypeStruct((max_dim(p.shape[0], q.shape[0]), *p.shape[1:]), p.dtype)
             for p, q in zip(self.parts, other.parts, strict=True)
         )
         counts = (jax.ShapeDtypeStruct((), np.dtype(np.int32)),) * len(parts)

@@ -18,7 +18,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_unset
 from tf2jax_lite.ops.registry import Static, op
@@ -206,7 +206,7 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
 
 @op("_TensorArrayStack", dynamic_shape="prefix")
 def tensor_array_stack(
-    handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | Extents | None = None
+    handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | DynamicShapes | None = None
 ) -> Any:
     """Stacks all elements: TensorArrayGatherV3 at ``range(size)``.
 

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, at_least, most
+from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, ensure_length
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector
 from tf2jax_lite.ops.registry import Static, op
@@ -164,7 +165,7 @@ def _row(leaf: Any, index: Any) -> Any:
             )
         if leaf.dtype.kind in "iu" and 0 < leaf.size <= _MOST_COMPARED and (leaf == leaf[:1]).all():
             return leaf[0, ...]
-    return lax.dynamic_index_in_dim(at_least(leaf, 0, 1), index, 0, keepdims=False)
+    return lax.dynamic_index_in_dim(ensure_length(leaf, 0, 1), index, 0, keepdims=False)
 
 
 # ---- numpy twins ----
@@ -245,7 +246,7 @@ def _host_resize(handle: Any, size: Any) -> Any:
 def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype: Any) -> TensorList:
     """Makes an empty list. See tf.raw_ops.EmptyTensorList."""
     (size,) = dims(max_num_elements)
-    limit = most(size)  # of a size that data decides; of one that the caller decides nothing is known
+    limit = dim_upper_bound(size)  # of a size that data decides; of one that the caller decides nothing is known
     limit = -1 if limit is None else limit
     return TensorList(None, 0, plain_dtype(element_dtype), _element_shape(element_shape), limit, items=())
 
@@ -456,7 +457,7 @@ def _with_shape_of_others(lst: TensorList) -> TensorList:
 
 
 @op("TensorListLength", host=_host_length, lazy=True, sized=True)
-def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> Any:
+def tensor_list_length(input_handle: Any, *, tracker: DynamicShapes | None = None) -> Any:
     """Returns the number of elements. See tf.raw_ops.TensorListLength."""
     if isinstance(input_handle, PartedRows):
         length = input_handle.count
@@ -465,7 +466,7 @@ def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> 
         length = lst.length
         if isinstance(length, jax.Array):
             # What is made as long as the list has room for as many as that has.
-            fits = extents is not None and lst.spare is not None and isinstance(lst.capacity, int)
+            fits = tracker is not None and lst.spare is not None and isinstance(lst.capacity, int)
             return jnp.minimum(length, np.asarray(lst.capacity, length.dtype)) if fits else length
     return np.asarray(length, np.int32) if isinstance(length, int) else jnp.asarray(length, np.int32)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_list_of_parted, is_unset
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -32,7 +32,12 @@ _PROBLEM = "the length of a list that is stacked depends on data; give the Tenso
 
 
 def _host_stack(
-    handle: Any, element_shape: Any, *, element_dtype: Any, num_elements: int = -1, bound: int | Extents | None = None
+    handle: Any,
+    element_shape: Any,
+    *,
+    element_dtype: Any,
+    num_elements: int = -1,
+    bound: int | DynamicShapes | None = None,
 ) -> Any:
     if handle is UNKNOWN or element_shape is UNKNOWN or handle.buffer is UNKNOWN:
         return UNKNOWN
@@ -46,7 +51,7 @@ def tensor_list_stack(
     *,
     element_dtype: Any,
     num_elements: int = -1,
-    bound: int | Extents | None = None,
+    bound: int | DynamicShapes | None = None,
 ) -> Any:
     """Stacks all elements on a new first axis. See tf.raw_ops.TensorListStack.
 
@@ -59,10 +64,10 @@ def tensor_list_stack(
         return PartedVector(input_handle)
     lst = as_list(input_handle).packed().checked()
     if lst.is_traced and num_elements < 0:
-        size = room(bound, lst.capacity, _PROBLEM)
+        size = row_capacity(bound, lst.capacity, _PROBLEM)
         buffer = _filled(lst, element_shape, element_dtype, size)
-        if isinstance(bound, Extents):
-            return cut(bound, lambda: lst.length, buffer, of=(lst.length,))[0]
+        if isinstance(bound, DynamicShapes):
+            return truncate_rows(bound, lambda: lst.length, buffer, of=(lst.length,))[0]
         return _cleared(lst.with_buffer(buffer), size)
     if lst.is_traced:
         return _filled(lst, element_shape, element_dtype, num_elements)
@@ -170,7 +175,7 @@ def tensor_list_concat_v2(
     *,
     element_dtype: Any,
     shape_type: Any = None,
-    bound: int | Extents | None = None,
+    bound: int | DynamicShapes | None = None,
 ) -> tuple[Any, Any]:
     """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcatV2.
 
@@ -191,8 +196,8 @@ def tensor_list_concat_v2(
     if not lst.is_traced:
         return stacked.reshape((-1, *rest)), np.full(count, size, np.int64)
     lengths = jnp.full(count, size, canonical(np.int64))
-    if isinstance(bound, Extents):
-        return bound.reshaped(stacked, (count * size, *rest)), lengths
+    if isinstance(bound, DynamicShapes):
+        return bound.reshape(stacked, (count * size, *rest)), lengths
     return stacked.reshape((-1, *rest)), jnp.where(jnp.arange(count) < lst.length, lengths, 0)
 
 
@@ -227,7 +232,7 @@ def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
 
 @op("TensorListConcat", dynamic_shape="prefix")
 def tensor_list_concat(
-    input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: int | Extents | None = None
+    input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: int | DynamicShapes | None = None
 ) -> tuple[Any, Any]:
     """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcat."""
     return tensor_list_concat_v2(as_list(input_handle), np.asarray(-1), None, element_dtype=element_dtype, bound=bound)

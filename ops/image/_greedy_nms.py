@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import at_least
+from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.loops.shard_map import fori_loop, while_loop
 from tf2jax_lite.xla_cpu.materialize import once
 from tf2jax_lite.xla_cpu.reductions import place
@@ -59,7 +59,7 @@ def intersection_over_union(boxes: Any) -> Callable[[Any], Any]:
     """
     planes = _planes(boxes)
     # Once, as XLA would otherwise look up the box again for each that it is compared with.
-    return lambda best: _overlaps(planes, once(lax.dynamic_index_in_dim(at_least(planes, 1, 1), best, 1)))
+    return lambda best: _overlaps(planes, once(lax.dynamic_index_in_dim(ensure_length(planes, 1, 1), best, 1)))
 
 
 def suppress(
@@ -161,7 +161,7 @@ def suppress_by_class(
 
 
 def _looked_up(values: Any, place: Any) -> Any:
-    return at_least(values, 0, 1).at[place].get(mode="promise_in_bounds")
+    return ensure_length(values, 0, 1).at[place].get(mode="promise_in_bounds")
 
 
 def _best(scores: Any) -> Any:

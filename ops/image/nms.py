@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -41,7 +41,7 @@ def _run(
     threshold: Any,
     least: Any,
     sigma: Any,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
     padded: bool,
 ) -> tuple[Any, Any, Any]:
     count = _checked(boxes, scores, limit, threshold)
@@ -60,7 +60,7 @@ def _run(
 
 
 def _dynamic(
-    best: Callable[..., Any], inputs: tuple[Any, ...], count: int, bound: int | Extents | None
+    best: Callable[..., Any], inputs: tuple[Any, ...], count: int, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     """Returns only the valid results where inputs are known; else the bound's number, the index of padding being -1."""
     values = [None if v is None else known(v) for v in inputs]
@@ -68,15 +68,15 @@ def _dynamic(
         with jax.ensure_compile_time_eval():
             indices, chosen, valid = (np.asarray(v) for v in best(*values, min(count, inputs[0].shape[0])))
         return indices[: int(valid)], chosen[: int(valid)], valid
-    size = room(bound, count, "how many boxes stay depends on traced values")
+    size = row_capacity(bound, count, "how many boxes stay depends on traced values")
     indices, chosen, valid = best(*inputs, min(count, size))
     indices = jnp.where(lax.iota(np.int32, indices.shape[0]) < valid, indices, -1)
-    return *cut(bound, lambda: valid, indices, chosen, of=(indices,)), valid
+    return *truncate_rows(bound, lambda: valid, indices, chosen, of=(indices,)), valid
 
 
 @op("NonMaxSuppression", dynamic_shape="prefix")
 def non_max_suppression(
-    boxes: Any, scores: Any, max_output_size: Static, *, iou_threshold: float = 0.5, bound: int | Extents | None
+    boxes: Any, scores: Any, max_output_size: Static, *, iou_threshold: float = 0.5, bound: int | DynamicShapes | None
 ) -> Any:
     """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppression.
 
@@ -88,7 +88,7 @@ def non_max_suppression(
 
 @op("NonMaxSuppressionV2", dynamic_shape="prefix")
 def non_max_suppression_v2(
-    boxes: Any, scores: Any, max_output_size: Static, iou_threshold: Any, *, bound: int | Extents | None
+    boxes: Any, scores: Any, max_output_size: Static, iou_threshold: Any, *, bound: int | DynamicShapes | None
 ) -> Any:
     """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppressionV2 and `non_max_suppression`."""
     least = jnp.finfo(scores.dtype).min
@@ -103,7 +103,7 @@ def non_max_suppression_v3(
     iou_threshold: Any,
     score_threshold: Any,
     *,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> Any:
     """Selects boxes that do not overlap. See tf.raw_ops.NonMaxSuppressionV3 and `non_max_suppression`."""
     return _run(boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, False)[0]
@@ -118,7 +118,7 @@ def non_max_suppression_v4(
     score_threshold: Any,
     *,
     pad_to_max_output_size: bool = False,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any]:
     """Selects boxes that do not overlap, and counts them. See tf.raw_ops.NonMaxSuppressionV4, `non_max_suppression`."""
     args = (boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, pad_to_max_output_size)
@@ -136,7 +136,7 @@ def non_max_suppression_v5(
     soft_nms_sigma: Any,
     *,
     pad_to_max_output_size: bool = False,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """Selects boxes, lowering the scores of those that overlap. See tf.raw_ops.NonMaxSuppressionV5.
 
@@ -154,7 +154,7 @@ def non_max_suppression_with_overlaps(
     overlap_threshold: Any,
     score_threshold: Any,
     *,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> Any:
     """Selects what does not overlap, by given overlaps. See tf.raw_ops.NonMaxSuppressionWithOverlaps.
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import is_found
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
+from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, known
@@ -124,7 +125,7 @@ def _check_range(low: int, high: int, rows: Any, columns: Any) -> None:
 
 def _longest(low: int, high: int, rows: Any, columns: Any) -> Any:
     """Returns the greatest length of the diagonals."""
-    return core.min_dim(rows + min(high, 0), columns - max(low, 0))
+    return min_dim(rows + min(high, 0), columns - max(low, 0))
 
 
 def _margin(k: Any, longest: Any, rows: Any, columns: Any, align: str) -> Any:
@@ -221,7 +222,7 @@ def matrix_diag_v3(
     least_rows, least_columns = longest - min(high, 0), longest + max(low, 0)
     open_rows, open_columns = (_is_int(d) and d == -1 for d in (rows, columns))
     if open_rows and open_columns:
-        rows = columns = core.max_dim(least_rows, least_columns)
+        rows = columns = max_dim(least_rows, least_columns)
     elif open_rows:
         rows = least_rows
     elif open_columns:
@@ -251,7 +252,7 @@ def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str
     rows, columns = x.shape[-2:]
     _check_range(low, high, rows, columns)
     longest = _longest(low, high, rows, columns)
-    if low == high == 0 and rows == columns and is_found(rows):
+    if low == high == 0 and rows == columns and is_data_dependent(rows):
         diagonal = lax.eq(*_offsets(rows, rows))  # JAX reads no place of what may be empty
         return jnp.any(x & diagonal, -1) if x.dtype == bool else jnp.sum(jnp.where(diagonal, x, 0), -1, dtype=x.dtype)
     if low == high:

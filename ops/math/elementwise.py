@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import limits
+from tf2jax_lite.dynamic_shapes.bounds import dim_bounds
+from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.arrays.shape import is_small
@@ -204,7 +205,7 @@ def _host_extreme(fn: Callable[[Any, Any], Any], of_dimensions: Callable[[Any, A
 
 def _certain(fn: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """Returns the greater or the lesser of two sizes if that is one of them whatever the data, else None."""
-    (least, most), (lower, upper) = (limits(int(v) if isinstance(v, np.integer) else v) for v in (a, b))
+    (least, most), (lower, upper) = (dim_bounds(int(v) if isinstance(v, np.integer) else v) for v in (a, b))
     if least >= upper:
         return a if fn(0, 1) else b
     if lower >= most:
@@ -218,7 +219,7 @@ def _ordered(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def host(x: Any, y: Any) -> Any:
         if x.size != 1 or y.size != 1 or not all(v.dtype.kind in "iuO" and not is_real_size(v) for v in (x, y)):
             return fn(x, y)
-        (least, most), (lower, upper) = limits(x.item()), limits(y.item())
+        (least, most), (lower, upper) = dim_bounds(x.item()), dim_bounds(y.item())
         first, last = fn(0, upper - least), fn(0, lower - most)  # it depends on the difference's sign alone
         return np.full(np.broadcast_shapes(x.shape, y.shape), first) if first == last else fn(x, y)
 
@@ -317,8 +318,8 @@ _binary("Mul", lambda x, y: lax.mul(x, y), np.multiply, operands=matched)
 _binary("RealDiv", lax.div, np.divide, operands=matched)
 _binary("FloorDiv", _floor_div, _host_floor_div)
 _binary("FloorMod", jnp.mod, np.mod)
-_binary("Maximum", _maximum, _host_extreme(np.maximum, core.max_dim))
-_binary("Minimum", _minimum, _host_extreme(np.minimum, core.min_dim))
+_binary("Maximum", _maximum, _host_extreme(np.maximum, max_dim))
+_binary("Minimum", _minimum, _host_extreme(np.minimum, min_dim))
 _binary("Pow", _power, np.power, dear=True)
 _binary("SquaredDifference", _squared_difference, operands=matched)
 _binary("Less", lax.lt, _ordered(np.less), operands=matched)

@@ -6,8 +6,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, normalize_axes
@@ -34,7 +35,7 @@ def _fitted(x: Any, sizes: tuple[Any, ...]) -> Any:
     for axis, wanted in enumerate(sizes, x.ndim - len(sizes)):
         size = x.shape[axis]
         if size != wanted:
-            more = core.max_dim(wanted - size, 0)
+            more = max_dim(wanted - size, 0)
             x = lax.pad(x, np.zeros((), x.dtype), [(0, more if i == axis else 0, 0) for i in range(x.ndim)])
             x = lax.slice_in_dim(x, 0, wanted, axis=axis)
     return x

@@ -11,11 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core as jax_core
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim
 from tf2jax_lite.ops.common.broadcasting import number
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -63,11 +62,11 @@ def _size(shape: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _max_dim(a: Any, b: Any) -> Any:
-    return a if a is b else jax_core.max_dim(a, b)
+    return a if a is b else max_dim(a, b)
 
 
 def _min_dim(a: Any, b: Any) -> Any:
-    return a if a is b else jax_core.min_dim(a, b)
+    return a if a is b else min_dim(a, b)
 
 
 _SYMBOLIC = {
@@ -346,15 +345,15 @@ def cumulative_logsumexp(x: Any, axis: Static, *, exclusive: bool = False, rever
 # ---- counting ----
 
 
-def _bins(size: Any, bound: int | Extents | None) -> Any:
+def _bins(size: Any, bound: int | DynamicShapes | None) -> Any:
     """Returns the number of bins, or the bound if the size is only known at run time."""
     value = known(size)
     if value is not None:
         if value.size != 1 or int(value.reshape(())) < 0:
             raise OpError(f"size must be one number >= 0, got {value}")
         return int(value.reshape(()))
-    if isinstance(bound, Extents):
-        return bound.number(jnp.reshape(size, ()))
+    if isinstance(bound, DynamicShapes):
+        return bound.as_dim(jnp.reshape(size, ()))
     if bound is None:
         raise UnboundedError("the number of bins depends on traced values; pass a fixed size")
     return bound
@@ -387,7 +386,7 @@ def _check_weights(values: Any, weights: Any) -> None:
 
 
 @op("Bincount", dynamic_shape="prefix")
-def bincount(arr: Any, size: Any, weights: Any, *, bound: int | Extents | None) -> Any:
+def bincount(arr: Any, size: Any, weights: Any, *, bound: int | DynamicShapes | None) -> Any:
     """Counts integers, or adds up their weights. See tf.raw_ops.Bincount.
 
     Negative numbers are an error where they are known while tracing, and dropped otherwise. A size that is only known
@@ -399,7 +398,9 @@ def bincount(arr: Any, size: Any, weights: Any, *, bound: int | Extents | None) 
 
 
 @op("DenseBincount", dynamic_shape="prefix")
-def dense_bincount(x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | Extents | None) -> Any:
+def dense_bincount(
+    x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | DynamicShapes | None
+) -> Any:
     """Counts the integers of a vector, or of each row of a matrix. See tf.raw_ops.DenseBincount and `bincount`."""
     if x.ndim > 2:
         raise OpError(f"input must have rank 0, 1 or 2, not {x.ndim}")
@@ -433,7 +434,7 @@ def sparse_bincount(
     weights: Any,
     *,
     binary_output: bool = False,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> Any:
     """Counts the values of a sparse vector, or of each row of a sparse matrix. See tf.raw_ops.SparseBincount."""
     shape = np.asarray(dense_shape)
@@ -450,7 +451,7 @@ def sparse_bincount(
 
 @op("RaggedBincount", dynamic_shape="prefix")
 def ragged_bincount(
-    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | Extents | None
+    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | DynamicShapes | None
 ) -> Any:
     """Counts the values of each row of a ragged matrix. See tf.raw_ops.RaggedBincount."""
     _refuse_negative(values)

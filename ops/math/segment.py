@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import Static, op
@@ -169,7 +169,7 @@ def _check_ids(segment_ids: Any, length: Any, limit: int | None = None) -> None:
         raise OpError(f"segment id {found[-1]} is out of range [0, {limit})")
 
 
-def _number(segment_ids: Any, bound: int | Extents | None) -> Any:
+def _number(segment_ids: Any, bound: int | DynamicShapes | None) -> Any:
     """Returns the number of segments: one more than the last id, or the bound.
 
     As a size that data decides it is taken to be no more than there are rows, which is so unless many are empty.
@@ -177,12 +177,12 @@ def _number(segment_ids: Any, bound: int | Extents | None) -> Any:
     found = known(segment_ids)
     if found is not None:
         return int(found[-1]) + 1 if found.size else 0
-    if isinstance(bound, Extents):
+    if isinstance(bound, DynamicShapes):
         (length,) = segment_ids.shape
-        if (rows := bound.covered(segment_ids)) is not None:
+        if (rows := bound.row_count_of_ids(segment_ids)) is not None:
             return rows
         largest = lax.reduce_max(segment_ids, axes=(0,))
-        return bound.number(lax.add(largest, lax.full_like(largest, 1)), length) if length != 0 else 0
+        return bound.as_dim(lax.add(largest, lax.full_like(largest, 1)), length) if length != 0 else 0
     if bound is None:
         raise UnboundedError("the number of segments depends on traced segment_ids")
     return bound
@@ -193,7 +193,7 @@ def _blank(y: Any, ids: Any, count: Any) -> Any:
     return jnp.where(_wide(_counts(ids, count) > 0, y), y, jnp.zeros((), y.dtype))
 
 
-def _sorted(kind: str, data: Any, segment_ids: Any, bound: int | Extents | None) -> Any:
+def _sorted(kind: str, data: Any, segment_ids: Any, bound: int | DynamicShapes | None) -> Any:
     if data.ndim == 0:
         raise OpError("data must have at least one dimension")
     _check_ids(segment_ids, data.shape[0])
@@ -214,7 +214,7 @@ def _mean(total: Any, ids: Any, count: Any) -> Any:
 
 
 @op("SegmentSum", dynamic_shape="prefix", stored=True)
-def segment_sum(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
+def segment_sum(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
     """Sums runs of rows. See tf.raw_ops.SegmentSum.
 
     With traced ids the result has as many rows as the largest says, a size that data decides, or ``bound`` rows, those
@@ -225,25 +225,25 @@ def segment_sum(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> 
 
 
 @op("SegmentProd", dynamic_shape="prefix", stored=True)
-def segment_prod(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
+def segment_prod(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
     """Multiplies runs of rows. See tf.raw_ops.SegmentProd and `segment_sum`."""
     return _sorted("Prod", data, segment_ids, bound)
 
 
 @op("SegmentMax", dynamic_shape="prefix", stored=True)
-def segment_max(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
+def segment_max(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
     """Largest of runs of rows; 0 for empty ones. See tf.raw_ops.SegmentMax and `segment_sum`."""
     return _sorted("Max", data, segment_ids, bound)
 
 
 @op("SegmentMin", dynamic_shape="prefix", stored=True)
-def segment_min(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
+def segment_min(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
     """Smallest of runs of rows; 0 for empty ones. See tf.raw_ops.SegmentMin and `segment_sum`."""
     return _sorted("Min", data, segment_ids, bound)
 
 
 @op("SegmentMean", dynamic_shape="prefix", stored=True)
-def segment_mean(data: Any, segment_ids: Any, *, bound: int | Extents | None) -> Any:
+def segment_mean(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
     """Averages runs of rows; integers divide towards zero. See tf.raw_ops.SegmentMean and `segment_sum`."""
     return _sorted("Mean", data, segment_ids, bound)
 
@@ -307,7 +307,7 @@ def _sparse(kind: str, data: Any, indices: Any, segment_ids: Any, count: Any) ->
 
 @op("SparseSegmentSum", dynamic_shape="prefix")
 def sparse_segment_sum(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | Extents | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | DynamicShapes | None
 ) -> Any:
     """Sums gathered rows by segment. See tf.raw_ops.SparseSegmentSum, `segment_sum` and `take`.
 
@@ -319,7 +319,7 @@ def sparse_segment_sum(
 
 @op("SparseSegmentMean", dynamic_shape="prefix")
 def sparse_segment_mean(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | Extents | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | DynamicShapes | None
 ) -> Any:
     """Averages gathered rows by segment. See tf.raw_ops.SparseSegmentMean and `sparse_segment_sum`."""
     del sparse_gradient
@@ -328,7 +328,7 @@ def sparse_segment_mean(
 
 @op("SparseSegmentSqrtN", dynamic_shape="prefix")
 def sparse_segment_sqrt_n(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | Extents | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | DynamicShapes | None
 ) -> Any:
     """Sums over the root of the number. See tf.raw_ops.SparseSegmentSqrtN and `sparse_segment_sum`."""
     del sparse_gradient

@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import array_in_one_form, in_one_form
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_array, canonical_dim
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.registry import Static, op
@@ -51,7 +52,7 @@ def resolve_padding(
         raise OpError(f"unknown padding {padding!r}")
     effective = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
     pads = lax.padtype_to_pads(tuple(sizes), tuple(effective), tuple(strides), "SAME")
-    return [(in_one_form(before), in_one_form(after)) for before, after in pads]
+    return [(canonical_dim(before), canonical_dim(after)) for before, after in pads]
 
 
 def _numbers(data_format: str) -> Any:
@@ -94,7 +95,7 @@ def convolve(
     if not open_ or (padding == "SAME" and max(steps) == 1):
         return call(lax.conv_general_dilated, input, filter, padding=pads, **params)
     found = _of_open_sizes(input, filter, "SAME" if padding == "SAME" else pads, pads, places, open_, params)
-    return array_in_one_form(found)
+    return canonical_array(found)
 
 
 def _of_open_sizes(
@@ -117,7 +118,7 @@ def _of_open_sizes(
     for i in open_:
         place, step, rate = places[i], params["window_strides"][i], params["rhs_dilation"][i]
         # With strides, JAX computes gradients of symbols only where there are results.
-        results = form.shape[place] if step == 1 else core.max_dim(form.shape[place], 1)
+        results = form.shape[place] if step == 1 else max_dim(form.shape[place], 1)
         reached = (results - 1) * step + (filter.shape[i] - 1) * rate + 1
         config[place] = (pads[i][0], reached - input.shape[place] - pads[i][0], 0)
         rest[i] = (0, 0)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
@@ -261,7 +261,7 @@ def ctc_greedy_decoder(
     *,
     merge_repeated: bool = False,
     blank_index: int = -1,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, ...]:
     """Takes the likeliest class of each step. See tf.raw_ops.CTCGreedyDecoder.
 
@@ -291,8 +291,10 @@ def ctc_greedy_decoder(
         rows, at = np.nonzero(keep)
         indices = np.stack([rows, column[rows, at]], axis=1).astype(int64)
         return indices, best[rows, at].astype(int64), shape, score
-    size = room(bound, keep.shape[0] * keep.shape[1], "how many labels are decoded depends on traced values")
-    rows, at = cut(bound, lambda: jnp.count_nonzero(keep), *jnp.nonzero(keep, size=size, fill_value=-1), of=(keep,))
+    size = row_capacity(bound, keep.shape[0] * keep.shape[1], "how many labels are decoded depends on traced values")
+    rows, at = truncate_rows(
+        bound, lambda: jnp.count_nonzero(keep), *jnp.nonzero(keep, size=size, fill_value=-1), of=(keep,)
+    )
     there = rows >= 0
     indices = jnp.where(there[:, None], jnp.stack([rows, column[rows, at]], axis=1), -1).astype(int64)
     return indices, jnp.where(there, best[rows, at], 0).astype(int64), shape, score

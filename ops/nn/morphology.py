@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import in_one_form
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
@@ -53,7 +53,7 @@ def _places(
     reach = [(k - 1) * r + 1 for k, r in zip(filter.shape[:2], spread, strict=True)]
     if any(isinstance(d, int) and d < r for d, r in zip(full, reach, strict=True)):
         raise OpError(f"a filter that reaches over {reach} pixels does not fit an image of {full}")
-    counts = [in_one_form((d - r) // s + 1) for d, r, s in zip(full, reach, steps, strict=True)]
+    counts = [canonical_dim((d - r) // s + 1) for d, r, s in zip(full, reach, steps, strict=True)]
 
     def cuts() -> Iterator[Any]:
         for row, column in np.ndindex(*filter.shape[:2]):

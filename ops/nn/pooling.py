@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.canonical_dims import array_in_one_form, in_one_form
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_array, canonical_dim
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import Static, op
@@ -64,7 +64,7 @@ def _total(value: Any, *, where: Window) -> Any:
 
 
 def _max(value: Any, where: Window) -> Any:
-    return array_in_one_form(call(_largest, value, where=where))
+    return canonical_array(call(_largest, value, where=where))
 
 
 def max_pool_general(value: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims, data_format: str) -> Any:
@@ -87,7 +87,7 @@ def _counts(value: Any, where: Window) -> Any:
         else:
             # The size is symbolic: count ones.
             ones, zero = jnp.ones((size,), value.dtype), np.zeros((), value.dtype)
-            count = array_in_one_form(lax.reduce_window(ones, zero, lax.add, (window,), (step,), [(before, after)]))
+            count = canonical_array(lax.reduce_window(ones, zero, lax.add, (window,), (step,), [(before, after)]))
         out = out * count.reshape(shape)
     if isinstance(out, np.ndarray):
         same = out.size and (out == out.flat[0]).all()
@@ -102,7 +102,7 @@ def avg_pool_general(value: Any, ksize: Dims, strides: Dims, padding: str, data_
     places = layout(data_format)[1]
     if any(k != 1 or s != 1 for i, (k, s) in enumerate(zip(*where[:2], strict=True)) if i not in places):
         raise OpError(f"means over batch or channels: ksize {where[0]}, strides {where[1]}")
-    return in_float32(lambda v: array_in_one_form(call(_total, v, where=where)) / _counts(v, where), value)
+    return in_float32(lambda v: canonical_array(call(_total, v, where=where)) / _counts(v, where), value)
 
 
 @op("MaxPool", stored=True)
@@ -160,7 +160,7 @@ def _argmax(value: Any, where: Window) -> Any:
         lax.reshape(lax.iota(np.int32, size), value.shape[1:]), value.shape, tuple(range(1, value.ndim))
     )
     nothing = (_lowest(value.dtype), np.array(np.iinfo(np.int32).max, np.int32))
-    return array_in_one_form(lax.reduce_window((value, index), nothing, _first, *where)[1])
+    return canonical_array(lax.reduce_window((value, index), nothing, _first, *where)[1])
 
 
 def _flat(value: Any) -> Any:
@@ -360,7 +360,7 @@ def _slices(shape: tuple[Any, ...], where: Window) -> Any:
     """Yields, for each place in the window, how to cut it out of a padded array: starts, limits, strides."""
     window, steps, pads = where
     full = [size + before + after for size, (before, after) in zip(shape, pads, strict=True)]
-    counts = [in_one_form((size - k) // s + 1) for size, k, s in zip(full, window, steps, strict=True)]
+    counts = [canonical_dim((size - k) // s + 1) for size, k, s in zip(full, window, steps, strict=True)]
     for start in itertools.product(*map(range, window)):
         yield start, [b + (n - 1) * s + 1 for b, n, s in zip(start, counts, steps, strict=True)], steps
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.row_bounds import most_between, most_together
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, natural, room
+from tf2jax_lite.dynamic_shapes.row_bounds import range_length_bound, total_length_bound
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, inferred_bound, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
@@ -53,7 +53,7 @@ def _host_values(starts: Any, deltas: Any, counts: np.ndarray) -> np.ndarray:
 
 @op("RaggedRange", dynamic_shape="prefix")
 def ragged_range(
-    starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: int | Extents | None
+    starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any]:
     """Returns a row of numbers for each start, limit and step. See tf.raw_ops.RaggedRange."""
     sizes = {v.shape[0] for v in (starts, limits, deltas) if v.ndim == 1}
@@ -70,22 +70,22 @@ def ragged_range(
     starts, limits, deltas = (jnp.broadcast_to(v, (rows,)) for v in of)
     if jnp.issubdtype(starts.dtype, jnp.integer):
         if begin is not None and not begin.any() and steps is not None and (steps > 0).all():
-            most = most_together(limits)
+            most = total_length_bound(limits)
         elif steps is not None and (steps > 0).all():
-            most = most_between(starts, limits)
+            most = range_length_bound(starts, limits)
         elif steps is not None and (steps < 0).all():
-            most = most_between(limits, starts)
+            most = range_length_bound(limits, starts)
         counts = -((starts - limits) // deltas)
     else:
         counts = jnp.ceil((limits - starts) / deltas)
-    size = room(bound, most, "the number of values depends on traced starts, limits or deltas")
+    size = row_capacity(bound, most, "the number of values depends on traced starts, limits or deltas")
     counts = jnp.maximum(counts, 0).astype(canonical(Tsplits))
     splits = _no_further(jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)]), most, bound)
     row = row_of(splits, size)
     step = jnp.arange(size, dtype=splits.dtype) - take(splits, row, 0)
     values = take(starts, row, 0) + step.astype(starts.dtype) * take(deltas, row, 0)
     values = jnp.where(row < rows, values, jnp.zeros((), values.dtype))
-    return splits, *cut(bound, lambda: splits[-1], values, of=of)
+    return splits, *truncate_rows(bound, lambda: splits[-1], values, of=of)
 
 
 # ---- repeating ----
@@ -93,7 +93,13 @@ def ragged_range(
 
 @op("_Repeat", dynamic_shape="prefix")
 def repeat(
-    data: Any, repeats: Any, likes: list[Any], pairs: list[Any], *, Tparams: Any = None, bound: int | Extents | None
+    data: Any,
+    repeats: Any,
+    likes: list[Any],
+    pairs: list[Any],
+    *,
+    Tparams: Any = None,
+    bound: int | DynamicShapes | None,
 ) -> Any:
     """Repeats each entry of ``data`` as often as ``repeats`` says: `tf.repeat`, all axes up to the last of counts flat.
 
@@ -111,7 +117,7 @@ def repeat(
     lengths = [like.shape[0] for like in likes if like.ndim]
     lengths += [a.shape[0] for a, b in _pairs(pairs) if rank == 1 and a.ndim == b.ndim > 0 and a.shape[0] != 1]
     problem = "how many values come out depends on traced counts"
-    size = lengths[0] if lengths else room(bound, _at_most(repeats), problem)
+    size = lengths[0] if lengths else row_capacity(bound, _at_most(repeats), problem)
     counts = jnp.maximum(jnp.reshape(jnp.asarray(repeats), (-1,)), 0)
     data = jnp.reshape(jnp.asarray(data), (counts.shape[0], *rest))
     fill = -1 if jnp.issubdtype(data.dtype, jnp.signedinteger) else 0
@@ -119,27 +125,27 @@ def repeat(
     ends = jnp.cumsum(counts)
     places = search(ends, lax.iota(counts.dtype, size), "right")
     if not lengths:
-        (places,) = cut(bound, lambda: jnp.sum(counts), places, of=(repeats,))
+        (places,) = truncate_rows(bound, lambda: jnp.sum(counts), places, of=(repeats,))
     return take(data, places, 0)
 
 
 def _at_most(counts: Any) -> Any:
     """Returns the most that counts can be together, None if nothing tells."""
     if counts.ndim == 1:
-        return most_together(counts)
-    greatest = natural(counts)
+        return total_length_bound(counts)
+    greatest = inferred_bound(counts)
     return None if greatest is None else greatest * math.prod(counts.shape)
 
 
-def _no_further(splits: Any, most: Any, bound: int | Extents | None) -> Any:
+def _no_further(splits: Any, most: Any, bound: int | DynamicShapes | None) -> Any:
     """Returns row splits, which are known to end where values do at most, so that what comes after them sees that."""
-    sees = isinstance(bound, Extents) and most is not None
+    sees = isinstance(bound, DynamicShapes) and most is not None
     return jnp.minimum(splits, jnp.asarray(most, splits.dtype)) if sees else splits
 
 
 def _most_gathered(splits: Any, places: Any) -> Any:
     """Returns how many elements rows at some places can have together, None if nothing tells."""
-    whole, found = natural(splits), known(places)
+    whole, found = inferred_bound(splits), known(places)
     if whole is None:
         return None
     times = places.shape[0] if found is None else int(np.unique(found, return_counts=True)[1].max(initial=0))
@@ -153,7 +159,7 @@ def _pairs(flat: list[Any]) -> Any:
 # ---- gathering ----
 
 
-def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any, Any]:
+def _expand(splits: Any, places: Any, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
     """Returns the splits of the rows at ``places``, and the places of what is in them (-1: padding)."""
     if array_module(splits, places) is np:
         lengths = np.where(places >= 0, (splits[1:] - splits[:-1])[places], 0)
@@ -163,7 +169,7 @@ def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any,
         return out, inner.astype(splits.dtype)
     splits = jnp.asarray(splits)
     most = _most_gathered(splits, places)
-    size = room(bound, most, "how much is gathered depends on traced indices or splits")
+    size = row_capacity(bound, most, "how much is gathered depends on traced indices or splits")
     of = (splits, places)
     lengths = pick(splits[1:] - splits[:-1], places)
     out = jnp.concatenate([jnp.zeros(1, splits.dtype), jnp.cumsum(lengths, dtype=splits.dtype)])
@@ -171,7 +177,7 @@ def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any,
     row = row_of(out, size)
     begin = take(pick(splits[:-1], places), row, 0)
     inner = begin + jnp.arange(size, dtype=splits.dtype) - take(out, row, 0)
-    return out, *cut(bound, lambda: out[-1], jnp.where(row < out.shape[0] - 1, inner, -1), of=of)
+    return out, *truncate_rows(bound, lambda: out[-1], jnp.where(row < out.shape[0] - 1, inner, -1), of=of)
 
 
 @op("RaggedGather", dynamic_shape="prefix")
@@ -181,7 +187,7 @@ def ragged_gather(
     indices: Any,
     *,
     OUTPUT_RAGGED_RANK: int,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[list[Any], Any]:
     """Gathers rows. See tf.raw_ops.RaggedGather. Traced indices out of range give empty rows (an error there)."""
     if len(params_nested_splits) + indices.ndim - 1 != OUTPUT_RAGGED_RANK:
@@ -324,12 +330,12 @@ def ragged_tensor_to_tensor(
     row_partition_tensors: list[Any],
     *,
     row_partition_types: list[str],
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> Any:
     """Makes a dense tensor. See tf.raw_ops.RaggedTensorToTensor.
 
-    With traced row partitions, dimensions that ``shape`` leaves open get the bound as their size; of an `Extents` they
-    have room for a row of all that there is.
+    With traced row partitions, dimensions that ``shape`` leaves open get the bound as their size; with `DynamicShapes`,
+    their capacity is the number of all values.
     """
     rows, levels = _partitions(row_partition_tensors, row_partition_types, values.shape[0])
     inner = values.shape[1:]
@@ -369,13 +375,13 @@ def ragged_tensor_to_tensor(
     return _dense(values, default_value, places, tuple(sizes), inner)
 
 
-def _longest(parent: Any, child: Any, rows: Any, made: Any, bound: int | Extents | None) -> Any:
+def _longest(parent: Any, child: Any, rows: Any, made: Any, bound: int | DynamicShapes | None) -> Any:
     """Returns the length of the longest row, where data decides it."""
-    if not isinstance(bound, Extents):
-        return room(bound, made, "the length of the longest row depends on traced row partitions")
+    if not isinstance(bound, DynamicShapes):
+        return row_capacity(bound, made, "the length of the longest row depends on traced row partitions")
     inside = jnp.where((parent >= 0) & (parent < rows), child, -1)
     longest = jnp.max(inside, initial=-1).astype(np.int32) + 1
-    return bound.number(jnp.minimum(longest, jnp.asarray(made, np.int32)))
+    return bound.as_dim(jnp.minimum(longest, jnp.asarray(made, np.int32)))
 
 
 def _is_open(size: Any) -> bool:

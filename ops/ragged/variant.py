@@ -12,8 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.variant_rows import Parted, PartedRows
 from tf2jax_lite.values import specs
@@ -120,7 +121,7 @@ class RaggedRows(PartedRows):
         whole = self.values
         if isinstance(whole, np.ndarray):
             row = whole[begin:end]
-        elif isinstance(whole, core.Tracer):
+        elif is_traced(whole):
             row = lax.slice_in_dim(whole, begin, end)
         else:  # compiled once for all rows of a length
             row = lax.dynamic_slice_in_dim(whole, begin, end - begin)

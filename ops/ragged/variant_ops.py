@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, most, room
+from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import row_of
 from tf2jax_lite.ops.common.variant_rows import PartedVector, cut_to, is_list_of_parted
@@ -60,7 +61,7 @@ def ragged_tensor_from_variant(
     output_ragged_rank: int,
     Tvalues: Any,
     Tsplits: Any = _INT64,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[list[Any], Any]:
     """Makes a ragged tensor of a variant, or of a vector of them. See tf.raw_ops.RaggedTensorFromVariant."""
     rank = _rank(encoded_ragged)
@@ -94,7 +95,7 @@ def _rank(encoded: Any) -> int:
     raise OpError(f"expected a ragged tensor as a variant, got {type(encoded).__name__}")
 
 
-def _cut_parts(value: Ragged, bound: int | Extents | None) -> list[Any]:
+def _cut_parts(value: Ragged, bound: int | DynamicShapes | None) -> list[Any]:
     """Returns the parts of a variant in the sizes that they have."""
     if value.counts is None:
         return list(value.parts)
@@ -105,9 +106,9 @@ def _cut_parts(value: Ragged, bound: int | Extents | None) -> list[Any]:
     return [*out, _cut_to_count(values, value.counts[-1], value.counts[-1], bound)]
 
 
-def _cut_to_count(x: Any, count: Any, of: Any, bound: int | Extents | None) -> Any:
-    size = room(bound, x.shape[0], _PROBLEM)
-    (x,) = cut(bound, lambda: count, cut_to(jnp.asarray(x), size), of=(of,))
+def _cut_to_count(x: Any, count: Any, of: Any, bound: int | DynamicShapes | None) -> Any:
+    size = row_capacity(bound, x.shape[0], _PROBLEM)
+    (x,) = truncate_rows(bound, lambda: count, cut_to(jnp.asarray(x), size), of=(of,))
     return x
 
 
@@ -122,7 +123,7 @@ def _splits(lengths: Any) -> Any:
 # ---- one ragged tensor of many ----
 
 
-def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | Extents | None) -> tuple[list[Any], Any]:
+def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | DynamicShapes | None) -> tuple[list[Any], Any]:
     """Returns the splits and values of a ragged tensor whose rows the elements of a list are."""
     vector = vector.settled()
     if vector.is_traced:
@@ -158,7 +159,7 @@ def _concatenated(arrays: list[Any]) -> Any:
     return lax.concatenate([jnp.asarray(v) for v in arrays], 0)
 
 
-def _of_packed(stacked: Any, length: Any, bound: int | Extents | None) -> tuple[list[Any], Any]:
+def _of_packed(stacked: Any, length: Any, bound: int | DynamicShapes | None) -> tuple[list[Any], Any]:
     """Returns the splits and values of a ragged tensor whose rows are stacked."""
     if not isinstance(stacked, Ragged):
         raise OpError("a ragged tensor is made of a list of which elements were never set")
@@ -181,7 +182,7 @@ def _ints(*sizes: Any) -> bool:
     return all(isinstance(size, int) for size in sizes)
 
 
-def _compacted(padded: Any, counts: Any, bound: int | Extents | None) -> Any:
+def _compacted(padded: Any, counts: Any, bound: int | DynamicShapes | None) -> Any:
     """Returns the first ``counts`` of each row of a padded array, one after the other."""
     rows, width = padded.shape[:2]
     flat = jnp.reshape(padded, (rows * width, *padded.shape[2:]))
@@ -189,12 +190,12 @@ def _compacted(padded: Any, counts: Any, bound: int | Extents | None) -> Any:
     if found is not None:
         within = np.arange(width) < found[:, None]
         return take(flat, np.flatnonzero(within), 0)
-    size = room(bound, rows * width, _PROBLEM)
+    size = row_capacity(bound, rows * width, _PROBLEM)
     splits = _splits(counts)
     row = row_of(splits, size)
     place = row * width + lax.iota(splits.dtype, size) - take(splits, row, 0)
     values = take(flat, jnp.where(row < rows, place, -1), 0)
-    return cut(bound, lambda: splits[-1], values, of=(counts,))[0]
+    return truncate_rows(bound, lambda: splits[-1], values, of=(counts,))[0]
 
 
 # ---- gradients ----
@@ -236,7 +237,7 @@ def ragged_tensor_to_variant_gradient(
         return take(jnp.reshape(values, (math.prod(values.shape[:2]), *values.shape[2:])), place, 0)
     if stacked.counts is None:
         return jnp.reshape(values, shape)
-    size = shape[0] if isinstance(shape[0], int) else most(shape[0])
+    size = shape[0] if isinstance(shape[0], int) else dim_upper_bound(shape[0])
     return _shaped(_compacted(values, stacked.counts[-1], size), shape)
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import entries
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError, row_capacity, truncate_rows
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, numbered, starts
@@ -51,7 +52,7 @@ def _chosen(places: Any, indices: Any, values: Any) -> tuple[Any, Any]:
 # ---- merging ----
 
 
-def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
+def union(a: Any, b: Any, bound: int | DynamicShapes | None) -> tuple[Any, Any, Any]:
     """Merges index vectors in order; returns them, and for each its place in ``a`` and in ``b`` (-1: none)."""
     ours, theirs = known(a), known(b)
     split = a.shape[0]
@@ -62,7 +63,7 @@ def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
         place_a[inverse[:split]] = np.arange(split)
         place_b[inverse[split:]] = np.arange(len(theirs))
         return rows.astype(ours.dtype), place_a, place_b
-    size = room(bound, split + b.shape[0], "the entries of a sum depend on traced indices")
+    size = row_capacity(bound, split + b.shape[0], "the entries of a sum depend on traced indices")
     rows = lax.concatenate([jnp.asarray(a), jnp.asarray(b)], 0)
     order = order_of(rows)
     rows = take(rows, order, 0)
@@ -72,7 +73,7 @@ def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
     place_a = blank.at[jnp.where(order < split, to, size)].set(order, mode="drop")
     place_b = blank.at[jnp.where(order < split, size, to)].set(order - split, mode="drop")
     out = jnp.full((size, rows.shape[1]), -1, rows.dtype).at[to].set(rows, mode="drop")
-    return cut(bound, lambda: jnp.count_nonzero(fresh), out, place_a, place_b, of=(a, b))  # type: ignore[return-value]
+    return truncate_rows(bound, lambda: jnp.count_nonzero(fresh), out, place_a, place_b, of=(a, b))  # type: ignore[return-value]
 
 
 def _check_pair(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
@@ -93,7 +94,7 @@ def sparse_add(
     b_shape: Any,
     thresh: Any,
     *,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """Adds sparse tensors and drops sums smaller than ``thresh``. See tf.raw_ops.SparseAdd.
 
@@ -110,10 +111,10 @@ def sparse_add(
         return np.asarray(indices)[keep], sums[keep], shape
     if limit is not None and not limit > 0:
         return indices, total, shape
-    size = room(bound, total.shape[0], "which sums reach the threshold depends on traced values")
+    size = row_capacity(bound, total.shape[0], "which sums reach the threshold depends on traced values")
     keep = (place_a < 0) | (place_b < 0) | (jnp.asarray(thresh) <= jnp.abs(total))
     keep = (jnp.asarray(indices)[:, 0] >= 0) & keep
-    (where,) = cut(bound, lambda: jnp.count_nonzero(keep), _places(keep, size), of=(keep,))
+    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), _places(keep, size), of=(keep,))
     return (*_chosen(where, jnp.asarray(indices), total), shape)
 
 
@@ -158,7 +159,7 @@ def sparse_add_grad(backprop_val_grad: Any, a_indices: Any, b_indices: Any, sum_
 
 
 def _sparse_sparse(
-    fn: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], bound: int | Extents | None
+    fn: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], bound: int | DynamicShapes | None
 ) -> tuple[Any, Any]:
     _check_pair(a, b)
     indices, place_a, place_b = union(a[0], b[0], bound)
@@ -174,7 +175,7 @@ def sparse_sparse_maximum(
     b_values: Any,
     b_shape: Any,
     *,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any]:
     """The larger of two sparse tensors, where either has an entry. See tf.raw_ops.SparseSparseMaximum."""
     return _sparse_sparse(lax.max, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
@@ -189,7 +190,7 @@ def sparse_sparse_minimum(
     b_values: Any,
     b_shape: Any,
     *,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any]:
     """The smaller of two sparse tensors, where either has an entry. See tf.raw_ops.SparseSparseMinimum."""
     return _sparse_sparse(lax.min, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
@@ -200,7 +201,7 @@ def sparse_sparse_minimum(
 
 @op("SparseFillEmptyRows", dynamic_shape="prefix")
 def sparse_fill_empty_rows(
-    indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: int | Extents | None
+    indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any, Any]:
     """Gives each row without an entry one at column 0. See tf.raw_ops.SparseFillEmptyRows.
 
@@ -221,7 +222,7 @@ def sparse_fill_empty_rows(
     return jnp.concatenate([row_ids[:, None], rest], 1), values_out, empty, reverse
 
 
-def _first_of(shape: Any, bound: int | Extents | None) -> Any:
+def _first_of(shape: Any, bound: int | DynamicShapes | None) -> Any:
     """Returns the first size of a shape of which the others may be data: a number, or a dimension that data decides.
 
     Raises:
@@ -230,12 +231,14 @@ def _first_of(shape: Any, bound: int | Extents | None) -> Any:
     first = entries(shape, shape.shape[0])[0]
     if first.is_known and isinstance(first.offset, int):
         return first.offset
-    if isinstance(bound, Extents):
-        return bound.sizes(shape[:1])[0]
+    if isinstance(bound, DynamicShapes):
+        return bound.as_dims(shape[:1])[0]
     raise UnboundedError("how many rows there are depends on a traced dense shape")
 
 
-def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | Extents | None) -> tuple[Any, ...]:
+def _fill_rows(
+    row_ids: Any, values: Any, rows: Any, default: Any, bound: int | DynamicShapes | None
+) -> tuple[Any, ...]:
     """Returns row ids, values, empty rows, where entries went, and where entries came from (-1: new)."""
     found, dtype = known(row_ids), canonical(_INT64)
     if found is not None:
@@ -250,7 +253,7 @@ def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | 
         reverse = reverse[: len(found)].astype(dtype)
         return ids[order].astype(dtype), _filled(values, places, default, len(found)), empty, reverse, places
     count = row_ids.shape[0]
-    size = room(bound, count + rows, "which rows are empty depends on traced indices")
+    size = row_capacity(bound, count + rows, "which rows are empty depends on traced indices")
     inside = (row_ids >= 0) & (row_ids < rows)
     counts = jnp.zeros(rows, np.int32).at[jnp.where(inside, row_ids, rows)].add(1, mode="drop")
     empty = counts == 0
@@ -259,16 +262,16 @@ def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | 
     reverse = jnp.zeros(count + rows, dtype).at[order].set(jnp.arange(count + rows, dtype=dtype))[:count]
     ids, all_rows = take(ids, order, 0), count + rows
     if size != all_rows:
-        missing = core.max_dim(size - all_rows, 0)
+        missing = max_dim(size - all_rows, 0)
         order, ids = jnp.pad(order, (0, missing))[:size], jnp.pad(ids, (0, missing), constant_values=rows)[:size]
-    order, ids = cut(bound, lambda: jnp.count_nonzero(ids < rows), order, ids, of=(row_ids, rows))
+    order, ids = truncate_rows(bound, lambda: jnp.count_nonzero(ids < rows), order, ids, of=(row_ids, rows))
     valid = ids < rows
     places = jnp.where(valid & (order < count), order, -1)
     new = _filled(values, places, default, count)
     zero = jnp.zeros((), new.dtype)
     ids = jnp.where(valid, ids, -1).astype(dtype)
-    if isinstance(bound, Extents):
-        bound.cover(ids, rows)
+    if isinstance(bound, DynamicShapes):
+        bound.record_row_ids(ids, rows)
     return ids, jnp.where(valid, new, zero), empty, reverse, places
 
 
@@ -294,7 +297,7 @@ def sparse_fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> tup
 
 @op("RaggedFillEmptyRows", dynamic_shape="prefix")
 def ragged_fill_empty_rows(
-    value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: int | Extents | None
+    value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any, Any]:
     """Gives each row without a value the default. See tf.raw_ops.RaggedFillEmptyRows."""
     if value_rowids.ndim != 1 or values.ndim != 1 or value_rowids.shape != values.shape:
@@ -305,7 +308,7 @@ def ragged_fill_empty_rows(
 
 @op("SparseSlice", dynamic_shape="prefix")
 def sparse_slice(
-    indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: int | Extents | None
+    indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     """Returns the entries inside a box. See tf.raw_ops.SparseSlice."""
     check_indices(indices, values, shape)
@@ -325,13 +328,13 @@ def sparse_slice(
     return (*_select(inside, indices, values, start, bound), shape_of(sizes_out))
 
 
-def _select(keep: Any, indices: Any, values: Any, start: Any, bound: int | Extents | None) -> tuple[Any, Any]:
+def _select(keep: Any, indices: Any, values: Any, start: Any, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
     """Keeps some entries and moves them by ``-start``."""
     if isinstance(keep, np.ndarray):
         places: Any = np.nonzero(keep)[0]
         return np.asarray(indices)[places] - start, pick(values, places)
-    size = room(bound, keep.shape[0], "which entries are chosen depends on traced indices")
-    (places,) = cut(bound, lambda: jnp.count_nonzero(keep), _places(keep, size), of=(keep,))
+    size = row_capacity(bound, keep.shape[0], "which entries are chosen depends on traced indices")
+    (places,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), _places(keep, size), of=(keep,))
     rows = pick(indices, places)
     return jnp.where((places >= 0)[:, None], rows - start, -1).astype(rows.dtype), pick(values, places)
 
@@ -347,7 +350,7 @@ def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: A
 
 @op("SparseSplit", dynamic_shape="prefix")
 def sparse_split(
-    split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: int | Extents | None
+    split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     """Splits along a dimension; first parts are larger if it does not divide. See tf.raw_ops.SparseSplit."""
     check_indices(indices, values, shape)
@@ -437,7 +440,7 @@ def sparse_reduce_max(
 
 
 def _reduce_sparse(
-    kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_dims: bool, bound: int | Extents | None
+    kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_dims: bool, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     check_indices(indices, values, shape)
     kept, out_shape = _reduction(shape, _whole_shape(axes, "the axes"), keep_dims)
@@ -452,7 +455,7 @@ def _reduce_sparse(
         out = fold(kind, values, ids.reshape(-1), count)
         full = np.zeros((count, len(found.T)), found.dtype)
     else:
-        count = room(bound, indices.shape[0], "the entries of a reduction depend on traced indices")
+        count = row_capacity(bound, indices.shape[0], "the entries of a reduction depend on traced indices")
         own = jnp.asarray(indices)[:, positions]
         own = jnp.where(jnp.asarray(indices)[:, :1] < 0, -1, own)
         order = order_of(own) if kept else jnp.argsort(indices[:, 0] < 0, stable=True)
@@ -465,7 +468,7 @@ def _reduce_sparse(
         used = jnp.zeros(count, bool).at[ids].set(True, mode="drop")
         out = jnp.where(used, out, jnp.zeros((), out.dtype))
         full = jnp.where(used[:, None], 0, jnp.full((count, indices.shape[1]), -1, own.dtype))
-        rows, out, full = cut(bound, lambda: jnp.count_nonzero(used), rows, out, full, of=(used,))
+        rows, out, full = truncate_rows(bound, lambda: jnp.count_nonzero(used), rows, out, full, of=(used,))
     if keep_dims:
         rows = jnp.asarray(full).at[:, positions].set(rows) if kept else full
     return rows, out, shape_of(out_shape)
@@ -479,7 +482,7 @@ def sparse_reduce_sum_sparse(
     reduction_axes: Any,
     *,
     keep_dims: bool = False,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """Sums entries into a sparse tensor. See tf.raw_ops.SparseReduceSumSparse."""
     return _reduce_sparse("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
@@ -493,7 +496,7 @@ def sparse_reduce_max_sparse(
     reduction_axes: Any,
     *,
     keep_dims: bool = False,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """Largest entries as a sparse tensor. See tf.raw_ops.SparseReduceMaxSparse."""
     return _reduce_sparse("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)

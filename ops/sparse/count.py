@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.common.row_boundaries import starts
@@ -64,10 +64,10 @@ def _known_counts(rows: Any, values: Any, weights: Any, dtype: Any, maxlength: i
 
 
 def _traced_counts(
-    rows: Any, values: Any, weights: Any, dtype: Any, maxlength: int, binary: bool, bound: int | Extents | None
+    rows: Any, values: Any, weights: Any, dtype: Any, maxlength: int, binary: bool, bound: int | DynamicShapes | None
 ) -> tuple[Any, ...]:
     count = values.shape[0]
-    size = room(bound, count, "the number of different values depends on traced ones")
+    size = row_capacity(bound, count, "the number of different values depends on traced ones")
     rows, values = jnp.asarray(rows).astype(canonical(_INT64)), jnp.asarray(values)
     valid = (rows >= 0) & (values >= 0) & ((values < maxlength) | (maxlength < 0))
     largest = jnp.max(jnp.where(valid, values, 0), initial=0)
@@ -82,7 +82,7 @@ def _traced_counts(
     )
     keep = first & valid
     where = places(keep, size, count)
-    (where,) = cut(bound, lambda: jnp.count_nonzero(keep), where, of=(keep,))
+    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), where, of=(keep,))
     real = where < jnp.asarray(count, np.int32)
     found = [jnp.where(real, take(v, where, 0).astype(rows.dtype), -1) for v in (rows, values)]
     counts = take(counts, take(run, where, 0), 0)
@@ -98,7 +98,7 @@ def _counts(
     minlength: int,
     maxlength: int,
     binary_output: bool,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """Counts values by rows.
 
@@ -137,7 +137,7 @@ def dense_count_sparse_output(
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """Counts the values of a vector, or of each row of a matrix. See tf.raw_ops.DenseCountSparseOutput."""
     if values.ndim not in (1, 2):
@@ -172,7 +172,7 @@ def sparse_count_sparse_output(
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """Counts the values of each first index. See tf.raw_ops.SparseCountSparseOutput."""
     check_indices(indices, values, dense_shape)
@@ -204,7 +204,7 @@ def ragged_count_sparse_output(
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """Counts the values of each row. See tf.raw_ops.RaggedCountSparseOutput."""
     if splits.ndim != 1 or values.ndim != 1 or (isinstance(splits.shape[0], int) and splits.shape[0] < 2):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import Static, op
@@ -208,7 +208,7 @@ def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
 
 @op("CSRSparseMatrixComponents", dynamic_shape="prefix")
 def csr_sparse_matrix_components(
-    csr_sparse_matrix: Any, index: Any, *, type: Any, bound: int | Extents | None
+    csr_sparse_matrix: Any, index: Any, *, type: Any, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     """Returns row pointers, columns and values of one matrix. See tf.raw_ops.CSRSparseMatrixComponents."""
     matrix, place = as_matrix(csr_sparse_matrix, type), known(index)
@@ -222,9 +222,9 @@ def csr_sparse_matrix_components(
             indices, values = indices[where], take(values, where, 0)
         else:
             count = values.shape[0]
-            size = room(bound, count, "how many entries a matrix of a batch has depends on traced indices")
+            size = row_capacity(bound, count, "how many entries a matrix of a batch has depends on traced indices")
             where = jnp.where(places(own, size, count) < count, places(own, size, count), -1)
-            (where,) = cut(bound, lambda: jnp.count_nonzero(own), where, of=(own,))
+            (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(own), where, of=(own,))
             indices = jnp.where((where >= 0)[:, None], pick(indices, where), -1)
             values = pick(values, where)
     height = matrix.dims[-2]

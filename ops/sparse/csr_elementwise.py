@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_boundaries import numbered
 from tf2jax_lite.ops.math.segment import fold
@@ -24,7 +24,7 @@ __all__: list[str] = []
 
 
 @op("SparseMatrixAdd", dynamic_shape="prefix")
-def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | Extents | None) -> SparseMatrix:
+def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | DynamicShapes | None) -> SparseMatrix:
     """Returns ``alpha * a + beta * b``, with an entry wherever one of them has one. See tf.raw_ops.SparseMatrixAdd.
 
     As in TensorFlow, ``alpha`` and ``beta`` have no gradients.

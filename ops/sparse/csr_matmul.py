@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import op
@@ -94,7 +94,7 @@ def sparse_matrix_sparse_mat_mul(
     transpose_b: bool = False,
     adjoint_a: bool = False,
     adjoint_b: bool = False,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> SparseMatrix:
     """Multiplies sparse matrices. See tf.raw_ops.SparseMatrixSparseMatMul.
 
@@ -131,16 +131,16 @@ def _terms(a: SparseMatrix, b: SparseMatrix) -> tuple[np.ndarray, np.ndarray, np
 
 
 def _traced_product(
-    a: SparseMatrix, b: SparseMatrix, shape: tuple[Any, ...], bound: int | Extents | None
+    a: SparseMatrix, b: SparseMatrix, shape: tuple[Any, ...], bound: int | DynamicShapes | None
 ) -> SparseMatrix:
     product = jnp.matmul(a.dense(), b.dense(), precision=lax.Precision.HIGHEST)
     ones = (m.with_values(jnp.ones(m.values.shape, np.float32)).dense() for m in (a, b))
     there = jnp.reshape(jnp.matmul(*ones) > 0, (-1,))
     count = there.shape[0]
-    size = room(bound, count, "which entries a product has depends on traced indices")
+    size = row_capacity(bound, count, "which entries a product has depends on traced indices")
     where = places(there, size, count)
     of = (a.indices, b.indices)
-    (where,) = cut(bound, lambda: jnp.count_nonzero(there), where, of=of)
+    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(there), where, of=of)
     columns, rest = [], where
     for d in reversed(shape):
         columns.insert(0, rest % d)

@@ -8,10 +8,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
+from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, is_data_dependent
 from tf2jax_lite.dynamic_shapes.provenance import entries, value_of
-from tf2jax_lite.dynamic_shapes.tracker import Extents, is_found, most, natural
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, inferred_bound
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
@@ -39,8 +41,8 @@ def _sequences(indices: Any, values: Any, width: Any, groups: tuple[Any, ...]) -
 def _width(shape: Any, values: Any) -> Any:
     """Returns the most that a sequence of a sparse tensor can be long."""
     (last,) = entries(shape, shape.shape[0])[-1:]
-    rooms = [last.offset if last.is_known else natural(value_of(last)), values.shape[0]]
-    rooms = [most(n) if is_found(n) else n for n in rooms if n is not None]
+    rooms = [last.offset if last.is_known else inferred_bound(value_of(last)), values.shape[0]]
+    rooms = [dim_upper_bound(n) if is_data_dependent(n) else n for n in rooms if n is not None]
     rooms = [n for n in rooms if n is not None]
     if not rooms:
         raise OpError("nothing tells how long the sequences can be")
@@ -51,10 +53,10 @@ def _groups(*shapes: Any) -> tuple[Any, ...]:
     """Returns how many sequences there are, of the shapes of sparse tensors that hold them."""
     found = []
     for column in zip(*(entries(shape, shape.shape[0])[:-1] for shape in shapes), strict=True):
-        sizes = [entry.offset for entry in column if entry.is_known and not is_found(entry.offset)]
+        sizes = [entry.offset for entry in column if entry.is_known and not is_data_dependent(entry.offset)]
         if not sizes:
             raise OpError("how many sequences there are must be known while tracing")
-        found.append(functools.reduce(core.max_dim, sizes))
+        found.append(functools.reduce(max_dim, sizes))
     return tuple(found)
 
 
@@ -88,7 +90,7 @@ def edit_distance(
     truth_shape: Any,
     *,
     normalize: bool = True,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> Any:
     """Levenshtein distance between sequences. See tf.raw_ops.EditDistance.
 

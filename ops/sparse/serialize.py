@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import row_of
 from tf2jax_lite.ops.common.variant_rows import Parted, PartedVector, cut_to
@@ -95,7 +95,7 @@ def _row_splits(rows: Any, count: Any) -> Any:
 
 @op("DeserializeSparse", dynamic_shape="prefix")
 def deserialize_sparse(
-    serialized_sparse: Any, *, dtype: Any, Tserialized: Any = "string", bound: int | Extents | None
+    serialized_sparse: Any, *, dtype: Any, Tserialized: Any = "string", bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     """Makes a sparse tensor of a variant, or of a vector of them: its rows. See tf.raw_ops.DeserializeSparse.
 
@@ -117,22 +117,22 @@ def deserialize_sparse(
     return indices.astype(canonical(_INT64)), values, shape_of(sizes)
 
 
-def _entries(value: Sparse, bound: int | Extents | None) -> tuple[Any, Any]:
+def _entries(value: Sparse, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
     """Returns the entries of a variant, as many as it has."""
     indices, values = value.parts
     if value.counts is None:
         return indices, values
     count = value.counts[0]
-    size = room(bound, values.shape[0], _PROBLEM)
+    size = row_capacity(bound, values.shape[0], _PROBLEM)
     indices, values = (cut_to(jnp.asarray(v), size) for v in (indices, values))
     indices = jnp.where((lax.iota(np.int32, size) < count)[:, None], indices, -1)
-    return cut(bound, lambda: count, indices, values, of=(count,))  # type: ignore[return-value]
+    return truncate_rows(bound, lambda: count, indices, values, of=(count,))  # type: ignore[return-value]
 
 
 # ---- one sparse tensor of many ----
 
 
-def _joined(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tuple[Any, ...]]:
+def _joined(rows: TensorList, bound: int | DynamicShapes | None) -> tuple[Any, Any, tuple[Any, ...]]:
     """Returns indices, values and sizes of a sparse tensor whose rows the elements of a list are."""
     rows = rows.settled()
     if rows.is_traced:
@@ -175,7 +175,7 @@ def _largest(sizes: Sequence[Any]) -> Any:
     return jnp.max(jnp.stack([jnp.asarray(size).astype(canonical(_INT64)) for size in sizes]))
 
 
-def _of_packed(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tuple[Any, ...]]:
+def _of_packed(rows: TensorList, bound: int | DynamicShapes | None) -> tuple[Any, Any, tuple[Any, ...]]:
     """Returns what `_joined` does, of rows that are stacked."""
     stacked = rows.buffer
     if not isinstance(stacked, Sparse):
@@ -194,10 +194,10 @@ def _of_packed(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any,
     if found is not None:
         places = np.flatnonzero(np.arange(width) < found[:, None])
         return (*(take(v, places, 0) for v in flat), sizes)
-    size = room(bound, math.prod((count, width)), _PROBLEM)
+    size = row_capacity(bound, math.prod((count, width)), _PROBLEM)
     splits = lax.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts, dtype=counts.dtype)], 0)
     own = row_of(splits, size)
     is_there = own < count
     places = jnp.where(is_there, own * width + lax.iota(splits.dtype, size) - take(splits, own, 0), -1)
     indices = jnp.where(is_there[:, None], take(flat[0], places, 0), -1)
-    return (*cut(bound, lambda: splits[-1], indices, take(flat[1], places, 0), of=(counts,)), sizes)  # type: ignore[return-value]
+    return (*truncate_rows(bound, lambda: splits[-1], indices, take(flat[1], places, 0), of=(counts,)), sizes)  # type: ignore[return-value]

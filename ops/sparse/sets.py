@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import entries
-from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.common.row_boundaries import starts
@@ -122,11 +122,13 @@ def _sorted(groups: Any, values: Any, source: Any) -> _Sorted:
     return _Sorted(columns, values, source, padding == 0, begins | starts(values), begins)
 
 
-def _traced_result(a: _Entries, b: _Entries, set_operation: str, bound: int | Extents | None) -> tuple[Any, Any, Any]:
+def _traced_result(
+    a: _Entries, b: _Entries, set_operation: str, bound: int | DynamicShapes | None
+) -> tuple[Any, Any, Any]:
     groups = jnp.concatenate([jnp.asarray(a.groups, canonical(_INT64)), jnp.asarray(b.groups, canonical(_INT64))])
     values = jnp.concatenate([jnp.asarray(a.values), jnp.asarray(b.values)])
     count = values.shape[0]
-    size = room(bound, count, "the sizes of sets depend on traced values")
+    size = row_capacity(bound, count, "the sizes of sets depend on traced values")
     source = (lax.iota(np.int32, count) >= a.values.shape[0]).astype(np.int32)
     s = _sorted(groups, values, source)
     run = jnp.cumsum(s.first, dtype=np.int32) - 1
@@ -138,13 +140,13 @@ def _traced_result(a: _Entries, b: _Entries, set_operation: str, bound: int | Ex
     position = number - before - 1
     largest = jnp.max(jnp.where(keep, position + 1, 0), initial=0)
     where = places(keep, size, count)
-    (where,) = cut(bound, lambda: jnp.count_nonzero(keep), where, of=(keep,))
+    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), where, of=(keep,))
     real = where < jnp.asarray(count, np.int32)
     columns = [jnp.where(real, take(c, where, 0), -1) for c in (*s.columns, position.astype(groups.dtype))]
     return jnp.stack(columns, axis=1), take(s.values, where, 0), largest
 
 
-def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | Extents | None) -> tuple[Any, Any, Any]:
+def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | DynamicShapes | None) -> tuple[Any, Any, Any]:
     _check_groups(a, b)
     dtype = canonical(_INT64)
     if a.is_known and b.is_known:
@@ -161,7 +163,7 @@ def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | Extents 
 
 @op("DenseToDenseSetOperation", dynamic_shape="prefix")
 def dense_to_dense_set_operation(
-    set1: Any, set2: Any, *, set_operation: str, bound: int | Extents | None
+    set1: Any, set2: Any, *, set_operation: str, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     """Differences, intersections and unions of rows. See tf.raw_ops.DenseToDenseSetOperation."""
     return _operate(_dense(set1), _dense(set2), set_operation, bound)
@@ -169,7 +171,13 @@ def dense_to_dense_set_operation(
 
 @op("DenseToSparseSetOperation", dynamic_shape="prefix")
 def dense_to_sparse_set_operation(
-    set1: Any, set2_indices: Any, set2_values: Any, set2_shape: Any, *, set_operation: str, bound: int | Extents | None
+    set1: Any,
+    set2_indices: Any,
+    set2_values: Any,
+    set2_shape: Any,
+    *,
+    set_operation: str,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """As `dense_to_dense_set_operation`, with sparse rows. See tf.raw_ops.DenseToSparseSetOperation."""
     return _operate(_dense(set1), _sparse(set2_indices, set2_values, set2_shape), set_operation, bound)
@@ -185,7 +193,7 @@ def sparse_to_sparse_set_operation(
     set2_shape: Any,
     *,
     set_operation: str,
-    bound: int | Extents | None,
+    bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
     """As `dense_to_dense_set_operation`, of sparse rows. See tf.raw_ops.SparseToSparseSetOperation."""
     first = _sparse(set1_indices, set1_values, set1_shape)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from jax.sharding import Mesh, PartitionSpec
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.autodiff.custom_gradient import Refusal, own_gradient
+from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
 from tf2jax_lite.errors import ForwardModeError
 
 RANDOM = np.random.default_rng(0)
@@ -33,7 +33,7 @@ def _gradient(args, results, saved, cotangents):
 
 def ours(x, w, factor=FACTOR):
     results = [jax.lax.stop_gradient(v) for v in _results(x, w)]
-    return own_gradient(_gradient, [x, w], results, [factor], REFUSAL)
+    return with_custom_gradient(_gradient, [x, w], results, [factor], REFUSAL)
 
 
 @jax.custom_vjp
@@ -150,7 +150,7 @@ def test_second_derivatives():
     """In every mix of directions those of the gradient function's code, which need not be symmetric."""
 
     def moved(x, w):
-        """The derivative of the loss along DX, spelled out with the reference's gradient."""
+        """The derivative of the loss along DX, computed with the reference's gradient."""
         return jnp.sum(jax.grad(loss(reference))(x, w) * DX)
 
     def forwards(x, w):
@@ -230,7 +230,7 @@ LINEAR = {
 @pytest.mark.default_cases("squared")
 @pytest.mark.parametrize("name", NOT_LINEAR)
 def test_what_is_not_linear_is_refused(name):
-    fn = lambda x: own_gradient(lambda a, r, s, c: [NOT_LINEAR[name](c[0])], [x], [x], (), REFUSAL)[0]  # noqa: E731
+    fn = lambda x: with_custom_gradient(lambda a, r, s, c: [NOT_LINEAR[name](c[0])], [x], [x], (), REFUSAL)[0]  # noqa: E731
     x = jnp.float32([1, -2, 3])
     close(jax.vjp(fn, x)[1](x)[0], NOT_LINEAR[name](x))
     for derivative in (lambda: jax.jvp(fn, (x,), (x,)), lambda: jax.jit(jax.jacfwd(fn))(x)):
@@ -242,7 +242,7 @@ def test_what_is_not_linear_is_refused(name):
 @pytest.mark.full
 @pytest.mark.parametrize("name", LINEAR)
 def test_what_is_linear_is_not(name):
-    fn = lambda x: own_gradient(lambda a, r, s, c: [LINEAR[name](c[0])], [x], [x], (), REFUSAL)[0]  # noqa: E731
+    fn = lambda x: with_custom_gradient(lambda a, r, s, c: [LINEAR[name](c[0])], [x], [x], (), REFUSAL)[0]  # noqa: E731
     x, t = jnp.float32([1, -2, 3]), jnp.float32([0.3, 0.5, -2])
     jacobian = jax.vmap(lambda e: LINEAR[name](e) - LINEAR[name](0 * e))(jnp.eye(3))
     close(jax.jvp(fn, (x,), (t,))[1], jacobian @ t)

@@ -15,7 +15,7 @@ LINEAR = {
     "matrices": lambda u: X.T @ u @ X.T,
     "chosen": lambda u: jnp.where(X > 0, u, 0.0),
     "sums": lambda u: jnp.cumsum(u, 1) - jnp.sum(u, 0) + u[::-1],
-    "places": lambda u: jnp.pad(jnp.concatenate([u, -u])[1:, :2].T.reshape(-1), 1),
+    "data movement": lambda u: jnp.pad(jnp.concatenate([u, -u])[1:, :2].T.reshape(-1), 1),
     "nothing": lambda u: jnp.zeros((3,)),
     "a call": lambda u: jax.jit(lambda v: v * X)(u),
     "complex": lambda u: jnp.real(jnp.conj(lax.complex(u, 2 * u) * (1 + 2j))),

@@ -40,7 +40,7 @@ X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
 
 @pytest.mark.full
-def test_saved_model_to_artefact_to_results(tmp_path):
+def test_saved_model_to_artifact_to_results(tmp_path):
     out = tmp_path / "out"
     result = run("convert", TESTDATA / "tf_module", out, "--platforms", "cpu", "--json")
     assert result.exit_code == 0, result.output
@@ -60,7 +60,7 @@ def test_saved_model_to_artefact_to_results(tmp_path):
 
 
 def test_what_has_no_derivatives_is_said(tmp_path):
-    """The artefact computes values all the same."""
+    """The artifact computes values all the same."""
     module = tf.Module()
     module.f = tf.function(lambda x: tf.raw_ops.PreventGradient(input=x * 2.0, message="not wanted"))
     signature = module.f.get_concrete_function(tf.TensorSpec([None], tf.float32, "x"))
@@ -128,7 +128,7 @@ def test_options(tmp_path):
         (["nowhere", "OUT", "--input", "x"], InvalidModelError, "no such file"),
         ([TESTDATA / "make_saved_models.py", "OUT"], InvalidModelError, "neither"),
         ([TESTDATA / "tf_module", TESTDATA], ExportError, "exists"),
-        ([TESTDATA / "tf_module", TESTDATA, "--force"], ExportError, "not an artefact"),
+        ([TESTDATA / "tf_module", TESTDATA, "--force"], ExportError, "not an artifact"),
         ([TESTDATA / "tf_module", "OUT", "--train"], InputError, "Keras"),
         ([TESTDATA / "tf_module", "OUT", "--input", "x"], InputError, "--input and --output go with .pb and .meta"),
         ([TESTDATA / "tf_module", "OUT", "--output", "x"], InputError, "--input and --output go with .pb and .meta"),
@@ -170,7 +170,7 @@ def test_refusals(tmp_path, args, error, message):
         (["model.keras", "--output", "x"], "--input and --output go with .pb and .meta"),
         (["model.keras", "--tag", "serve"], "--tag goes with SavedModels"),
         (["graph.pb", "--tag", "serve"], "--tag goes with SavedModels"),
-        ([TESTDATA / "tf_module", "--source"], "--source runs the code of an artefact, and OUT names none"),
+        ([TESTDATA / "tf_module", "--source"], "--source runs the code of an artifact, but OUT is missing"),
     ],
 )
 def test_refusals_of_verify(tmp_path, args, message):
@@ -224,12 +224,12 @@ def test_shapes_by_name_are_of_any_of_the_functions(tmp_path):
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory):
-    """An artefact with an argument of each kind of numbers."""
+    """An artifact with an argument of each kind of numbers."""
     specs = [tf.TensorSpec([None], d, name=d.name) for d in (tf.float32, tf.int64, tf.uint8, tf.complex64)]
     fn, params = tf2jax.convert(
         tf.function(lambda f, i, u, c: {"f": f + f, "i": i + i, "u": u + u, "c": c + c}), *specs
     )
-    path = tmp_path_factory.mktemp("artefacts") / "out"
+    path = tmp_path_factory.mktemp("artifacts") / "out"
     tf2jax.export_functions({"f": (fn, params)}, path, platforms=["cpu"])
     return path
 
@@ -245,9 +245,9 @@ ONES = {"f": np.ones(1, np.float32), "i": np.ones(1, int), "u": np.uint8([1]), "
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"f": np.ones(1, ">f4")}, [2.0]),  # what was written on other machines
+        ({"f": np.ones(1, ">f4")}, [2.0]),  # from big-endian machines
         ({"f": np.ones(1, int)}, [2.0]),
-        ({"u": np.int64([100])}, [200]),  # whole numbers of any width, if they fit
+        ({"u": np.int64([100])}, [200]),  # integers of any width, if they fit
         ({"i": np.int64([2**40])}, "int64 becomes without JAX_ENABLE_X64"),  # not 0, as it would come out
         ({"i": np.float64([1.5])}, "takes int64"),
         ({"u": np.int64([300])}, "too large for uint8"),

@@ -67,7 +67,7 @@ def test_a_model_that_writes_files(shell, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
 
 
-def test_names_with_paths_in_them_stay_inside_the_artefact(shell, tmp_path):
+def test_names_with_paths_in_them_stay_inside_the_artifact(shell, tmp_path):
     """A signature, an input and a variable called ``../../x``: files have names of our own making."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.compat.v1.placeholder(tf.float32, [2], name="x")

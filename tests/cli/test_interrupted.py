@@ -1,4 +1,4 @@
-"""An interruption ends a command with 130, whatever error it has turned into on its way."""
+"""An interruption ends a command with exit code 130, even if TensorFlow raises another error for it."""
 
 import os
 import signal

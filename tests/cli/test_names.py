@@ -1,4 +1,4 @@
-"""Names out of a stranger's model are shown as they are spelled: they are no markup, no terminal codes, no source."""
+"""Names from untrusted models are printed literally: never as markup, terminal codes, or source."""
 
 import shutil
 import sys

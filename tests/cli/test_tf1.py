@@ -81,7 +81,7 @@ def test_verify(name, ends):
 
 @pytest.mark.full
 def test_a_training_step_as_an_output(tmp_path):
-    """The artefact's function returns what the step leaves in the variables; the step itself has no result."""
+    """The artifact's function returns what the step leaves in the variables; the step itself has no result."""
     tf1 = tf.compat.v1
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.float32, [2], name="x")

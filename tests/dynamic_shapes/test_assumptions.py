@@ -152,7 +152,7 @@ def test_whole_numbers_say_so_as_jnp_take_does(dtype, sign):
 
 
 def test_truth_values_that_could_not_say_so_are_refused():
-    with pytest.raises(Tf2JaxError, match=r"taken to be equal.*bool"):
+    with pytest.raises(Tf2JaxError, match=r"assumed to be equal.*bool"):
         jax.jit(converted(lambda x: tf.reduce_any(kept(x) * others(x) > 1)))(X)
 
 

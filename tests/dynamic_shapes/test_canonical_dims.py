@@ -12,7 +12,7 @@ import tensorflow as tf
 from hypothesis import strategies
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.dynamic_shapes.canonical_dims import in_one_form
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.dynamic_shapes.dim_expr import parsed, value
 
 RNG = np.random.default_rng(0)
@@ -34,12 +34,12 @@ H, W = jax.export.symbolic_shape("h, w")
     ],
 )
 def test_what_is_equal_is_written_alike(sizes):
-    assert len({str(in_one_form(size)) for size in sizes}) == 1
+    assert len({str(canonical_dim(size)) for size in sizes}) == 1
 
 
 def test_what_has_no_quotient_stays():
     for size in (3, H, 2 * H - W + 1, H**2 * W):
-        assert in_one_form(size) is size
+        assert canonical_dim(size) is size
 
 
 SIZES = strategies.recursive(
@@ -61,8 +61,8 @@ SIZES = strategies.recursive(
 @hypothesis.given(SIZES)
 @hypothesis.settings(max_examples=150, deadline=None, derandomize=True)
 def test_values_stay(size):
-    found = in_one_form(size)
-    assert in_one_form(found) == found
+    found = canonical_dim(size)
+    assert canonical_dim(found) == found
     for given in ({"h": h, "w": w} for h, w in itertools.product(range(1, 40, 3), range(1, 9, 2))):
         assert _at(found, given) == _at(size, given)
 

@@ -1,4 +1,4 @@
-"""Artefacts: both backends agree with the converted function, TensorFlow stays out, damage is refused."""
+"""Artifacts: both backends agree with the converted function, TensorFlow stays out, damage is refused."""
 
 import json
 import os
@@ -40,7 +40,7 @@ X = np.random.default_rng(0).uniform(size=(3, 8, 8, 1)).astype(np.float32)
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     fn, params = tf2jax.convert_saved_model(DIGITS)
-    path = tmp_path_factory.mktemp("artefacts") / "digits"
+    path = tmp_path_factory.mktemp("artifacts") / "digits"
     report = tf2jax.export_functions({"serving_default": (fn, params)}, path, platforms=["cpu"])
     assert not report.warnings
     return fn, params, path
@@ -347,7 +347,7 @@ def wide_and_narrow():
 @pytest.mark.parametrize("here", [False, True])
 @pytest.mark.parametrize("there", [False, True])
 def test_64_bits_there_and_here(tmp_path, here, there):
-    """Where an artefact was written and where it is loaded, ``jax_enable_x64`` may differ."""
+    """Where an artifact was written and where it is loaded, ``jax_enable_x64`` may differ."""
     with jax.enable_x64(there):
         tf2jax.export_functions({"f": wide_and_narrow()}, tmp_path / "out", platforms=["cpu"])
     with jax.enable_x64(here):
@@ -468,7 +468,7 @@ def damage(path, how):
 
 
 def _outside(path, data, name):
-    """Moves the weights out of the artefact and names them there: all else fits."""
+    """Moves the weights out of the artifact and names them there: all else fits."""
     (path / "params.safetensors").rename(path.parent / "elsewhere")
     data["files"][name] = data["files"].pop("params.safetensors")
     for entry in data["params"].values():
@@ -519,7 +519,7 @@ def test_garbage_behind_right_hashes(digits, tmp_path):
 
 def test_a_module_that_has_no_main(digits, tmp_path):
     """It reads well, and JAX looks for the function when it is called."""
-    path = tmp_path / "artefact"
+    path = tmp_path / "artifact"
     shutil.copytree(digits[2], path)
     file = path / "model.stablehlo"
     head, main, tail = file.read_bytes().rpartition(b"\0main\0")

@@ -1,4 +1,4 @@
-"""A loaded artefact runs only if its memory is there; XLA would end the process."""
+"""A loaded artifact runs only if its memory is there; XLA would end the process."""
 
 import jax
 import numpy as np

@@ -34,7 +34,7 @@ def run(*args):
 
 
 @pytest.fixture(scope="module")
-def artefact(tmp_path_factory):
+def artifact(tmp_path_factory):
     out = tmp_path_factory.mktemp("jax2tf") / "out"
     report = json.loads(run("convert", MODEL, out, "--platforms", "cpu", "--json"))
     assert not report["warnings"]
@@ -67,8 +67,8 @@ def test_it_is_the_flax_model_again(original):
 
 @pytest.mark.full
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
-def test_artefact(artefact, backend, original):
-    fn, params = tf2jax.load(artefact, backend=backend)
+def test_artifact(artifact, backend, original):
+    fn, params = tf2jax.load(artifact, backend=backend)
     predict, variables, _ = original
     for size in (1, 5):  # the batch stays polymorphic
         close(jax.jit(fn)(params, IMAGES[:size])[0], predict(variables, IMAGES[:size]))
@@ -83,10 +83,10 @@ def test_artefact(artefact, backend, original):
 
 
 @pytest.mark.full
-def test_run_and_verify(artefact, tmp_path, original):
+def test_run_and_verify(artifact, tmp_path, original):
     np.savez(tmp_path / "x.npz", image=IMAGES)
-    run("run", artefact, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
+    run("run", artifact, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
     predict, variables, _ = original
     close(dict(np.load(tmp_path / "y.npz")), {k: np.asarray(v) for k, v in predict(variables, IMAGES).items()})
-    found = json.loads(run("verify", MODEL, artefact, "--batch-size", 2, "--source", "--rtol", 1e-5, "--json"))
+    found = json.loads(run("verify", MODEL, artifact, "--batch-size", 2, "--source", "--rtol", 1e-5, "--json"))
     assert found["signatures"][0]["ok"], found

@@ -47,7 +47,7 @@ def test_entries_of_another_kind(where, value, text, tmp_path):
         del place[where[-1]]
     else:
         place[where[-1]] = value
-    folder = shutil.copytree(STORED, tmp_path / "artefact")
+    folder = shutil.copytree(STORED, tmp_path / "artifact")
     (folder / "metadata.json").write_text(json.dumps(changed))
     with pytest.raises(ExportError, match=text):
         named_signature(read_metadata(folder), None)

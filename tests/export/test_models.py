@@ -1,4 +1,4 @@
-"""Whole models as artefacts: source, StableHLO and TensorFlow agree. Slow; tests/models/test_demo_set.py runs a few."""
+"""Whole models as artifacts: source, StableHLO and TensorFlow agree. Slow; tests/models/test_demo_set.py runs a few."""
 
 import functools
 
@@ -26,7 +26,7 @@ BIG = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", [*SMALL, *BIG])
-def test_artefact_agrees_with_tensorflow(name, tmp_path):
+def test_artifact_agrees_with_tensorflow(name, tmp_path):
     model, x = {**SMALL, **BIG}[name](keras)
     spec = tf.TensorSpec([None, *x.shape[1:]], x.dtype)
     function = tf.function(lambda inputs: model(inputs, training=False))

@@ -55,7 +55,7 @@ def test_a_saved_model_converts(version, model):
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_artefact_loads(version, model, backend):
+def test_an_artifact_loads(version, model, backend):
     inputs, expected = recorded(version, model)
     fn, params = tf2jax.load(STORED / version / f"artefact_{model}", backend=backend)
     results, updated = jax.jit(fn)(params, **inputs)
@@ -66,7 +66,7 @@ def test_an_artefact_loads(version, model, backend):
 
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_artefact_has_its_derivatives(version):
+def test_an_artifact_has_its_derivatives(version):
     """The custom gradient is TensorFlow's: half of what comes in, whether clipped or not."""
     inputs, _ = recorded(version, "tf2")
     found = []

@@ -1,4 +1,4 @@
-"""Artefacts of functions with unknown sizes: which of them are one."""
+"""Artifacts of functions with unknown sizes: which of them are one."""
 
 import jax
 import jax.export
@@ -225,7 +225,7 @@ FOURIER = {
 @pytest.mark.default_cases("a convolution")
 @pytest.mark.parametrize("name", FOURIER)
 def test_fourier_transforms_of_open_sizes(name, tmp_path):
-    """StableHLO has none of such sizes: the artefact has source alone."""
+    """StableHLO has none of such sizes: the artifact has source alone."""
     graph = tf.function(FOURIER[name], input_signature=[tf.TensorSpec([2, None])], autograph=False)
     warnings = tf2jax.export_functions(
         {"f": tf2jax.convert(graph, tf.TensorSpec([2, None]))}, tmp_path / "out"

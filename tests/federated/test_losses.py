@@ -19,7 +19,7 @@ from tf2jax_lite.federated import (
     model_per_example_loss,
     named_loss,
 )
-from tf2jax_lite.finetuning.trained_artifact import artifact_subject
+from tf2jax_lite.finetuning.trained_artifact import trainable_model
 from tf2jax_lite.pipeline.model_files import convert_keras_model
 
 NAME = "sparse_categorical_crossentropy"
@@ -47,7 +47,7 @@ def test_named_loss_follows_the_model(activation, tmp_path):
         create_model_from_tf(net, NAME),
         create_model_from_artifact(tmp_path / "out", NAME, inputs="x"),
         create_model_from_fn({"k": kernel, "b": bias}, lambda p, b: activate(b["x"] @ p["k"] + p["b"]), NAME),
-        artifact_subject(tmp_path / "out", NAME, label="y").model,
+        trainable_model(tmp_path / "out", NAME, label="y").model,
     ]
     batches = [BATCH, BATCH, BATCH, {**BATCH, artifact_input(tmp_path / "out"): BATCH["x"]}]
     with warnings.catch_warnings():
@@ -83,8 +83,8 @@ def test_named_loss_without_evidence_warns_and_follows_keras():
     np.testing.assert_allclose(found, np.log(3), rtol=1e-5)
 
 
-def test_artifact_subject_warns_where_predictions_contradict(tmp_path):
+def test_trainable_model_warns_where_predictions_contradict(tmp_path):
     export_functions(convert_keras_model(keras_model("softmax")), tmp_path / "out", platforms=["cpu"])
     with pytest.warns(UserWarning, match="taken for logits, .* look like probabilities"):
-        subject = artifact_subject(tmp_path / "out", NAME, sample=BATCH, from_logits=True)
+        subject = trainable_model(tmp_path / "out", NAME, sample=BATCH, from_logits=True)
     assert subject.from_logits

@@ -43,7 +43,7 @@ def grouped(params, batch):
 
 
 def exported(params, batch):
-    """As an artefact's StableHLO is called."""
+    """As an artifact's StableHLO is called."""
     shapes = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), (params, batch))
     return jax.export.deserialize(jax.export.export(jax.jit(convolution))(*shapes).serialize(vjp_order=1)).call(
         params, batch

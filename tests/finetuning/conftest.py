@@ -1,4 +1,4 @@
-"""One small Keras model with Dropout and BatchNormalization, its artefact, and data that it can learn."""
+"""One small Keras model with Dropout and BatchNormalization, its artifact, and data that it can learn."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ def keras_file(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def artifact(keras_file, tmp_path_factory):
-    out = tmp_path_factory.mktemp("artefact") / "model"
+    out = tmp_path_factory.mktemp("artifact") / "model"
     functions = convert_file(keras_file, train=True)
     export_functions(functions, out, platforms=["cpu"], options={"model": str(keras_file)})
     return out

@@ -68,11 +68,11 @@ def test_splits_and_messages_that_are_none(tff_file):
         open_clients(tff_file)
 
 
-@pytest.mark.default_cases("change0-whole numbers or text, shape .* float32")
+@pytest.mark.default_cases("change0-integers or text of shape .* float32")
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"client_id": np.arange(4).astype(np.float32)}, "whole numbers or text, shape .* float32"),
+        ({"client_id": np.arange(4).astype(np.float32)}, "integers or text of shape .* float32"),
         ({"client_id": np.zeros((4, 1), int)}, r"int64\[4, 1\]"),
         ({"client_id": np.int64(3)}, r"int64\[\]"),
         ({"client_id": np.zeros(3, int)}, "is of 3 examples, and 'x' has shape"),

@@ -24,16 +24,16 @@ TESTDATA = Path(__file__).parents[2] / "testdata"
 X = make_examples(7, 5)["features"]
 
 
-def changed(artefact, out, seed=0):
-    """Writes an artefact with other floating params, as training would."""
-    _, params = tf2jax.load(artefact, "serving_default")
+def changed(artifact, out, seed=0):
+    """Writes an artifact with other floating params, as training would."""
+    _, params = tf2jax.load(artifact, "serving_default")
     rng = np.random.default_rng(seed)
     new = {
         n: (np.asarray(v) + 0.1 * rng.normal(size=np.shape(v))).astype(v.dtype)
         for n, v in params.items()
         if v.dtype.kind == "f"
     }
-    write_trained(artefact, out, new, training={"by": "this test"})
+    write_trained(artifact, out, new, training={"by": "this test"})
     return new
 
 
@@ -43,14 +43,14 @@ def saved(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     source = TESTDATA / request.param
     functions = convert_file(source, signatures=["serving_default"])
-    export_functions(functions, folder / "artefact", platforms=["cpu"], options={"model": str(source)})
+    export_functions(functions, folder / "artifact", platforms=["cpu"], options={"model": str(source)})
     return source, folder
 
 
 @pytest.mark.full
 def test_tensorflow_then_gives_what_jax_gives(saved):
     source, folder = saved
-    new = changed(folder / "artefact", folder / "trained")
+    new = changed(folder / "artifact", folder / "trained")
     report = tf2jax.export_to_tf(folder / "trained", folder / "tf")
     assert set(report.changed) == set(new) and report.model == str(source)
     serving = tf.saved_model.load(str(folder / "tf")).signatures["serving_default"]
@@ -67,7 +67,7 @@ def test_tensorflow_then_gives_what_jax_gives(saved):
         found, _ = fn(params, **arrays)
         for name in expected:
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
-    # Beside the model it came from, TensorFlow is given the artefact's weights.
+    # Beside the model it came from, TensorFlow is given the artifact's weights.
     result = CliRunner().invoke(app, ["verify", str(source), str(folder / "trained"), "--signature", "serving_default"])
     assert result.exit_code == 0, result.output
     # The variables changed what TensorFlow says, and nothing else of the model did.
@@ -101,7 +101,7 @@ def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
         assert json.loads(result.stdout)["path"] == str(tmp_path / name)  # Keras prints what it exports
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "new.keras")(X), expected, rtol=1e-5, atol=1e-5)
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
-    # Beside the model it came from, TensorFlow runs with the artefact's weights; beside the new one with its own.
+    # Beside the model it came from, TensorFlow runs with the artifact's weights; beside the new one with its own.
     for model in (keras_file, tmp_path / "new.keras"):
         verified = tf2jax.verify(model, tmp_path / "trained", train=True, batch_sizes=(3,))
         assert verified.ok and [s.signature for s in verified.signatures] == ["serving_default", "train"], verified
@@ -135,6 +135,6 @@ def test_what_is_refused(artifact, tmp_path):
     with pytest.raises(ExportError, match="no param 'nothing'"):
         write_trained(tmp_path / "a", tmp_path / "c", {"nothing": np.zeros(1)})
     name = next(iter(tf2jax.load(tmp_path / "a", "serving_default")[1]))
-    with pytest.raises(ExportError, match="the artefact has"):
+    with pytest.raises(ExportError, match="the artifact has"):
         write_trained(tmp_path / "a", tmp_path / "c", {name: np.zeros((1, 2, 3), np.float32)})
     assert not (tmp_path / "c").exists() and not (tmp_path / "out2").exists()

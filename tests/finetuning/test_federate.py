@@ -1,4 +1,4 @@
-"""Federated training of artefacts: against numpy, from files of every kind, interrupted and resumed, refused."""
+"""Federated training of artifacts: against numpy, from files of every kind, interrupted and resumed, refused."""
 
 import json
 
@@ -121,7 +121,7 @@ def test_clients_from_files_are_the_same(files):
 
 
 @pytest.mark.full
-def test_an_artefact_is_trained_interrupted_and_resumed(artifact, files, tmp_path):
+def test_an_artifact_is_trained_interrupted_and_resumed(artifact, files, tmp_path):
     clients = open_clients(files / "clients.sqlite")
     options = {**OPTIONS, "eval_examples": TEST, "client_epochs": 3}
     whole = federate_artifact(artifact, clients, tmp_path / "whole", **options)
@@ -181,7 +181,7 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, twin):
     [
         ({"algorithm": "gossip"}, InputError, "no algorithm"),
         ({"aggregator": "mode"}, InputError, "no aggregator"),
-        ({"seed": 2**63}, InputError, "seed is a whole number"),
+        ({"seed": 2**63}, InputError, "seed is an integer"),
         ({"client_optimizer": ""}, InputError, "no optimizer ''"),
         ({"server_optimizer": ""}, InputError, "no optimizer ''"),
         ({"server_tau": 0.1}, InputError, "tau goes with adagrad, adam, yogi; not with sgd"),

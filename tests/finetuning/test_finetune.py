@@ -1,4 +1,4 @@
-"""Fine-tuning: against Keras and numpy, over artefacts, interrupted and resumed, refused with reasons."""
+"""Fine-tuning: against Keras and numpy, over artifacts, interrupted and resumed, refused with reasons."""
 
 import json
 import math
@@ -63,18 +63,18 @@ def test_every_optimizer_lowers_the_loss(name):
 
 @pytest.fixture(scope="module")
 def trained(artifact, tmp_path_factory):
-    """An artefact trained without interruption, and the report."""
+    """An artifact trained without interruption, and the report."""
     out = tmp_path_factory.mktemp("trained") / "out"
     return out, finetune_artifact(artifact, TRAIN, out, eval_examples=TEST, **OPTIONS)
 
 
 @pytest.mark.full
-def test_an_artefact_is_fine_tuned(artifact, trained):
+def test_an_artifact_is_fine_tuned(artifact, trained):
     out, report = trained
     first, last = report.history.records[0], report.history.records[-1]
     assert last["eval/accuracy"] > max(0.8, first["eval/accuracy"] + 0.2) and last["eval/loss"] < first["eval/loss"]
     assert report.signatures == ("train", "serving_default") and report.from_logits
-    # What was written is what was measured: the loaded artefact has the accuracy of the last record.
+    # What was written is what was measured: the loaded artifact has the accuracy of the last record.
     fn, params = tf2jax.load(out, "serving_default")
     logits = np.asarray(fn(params, TEST["features"])[0])
     assert np.mean(logits.argmax(-1) == TEST["y"]) == pytest.approx(last["eval/accuracy"], abs=1e-6)
@@ -161,8 +161,8 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_
         ({"checkpoint_dir": "x" * 300}, CheckpointError, "too long"),
         ({"checkpoint_dir": Path(__file__)}, CheckpointError, "exists"),  # before training, not at its first checkpoint
         ({"epochs": -1}, InputError, "epochs is 0 or more"),
-        ({"seed": 2**63}, InputError, "seed is a whole number"),
-        ({"seed": 1.5}, InputError, "seed is a whole number"),
+        ({"seed": 2**63}, InputError, "seed is an integer"),
+        ({"seed": 1.5}, InputError, "seed is an integer"),
         ({"train_signature": "nothing"}, Tf2JaxError, "nothing"),
     ],
 )

@@ -30,8 +30,8 @@ def shell(artifact, out, *more):
 
 
 @pytest.mark.full
-def test_each_cluster_becomes_an_artefact(artifact, tmp_path):
-    """Clients whose labels contradict each other part, and each cluster's artefact is right about its own."""
+def test_each_cluster_becomes_an_artifact(artifact, tmp_path):
+    """Clients whose labels contradict each other part, and each cluster's artifact is right about its own."""
     folder = tmp_path / "clients"
     folder.mkdir()
     for i in range(6):
@@ -56,7 +56,7 @@ def test_each_cluster_becomes_an_artefact(artifact, tmp_path):
         hits.append([np.mean(found == test["y"]), np.mean(found == rotated(test)["y"])])
         assert last[f"eval/cluster_{k}/accuracy"] == pytest.approx(hits[k][0], abs=1e-6)
     assert np.max(hits, 0).min() > 0.7 and np.argmax(hits[0]) != np.argmax(hits[1])
-    with pytest.raises(ExportError, match=r"several artefacts: \['cluster_0', 'cluster_1'\]"):
+    with pytest.raises(ExportError, match=r"several artifacts: \['cluster_0', 'cluster_1'\]"):
         tf2jax.load(tmp_path / "out")
     assert shell(artifact, tmp_path / "out", *args, "--rounds", "0", "--force").exit_code == 0
 
@@ -116,7 +116,7 @@ AGNOSTIC = {"algorithm": "agnostic_fed_avg"}
         ({**AGNOSTIC, "domain_window": 0}, InputError, "1 or more rounds"),
         ({**AGNOSTIC, "domain_learning_rate": float("nan")}, InputError, "their rate 0 or more"),
         ({**AGNOSTIC, "clients": with_domains(np.arange(8) - 1)}, DataError, "client 0: .* from -1 to 6"),
-        ({**AGNOSTIC, "clients": with_domains(np.ones(8))}, DataError, "whole numbers from 0 .* float64"),
+        ({**AGNOSTIC, "clients": with_domains(np.ones(8))}, DataError, "integers from 0 .* float64"),
         ({**AGNOSTIC, "clients": with_domains(np.ones(8, int))}, InputError, r"without gaps; .* \[0, 24\]"),
         ({**AGNOSTIC, "clients": with_domains(np.zeros((8, 1), int))}, DataError, r"int64\[8, 1\]"),
         ({"algorithm": "fed_sgd", "client_learning_rate": 0.1}, InputError, "its rate is server_learning_rate"),

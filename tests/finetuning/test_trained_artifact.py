@@ -1,4 +1,4 @@
-"""What data an artefact takes for training: what is converted, and what is refused before anything is trained."""
+"""What data an artifact takes for training: what is converted, and what is refused before anything is trained."""
 
 import os
 import re
@@ -13,15 +13,15 @@ from tf2jax_lite.export.atomic_dir import refuse_existing
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.finetuning import History, finetune
 from tf2jax_lite.finetuning.optimizers import named_optimizer
-from tf2jax_lite.finetuning.trained_artifact import Subject, artifact_subject
+from tf2jax_lite.finetuning.trained_artifact import TrainableModel, trainable_model
 
 from .conftest import make_examples
 
 MODEL = create_model_from_fn({"w": np.ones((6, 3), np.float32)}, lambda p, b: b["x"] @ p["w"], "mse")
-IMAGES = Subject(
+IMAGES = TrainableModel(
     MODEL, {"x": np.dtype("float32")}, "y", True, ("train", "eval"), shapes={"x": ["b", 2, 3, 1]}, classes=3
 )
-SEQUENCES = Subject(MODEL, {"x": np.dtype("int32")}, "y", True, ("train", "eval"), shapes={"x": ["b", "t"]})
+SEQUENCES = TrainableModel(MODEL, {"x": np.dtype("int32")}, "y", True, ("train", "eval"), shapes={"x": ["b", "t"]})
 X, Y = np.arange(24, dtype=np.float32).reshape(4, 2, 3, 1), np.array([0, 1, 2, 1])
 
 
@@ -67,10 +67,10 @@ def test_what_does_not_fit(subject, change, says):
 
 @pytest.mark.full
 def test_classes_are_those_of_the_model(artifact):
-    subject = artifact_subject(artifact, "sparse_categorical_crossentropy", sample=make_examples(4, 0))
+    subject = trainable_model(artifact, "sparse_categorical_crossentropy", sample=make_examples(4, 0))
     assert subject.classes == 3
     with pytest.raises(InputError, match=r"no param's name has 'hiden'; there are \["):
-        artifact_subject(artifact, "sparse_categorical_crossentropy", freeze=["hiden"])
+        trainable_model(artifact, "sparse_categorical_crossentropy", freeze=["hiden"])
 
 
 @pytest.mark.default_cases("change0-0.1-'x' of example 5 is NaN", "change2-1000000000000.0-lower the learning rate")
@@ -106,7 +106,7 @@ def test_any_history_has_a_plot(values):
     assert b"nan" not in history.svg().replace(b"middle", b"") and b"polyline" in history.svg()
 
 
-def test_what_is_no_artefact_is_not_replaced(tmp_path):
+def test_what_is_no_artifact_is_not_replaced(tmp_path):
     """Said before the training, not after."""
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(ExportError, match="left as it is"):

@@ -1,4 +1,4 @@
-"""Derivatives of loops that data ends, compared with those of a masked scan and with finite differences, in float64."""
+"""Derivatives of while loops, compared with those of a masked scan and with finite differences, in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -35,13 +35,13 @@ def masked(test, step, start, length=1500):
     return lax.scan(one, jax.tree.map(jnp.asarray, start), None, length=length)[0]
 
 
-def alike(left, right):
+def assert_close(left, right):
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-12)
 
 
 def search(run, limit):
-    """A whole number is carried, too, and what only the result is made of."""
+    """An integer is carried, too, and a value that only the result depends on."""
 
     def fn(w, x):
         def step(state):
@@ -79,10 +79,10 @@ def kept(fn, by):
 @pytest.mark.parametrize("order", [jax.grad, jax.jacfwd, kept], ids=lambda f: f.__name__)
 def test_first_derivatives(order, limit):
     ours, theirs = search(loop, limit), search(masked, limit)
-    alike(jax.jit(ours)(W, X), theirs(W, X))
+    assert_close(jax.jit(ours)(W, X), theirs(W, X))
     expected = jax.grad(theirs, (0, 1))(W, X)
-    alike(jax.jit(order(ours, (0, 1)))(W, X), expected)
-    alike(order(ours, (0, 1))(W, X), expected)
+    assert_close(jax.jit(order(ours, (0, 1)))(W, X), expected)
+    assert_close(order(ours, (0, 1))(W, X), expected)
 
 
 @pytest.mark.full
@@ -93,7 +93,7 @@ def test_first_derivatives(order, limit):
 )
 def test_second_derivatives(order):
     ours, theirs = search(loop, 2.0), search(masked, 2.0)
-    alike(jax.jit(order(ours, (0, 1)))(W, X), jax.jit(order(theirs, (0, 1)))(W, X))
+    assert_close(jax.jit(order(ours, (0, 1)))(W, X), jax.jit(order(theirs, (0, 1)))(W, X))
 
 
 @pytest.mark.full
@@ -105,7 +105,7 @@ def test_third_derivatives():
 
         return jax.jit(jax.grad(jax.grad(jax.grad(value))))(0.7)
 
-    alike(fn(loop), fn(masked))
+    assert_close(fn(loop), fn(masked))
 
 
 def unsymmetric(run):
@@ -132,7 +132,7 @@ def unsymmetric(run):
 @pytest.mark.full
 def test_derivatives_of_their_own_need_not_be_symmetric():
     found = unsymmetric(loop)
-    alike(found, unsymmetric(lambda *args: masked(*args, length=4)))
+    assert_close(found, unsymmetric(lambda *args: masked(*args, length=4)))
     assert abs(found[0, 1] - found[1, 0]) > 0.1
 
 
@@ -154,7 +154,7 @@ def test_the_gradient_is_transposed():
         pull = jax.vjp(fn, W, X)[1]
         return jax.vjp(lambda ct: pull(ct), jnp.ones(()))[1](tangents)[0]
 
-    alike(jax.jit(lambda: twice(search(loop, 2.0), W, X))(), jax.jvp(search(masked, 2.0), (W, X), (W, X))[1])
+    assert_close(jax.jit(lambda: twice(search(loop, 2.0), W, X))(), jax.jvp(search(masked, 2.0), (W, X), (W, X))[1])
 
 
 @pytest.mark.full
@@ -164,21 +164,21 @@ def test_of_many(by, limit):
     """Each ends where its data says."""
     axes, args = {"x": ((None, 0), (W, XS)), "w": ((0, None), (WS, X)), "both": ((0, 0), (WS, XS))}[by]
     ours, theirs = (search(run, limit) for run in (loop, masked))
-    alike(
+    assert_close(
         jax.jit(jax.vmap(jax.grad(ours, (0, 1)), axes))(*args),
         jax.jit(jax.vmap(jax.grad(theirs, (0, 1)), axes))(*args),
     )
     of_many = [lambda *args, fn=fn: jnp.sum(jax.vmap(fn, axes)(*args) ** 2) for fn in (ours, theirs)]
-    alike(*(jax.jit(jax.grad(fn, (0, 1)))(*args) for fn in of_many))
-    alike(*(jax.jit(jax.jacfwd(fn, (0, 1)))(*args) for fn in of_many))
+    assert_close(*(jax.jit(jax.grad(fn, (0, 1)))(*args) for fn in of_many))
+    assert_close(*(jax.jit(jax.jacfwd(fn, (0, 1)))(*args) for fn in of_many))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("slots", [2, 4, 6])
-def test_any_number_of_iterations_with_little_room(slots, monkeypatch):
+def test_any_number_of_iterations_with_few_slots(slots, monkeypatch):
     """All states fit, or some of them, or not even each that begins a stretch of as many as fit."""
-    monkeypatch.setattr(checkpointing, "_FEWEST", slots)
-    monkeypatch.setattr(checkpointing, "_MOST", slots)
+    monkeypatch.setattr(checkpointing, "_MIN_SLOTS", slots)
+    monkeypatch.setattr(checkpointing, "_MAX_SLOTS", slots)
 
     def value(w, x, n, run):
         step = lambda s: (s[0] + 1, s[1] * 0.999 + 0.02 * jnp.sin(w @ s[1]))  # noqa: E731
@@ -189,18 +189,20 @@ def test_any_number_of_iterations_with_little_room(slots, monkeypatch):
         for run in (loop, lambda *args: masked(*args, length=300))
     )
     for n in (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 64, 65, 100, 257):
-        alike(ours(W, X, n), theirs(W, X, n))
+        assert_close(ours(W, X, n), theirs(W, X, n))
 
 
 @pytest.mark.default_cases("5")
-@pytest.mark.parametrize("most", [1, 5, 40])
-def test_a_bound_changes_nothing(most):
-    def value(x, most):
+@pytest.mark.parametrize("max_trips", [1, 5, 40])
+def test_a_bound_changes_nothing(max_trips):
+    def value(x, max_trips):
         step = lambda s: (s[0] + 1, s[1] * jnp.sin(s[1]) + 1)  # noqa: E731
         start = (jnp.zeros((), np.int32), x)
-        return jnp.sum(derivatives.while_loop(lambda s: s[0] < 1 + jnp.sum(x > 9), step, start, most)[0][1])
+        return jnp.sum(derivatives.while_loop(lambda s: s[0] < 1 + jnp.sum(x > 9), step, start, max_trips)[0][1])
 
-    alike(jax.jit(jax.grad(value), static_argnums=1)(X, most), jax.grad(lambda x: jnp.sum(x * jnp.sin(x) + 1))(X))
+    assert_close(
+        jax.jit(jax.grad(value), static_argnums=1)(X, max_trips), jax.grad(lambda x: jnp.sum(x * jnp.sin(x) + 1))(X)
+    )
 
 
 @pytest.mark.full
@@ -214,9 +216,9 @@ def test_those_that_have_ended_may_have_no_derivative():
     xs = np.stack([X, X * 0.5, X * 0 - 1, X + 3])
     by_c, by_x = zip(*(jax.grad(fn, (0, 1))(1.0, x) for x in xs), strict=True)
     assert np.isfinite(by_c).all() and np.isfinite(by_x).all()
-    alike(jax.jit(jax.vmap(jax.grad(fn, (0, 1)), (None, 0)))(1.0, xs), (np.stack(by_c), np.stack(by_x)))
+    assert_close(jax.jit(jax.vmap(jax.grad(fn, (0, 1)), (None, 0)))(1.0, xs), (np.stack(by_c), np.stack(by_x)))
     summed = jax.jit(jax.grad(lambda c, xs: jnp.sum(jax.vmap(fn, (None, 0))(c, xs)), (0, 1)))(1.0, xs)
-    alike(summed, (np.sum(by_c), np.stack(by_x)))
+    assert_close(summed, (np.sum(by_c), np.stack(by_x)))
 
 
 def differences(fn, x, step=1e-6):
@@ -276,7 +278,7 @@ def test_effects_are_had_once():
 
     found, differentiable = derivatives.while_loop(lambda x: jnp.sum(x) < 9.0, step, jnp.asarray(X))
     assert not differentiable
-    alike(found, lax.while_loop(lambda x: jnp.sum(x) < 9.0, lambda x: x + 1.0, X))
+    assert_close(found, lax.while_loop(lambda x: jnp.sum(x) < 9.0, lambda x: x + 1.0, X))
 
 
 def test_what_jax_says_of_a_state_that_changes_comes_through():

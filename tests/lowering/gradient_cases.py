@@ -392,7 +392,7 @@ def loss(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tape_gradients(fn: Callable[..., Any], variables: list[Any]) -> tuple[Any, Any]:
-    """Returns TensorFlow's gradients by x and the variables, and that of their sum of squares by x."""
+    """Return TensorFlow's gradients of x and the variables, and the gradient of their sum of squares."""
     x = tf.constant(X)
     with tf.GradientTape() as outer:
         outer.watch(x)

@@ -1,4 +1,4 @@
-"""Random numbers in every place: each has its own key, and what is computed anew draws the same."""
+"""Random numbers of every node: each has its own key, and recomputed nodes draw the same."""
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,8 @@ def drop(x):
 
 
 @pytest.mark.full
-def test_places_differ():
-    """Straight code, both branches, a call, iterations of a counted and of an open loop: no two draw alike."""
+def test_nodes_draw_different_numbers():
+    """Straight code, both branches, a call, iterations of a counted and of a dynamic loop: no two draw the same."""
 
     @tf.function
     def called():
@@ -91,7 +91,7 @@ def test_no_key_where_nothing_is_drawn(name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("loop", [False, True])
-def test_what_is_computed_anew_draws_the_same(loop):
+def test_recomputed_nodes_draw_the_same(loop):
     """y = x * mask, so the gradient is the mask, and y is the mask at x = 1."""
 
     def fn(x):
@@ -106,7 +106,7 @@ def test_what_is_computed_anew_draws_the_same(loop):
     y, pull = jax.vjp(lambda x: jax_fn(x, rng=KEY), X)
     np.testing.assert_array_equal(pull(jnp.ones_like(y))[0], y)
     assert "remat" in str(jax.make_jaxpr(lambda x: jax_fn(x, rng=KEY))(X)) and 0 < np.mean(y == 0) < 1
-    # Both iterations of the loop must have dropped some: half, then half of what was left.
+    # Both iterations of the loop must have dropped some: half, then half of the rest.
     np.testing.assert_allclose(np.mean(np.asarray(y) == 0), 0.75 if loop else 0.5, atol=0.1)
 
 

@@ -1,4 +1,4 @@
-"""Segments whose number data decides: pooled graphs, sparse embeddings and histograms under jit without a bound."""
+"""A data-dependent number of segments: pooled graphs, sparse embeddings and histograms under jit without a bound."""
 
 import jax
 import numpy as np
@@ -152,7 +152,7 @@ def test_values_gradients_and_batches(name):
         ("graph network", [0, 0, 0, 1, 1, 1, 1, 1]),  # a part fewer than labels: TensorFlow raises
         ("graph network", [0, 0, 0, 1, 1, 1, 2, 3]),
         ("split", [0, 0, 0, 1, 1, 1, 2, 3]),
-        ("attention", [0, 0, 0, 1, 1, 1, 2, 70]),  # most parts are empty: there is no room for so many
+        ("attention", [0, 0, 0, 1, 1, 1, 2, 70]),  # most parts are empty: the capacity is too small for so many
     ],
 )
 def test_what_does_not_fit_is_nan(name, ids):
@@ -176,6 +176,6 @@ def test_refusals(function):
 
 @pytest.mark.full
 @pytest.mark.parametrize(("ids", "expected"), [([0, 0, 0, 1, 1, 1, 2, 2], 7), ([0, 0, 0, 1, 1, 1, 2, 70], -(2**31))])
-def test_whole_numbers_of_what_does_not_fit_are_the_least_there_are(ids, expected):
+def test_integers_that_exceed_the_capacity_are_the_minimum(ids, expected):
     function = tf.function(lambda x, ids, labels: tf.reduce_sum(tf.math.segment_sum(tf.cast(ids, tf.int32), ids)))
     assert jax.jit(tf2jax.convert_functional(function, *SPECS))(X, np.array(ids), LABELS) == expected

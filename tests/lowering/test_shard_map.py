@@ -35,7 +35,7 @@ def _list(x):
 
 
 def _until(x):
-    """Data decides how long it runs: a state that is kept is the same for all at first."""
+    """The trip count is data-dependent: the initial state is the same on all devices."""
     going = lambda i, s: tf.reduce_sum(tf.abs(s)) < 20.0  # noqa: E731
     return tf.while_loop(going, lambda i, s: (i + 1, s + tf.abs(x)), (0, tf.zeros([4, 3])), maximum_iterations=9)
 
@@ -88,7 +88,7 @@ def test_loops(name, bound):
 
 
 @pytest.mark.full
-def test_gradients_by_what_all_devices_share_through_a_loop_that_data_ends():
+def test_gradients_of_replicated_values_through_a_dynamic_loop():
     """Each device runs its own number of iterations."""
     weight = tf.Variable([0.8, 0.5], name="weight")
 

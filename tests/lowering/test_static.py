@@ -86,7 +86,7 @@ CASES = [
     list_filled_in_a_loop,
     conditions,
 ]
-# Multiplying by a vector takes a broadcast; the condition on data is computed, though nobody uses it.
+# Multiplying by a vector takes a broadcast; the condition on data is computed, though unused.
 ALLOWED = {"mul", "broadcast_in_dim"}
 
 

@@ -91,7 +91,7 @@ def test_exported_once_for_all_sizes(name, x64):
 
 
 def longest(mask, x):
-    """As attention does that some places have with all others: rows of places, as many as the longest has."""
+    """Attention of some positions to all others: rows of positions, padded to the longest."""
     counts = tf.cast(tf.math.count_nonzero(mask, axis=1), tf.int32)
     most = tf.reduce_max(counts)
     there = tf.where(tf.range(most) < counts[:, None])
@@ -102,7 +102,7 @@ def longest(mask, x):
 
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True], ids=["32 bits", "64 bits"])
-def test_sizes_that_data_decides(x64):
+def test_data_dependent_sizes(x64):
     function = tf.function(longest)
     x = np.arange(40, dtype=np.float32).reshape(2, 5, 4) / 8
     with jax.enable_x64(x64):
@@ -123,13 +123,13 @@ def broadcast(x):
 def test_what_holds_for_all_sizes_is_known():
     """No symbol is compared where nothing can come of it but one answer: branches may differ in shape."""
 
-    def grown(x):
+    def extended(x):
         rows = tf.shape(x)[0]
         same = tf.reduce_all(tf.equal(tf.shape(x), tf.shape(tf.exp(x))))
         longer = tf.not_equal(rows + 1, rows)
         return tf.cond(same & longer, lambda: tf.concat([x, x], 0), lambda: x)
 
-    fn, _ = tf2jax.convert(tf.function(grown), tf.TensorSpec([None, 2], tf.float32))
+    fn, _ = tf2jax.convert(tf.function(extended), tf.TensorSpec([None, 2], tf.float32))
     (spec,) = jax.export.symbolic_args_specs((np.ones((3, 2), np.float32),), "b, _")
     exported = jax.export.export(jax.jit(lambda x: fn({}, x)[0]))(spec)
     for rows in (1, 3):
@@ -146,7 +146,7 @@ def test_sizes_that_must_be_known_are_taken_to_differ(function, caplog):
     (spec,) = jax.export.symbolic_args_specs((np.ones((3, 2), np.float32),), "b, _")
     exported = jax.export.export(jax.jit(lambda x: fn({}, x)[0]))(spec)
     (record,) = (r for r in caplog.records if r.name == "tf2jax_lite")
-    assert "node 'Equal'" in record.getMessage() and "taken to differ" in record.getMessage()
+    assert "node 'Equal'" in record.getMessage() and "assumed to differ" in record.getMessage()
     for rows in (2, 3):
         x = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
         np.testing.assert_array_equal(exported.call(x), function(x))

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from jax import export
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.jaxprs.equations import COMPOSITE, expanded
+from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, composite_jaxpr
 
 # JAX since 0.12 writes the arcsine out where it lowers it; what is read is as long.
 WRITTEN_OUT = None if jax.version.__version_info__ >= (0, 12) else 1.3
@@ -55,16 +54,16 @@ def _count(jaxpr):
     for eqn in jaxpr.eqns:
         total += eqn.primitive.name not in ("loop_start", "data_ended")  # which compile to nothing
         # What JAX since 0.12 takes for one equation is written out in modules.
-        inside = [expanded(eqn).jaxpr] if eqn.primitive.name == COMPOSITE else _jaxprs(eqn.params)
+        inside = [composite_jaxpr(eqn).jaxpr] if eqn.primitive.name == COMPOSITE else _jaxprs(eqn.params)
         total += sum(map(_count, inside))
     return total
 
 
 def _jaxprs(value):
     """Jaxprs anywhere in an equation's parameters; jax.extend names a function for it from 0.10 on."""
-    if isinstance(value, jax.extend.core.ClosedJaxpr):
+    if isinstance(value, ClosedJaxpr):
         yield value.jaxpr
-    elif isinstance(value, jax.extend.core.Jaxpr):
+    elif isinstance(value, Jaxpr):
         yield value
     elif isinstance(value, (tuple, list, dict)):
         for item in value.values() if isinstance(value, dict) else value:

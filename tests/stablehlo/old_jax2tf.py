@@ -6,14 +6,13 @@ jax dropped that writer, and such SavedModels are still served. Only for tests: 
 import functools
 
 import jax
-import jax.extend.core as jex
 import numpy as np
 import tensorflow as tf
 from jax import lax
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops as xla
 from tensorflow.compiler.xla import xla_data_pb2
 
-from tf2jax_lite.jaxprs.equations import scan_counts
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Literal, scan_counts
 
 RULES = {}
 
@@ -34,7 +33,7 @@ def evaluate(jaxpr, consts, *args):
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*map(tf.constant, consts), *args], strict=True))
 
     def read(var):
-        if isinstance(var, jex.Literal):
+        if isinstance(var, Literal):
             return tf.constant(np.asarray(var.val, var.aval.dtype))
         return env[var]
 
@@ -389,7 +388,7 @@ def _barrier(eqn, *args):
 @rule("jit", "pjit", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint", "custom_lin")
 def _call(eqn, *args, **params):
     inner = params.get("jaxpr") or params["call_jaxpr"]
-    closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, ())
+    closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
     with tf.name_scope(f"jit_{params.get('name', 'call').strip('<>')}_"):
         return evaluate(closed.jaxpr, closed.consts, *args)
 

@@ -9,7 +9,7 @@ import jax.export
 import numpy as np
 import pytest
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.values.static import as_array, of_sizes
 from tf2jax_lite.values.symbolic_float import RealSize, is_real_size, whole
 

@@ -1,4 +1,4 @@
-"""An artefact beside TensorFlow: both backends, and a damaged one."""
+"""An artifact beside TensorFlow: both backends, and a damaged one."""
 
 import importlib
 
@@ -16,17 +16,17 @@ from . import models
 
 
 @pytest.fixture(scope="module")
-def artefact(tmp_path_factory):
-    path = tmp_path_factory.mktemp("artefact") / "out"
+def artifact(tmp_path_factory):
+    path = tmp_path_factory.mktemp("artifact") / "out"
     functions = {"serving_default": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
     tf2jax.export_functions(functions, path, platforms=["cpu"])
     return path
 
 
 @pytest.mark.full
-def test_both_backends_agree(artefact):
+def test_both_backends_agree(artifact):
     both = ("stablehlo", "source")
-    result = tf2jax.verify(models.TESTDATA / "tf_module", artefact, train=True, backends=both)
+    result = tf2jax.verify(models.TESTDATA / "tf_module", artifact, train=True, backends=both)
     assert result.ok, [(s.error, s.outputs) for s in result.signatures]
     repeat, serving = result.signatures
     assert {o.against for o in serving.outputs} == {"jax", "stablehlo", "source"}
@@ -35,7 +35,7 @@ def test_both_backends_agree(artefact):
 
 
 @pytest.mark.full
-def test_an_artefact_with_64_bits(tmp_path):
+def test_an_artifact_with_64_bits(tmp_path):
     with jax.enable_x64(True):
         functions = {"serving_default": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
         tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"])
@@ -45,22 +45,22 @@ def test_an_artefact_with_64_bits(tmp_path):
 
 
 @pytest.mark.full
-def test_other_params_are_noticed(artefact, tmp_path, monkeypatch):
+def test_other_params_are_noticed(artifact, tmp_path, monkeypatch):
     loading = importlib.import_module("tf2jax_lite.export.load")
     read = loading.read_params
     monkeypatch.setattr(loading, "read_params", lambda *a: {n: np.asarray(v) + 1 for n, v in read(*a).items()})
-    result = tf2jax.verify(models.TESTDATA / "tf_module", artefact, signatures=["serving_default"])
+    result = tf2jax.verify(models.TESTDATA / "tf_module", artifact, signatures=["serving_default"])
     (signature,) = result.signatures
     assert not result.ok
     assert {o.against for o in signature.outputs if not o.ok} == {"stablehlo"}
     assert signature.bisection is None  # the conversion in this process agrees
 
 
-def test_an_artefact_of_another_model(artefact, tmp_path):
+def test_an_artifact_of_another_model(artifact, tmp_path):
     """Nothing of it would be compared, and that is no agreement."""
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save(tmp_path / "model.keras")
     with pytest.raises(InputError, match="has none of the functions repeat"):
-        tf2jax.verify(models.TESTDATA / "tf_module", artefact, signatures=["repeat"])
+        tf2jax.verify(models.TESTDATA / "tf_module", artifact, signatures=["repeat"])
     other = {"other": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
     tf2jax.export_functions(other, tmp_path / "out", platforms=["cpu"])
     with pytest.raises(InputError, match="it has other"):
@@ -80,14 +80,14 @@ def test_seeds_that_keras_draws_anew(tmp_path):
 
 
 @pytest.mark.full
-def test_damage_is_refused(artefact, tmp_path):
+def test_damage_is_refused(artifact, tmp_path):
     with pytest.raises(ExportError):
         tf2jax.verify(models.TESTDATA / "tf_module", tmp_path)
-    file = next(artefact.glob("*.safetensors"))
+    file = next(artifact.glob("*.safetensors"))
     content = file.read_bytes()
     try:
         save_file({n: np.asarray(v + 1) for n, v in load_file(file).items()}, file)
         with pytest.raises(ExportError, match="damaged"):
-            tf2jax.verify(models.TESTDATA / "tf_module", artefact, signatures=["serving_default"])
+            tf2jax.verify(models.TESTDATA / "tf_module", artifact, signatures=["serving_default"])
     finally:
         file.write_bytes(content)

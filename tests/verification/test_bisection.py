@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.verification.bisection import _MOST_ITERATIONS
+from tf2jax_lite.verification.bisection import _MAX_ITERATIONS
 
 from . import models
 
@@ -71,7 +71,7 @@ def test_inside_loops_and_branches():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("steps", "ops"), [(4, {"Tanh"}), (_MOST_ITERATIONS + 20, {"Tanh", "StatelessWhile"})])
+@pytest.mark.parametrize(("steps", "ops"), [(4, {"Tanh"}), (_MAX_ITERATIONS + 20, {"Tanh", "StatelessWhile"})])
 def test_after_a_gradient(steps, ops):
     """What TensorFlow's gradient left in the loops is read by nobody, and nothing of it stands for a value."""
 
@@ -100,10 +100,10 @@ def test_after_a_gradient(steps, ops):
 
 def test_long_loops_are_one_node():
     def late(x, steps):
-        return loops(x, steps, _MOST_ITERATIONS)
+        return loops(x, steps, _MAX_ITERATIONS)
 
     concrete = traced(late, tf.TensorSpec([3]), tf.TensorSpec([], tf.int32))
-    inputs = {"x": np.float32([0.1, 0.5, 1.0]), "steps": np.int32(_MOST_ITERATIONS + 20)}
+    inputs = {"x": np.float32([0.1, 0.5, 1.0]), "steps": np.int32(_MAX_ITERATIONS + 20)}
     with tf2jax.override_op("Tanh", models.tanh):
         (signature,) = tf2jax.verify(concrete, inputs=inputs).signatures
     assert [s.op for s in signature.bisection.suspects] == ["StatelessWhile"]

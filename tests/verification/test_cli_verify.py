@@ -32,9 +32,7 @@ def test_everything_at_once(tmp_path):
     assert repeat["ok"] and repeat["bisection"] is None and not serving["ok"]
     assert [(c["seed"], c["batch"]) for c in serving["cases"]] == [(1, 2), (1, 5), (2, 2), (2, 5)]
     assert serving["bisection"]["suspects"][0]["node"] == "Softmax"
-    assert (tmp_path / "report.html").exists() and found["repro"] == str(
-        tmp_path / "repro" / "verification/repro_script.py"
-    )
+    assert (tmp_path / "report.html").exists() and found["repro"] == str(tmp_path / "repro" / "repro.py")
 
 
 @pytest.mark.full
@@ -43,7 +41,7 @@ def test_text(tmp_path):
         result = run(models.TESTDATA / "tf_module", "--signature", "serving_default", "--repro", tmp_path)
     assert result.exit_code == 1
     assert "first differing node" in result.output and "(Softmax)" in result.output
-    assert "verification/repro_script.py" in result.output and "MatMul" not in result.output
+    assert "repro.py" in result.output and "MatMul" not in result.output
 
 
 @pytest.mark.full

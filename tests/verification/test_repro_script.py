@@ -98,11 +98,11 @@ def test_repro_in_a_process_of_its_own(tmp_path):
     with tf2jax.override_op("Softmax", models.softmax):
         path = models.TESTDATA / "tf_module"
         result = tf2jax.verify(path, signatures=["serving_default"], repro=tmp_path)
-    assert "raw_ops.Softmax" in (tmp_path / "verification/repro_script.py").read_text()
-    command = [sys.executable, "verification/repro_script.py"]
+    assert "raw_ops.Softmax" in (tmp_path / "repro.py").read_text()
+    command = [sys.executable, "repro.py"]
     done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(models.ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0 and "agrees" in done.stdout, done.stderr
-    assert result.repro == str(tmp_path / "verification/repro_script.py")
+    assert result.repro == str(tmp_path / "repro.py")
 
 
 def test_names_from_a_model_stay_text(tmp_path):
@@ -121,11 +121,7 @@ def test_names_from_a_model_stay_text(tmp_path):
 
     evil = dataclasses.replace(suspect, path='a"""\nimport os\nos.abort()\n"""', function="b\\", location="c\n\u2028d")
     text = write_repro(evil, tmp_path / "out").read_text()
-    assert (
-        compile(text, "verification/repro_script.py", "exec")
-        and "\nos.abort" not in text
-        and "\nimport os\nos" not in text
-    )
+    assert compile(text, "repro.py", "exec") and "\nos.abort" not in text and "\nimport os\nos" not in text
 
 
 def test_what_cannot_stand_by_itself_is_a_note(tmp_path):

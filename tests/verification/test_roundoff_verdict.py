@@ -10,9 +10,9 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.verification import verify
-from tf2jax_lite.verification.float64_reference import in_tensorflow
+from tf2jax_lite.verification.float64_reference import evaluate_in_float64
 from tf2jax_lite.verification.report import html_report
-from tf2jax_lite.verification.targets import subject, subjects
+from tf2jax_lite.verification.targets import convert_source, find_sources
 
 from ..cli.test_cli import run as convert
 from .test_cli_verify import run
@@ -155,7 +155,7 @@ def test_variables_are_judged():
 
 
 def test_the_shell_says_so(tmp_path):
-    """An artefact is judged by the same values; exit code 0."""
+    """An artifact is judged by the same values; exit code 0."""
     made = tf.function(cancels, input_signature=[tf.TensorSpec([2, 20_000], name="x")])
     module = tf.Module()
     module.f = made
@@ -175,8 +175,8 @@ def test_tensorflow_in_float64():
     scale = tf.Variable([0.1, 0.2])
     made = tf.function(lambda x: scale.assign(x / scale), autograph=False)
     x = np.float32([1, 3])
-    (source,) = subjects(made, args=[tf.TensorSpec([2], name="x")])
-    wide = in_tensorflow(subject(source), [x])
+    (source,) = find_sources(made, args=[tf.TensorSpec([2], name="x")])
+    wide = evaluate_in_float64(convert_source(source), [x])
     expected = x / np.float32([0.1, 0.2]).astype(np.float64)
     np.testing.assert_allclose(wide.results[0], expected, rtol=1e-15)
     (held,) = wide.variables.values()

@@ -55,7 +55,7 @@ def test_convert_run_and_verify(model, tmp_path):
     with np.load(tmp_path / "y.npz") as found:
         np.testing.assert_allclose(found["scores"], jax_fn(params, **arrays)[0]["scores"], rtol=1e-5)
 
-    # The artefact says by itself that it is a core.
+    # The artifact says by itself that it is a core.
     result = run("verify", model, out, "--source", "--grad", "--train", "--json")
     assert result.exit_code == 0, result.output
     outputs = json.loads(result.output)["signatures"][0]["outputs"]

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import InputError, InvalidModelError, LimitError
 from tf2jax_lite.verification.index_ranges import index_ranges
-from tf2jax_lite.verification.targets import subject, subjects
+from tf2jax_lite.verification.targets import convert_source, find_sources
 
 from . import models
 
@@ -110,8 +110,8 @@ def test_random_numbers_are_not_compared():
 
 
 def ranges_of(path):
-    (source,) = subjects(path)
-    return index_ranges(subject(source).converted.program.graph)
+    (source,) = find_sources(path)
+    return index_ranges(convert_source(source).converted.program.graph)
 
 
 @pytest.mark.full
@@ -129,8 +129,8 @@ def test_the_narrowest_table_counts():
         return rows, columns, free + 1
 
     made = concrete(function, tf.TensorSpec([None, 1], tf.int32), tf.TensorSpec([2], tf.int32))
-    (source,) = subjects(made)
-    found = index_ranges(subject(source).converted.program.graph)
+    (source,) = find_sources(made)
+    found = index_ranges(convert_source(source).converted.program.graph)
     assert {i: r.limit for i, r in found.items()} == {0: 5}
     assert tf2jax.verify(made, seeds=range(4)).ok
 

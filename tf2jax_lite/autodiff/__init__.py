@@ -1,7 +1,9 @@
-"""Derivative rules as primitives: custom gradients and refusals of one mode.
+"""Derivative rules as primitives: custom gradients, and errors for modes without a rule.
 
-`custom_gradient.own_gradient` is the entry: backwards what `jax.custom_vjp` does, forwards its transpose. `linearity`
-decides whether a function is linear, `refuse_forward_mode` and `refuse_reverse_mode` mark values without such
-derivatives, `identity_primitive` is what marks are made of. Any JAX program can use it: imports `loops`, `jaxprs` and
-`support` only.
+`custom_gradient.with_custom_gradient` is the entry: in reverse mode it acts like `jax.custom_vjp`, in forward mode it
+takes the transpose. `linearity` decides whether a function is linear; `identity_primitive` has what the other two
+modules build on: `refuse_forward_mode` and `refuse_reverse_mode` raise errors that name a model's node where JAX's own
+do not.
+
+Any JAX program can use this package: it imports `loops`, `jaxprs` and `support` only.
 """

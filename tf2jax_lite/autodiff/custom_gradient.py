@@ -1,10 +1,9 @@
-"""Values whose gradient a function of its own computes, as ``jax.custom_vjp`` has it, and forwards, too.
+"""A custom-VJP primitive that also supports forward mode.
 
-``custom_gradient`` hands results on. Its tangents, ``custom_gradient_tangent``, are the transpose of the gradient
-function, as TensorFlow's ForwardAccumulator has them around a function. It is taken when they are computed, not before:
-backwards nothing is left but the gradient function itself, which need not have a transpose. What is not linear in the
-gradients it gets has none (TensorFlow linearizes it at what it gets when all gradients of the enclosing function's
-results are 1).
+``custom_gradient`` returns its results unchanged. Its JVP is ``custom_gradient_tangent``, the transpose of the gradient
+function, as TensorFlow's ForwardAccumulator has it around a function. The transpose is taken when tangents are
+computed: reverse mode never needs it, so gradient functions that are not linear in upstream gradients fail only in
+forward mode. (TensorFlow linearizes those at the upstream gradients of a function whose results all have gradient 1.)
 """
 
 from __future__ import annotations
@@ -15,28 +14,37 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
-from jax.interpreters import ad, batching, mlir
-from jax.interpreters import partial_eval as pe
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import (
+    ClosedJaxpr,
+    Primitive,
+    Zero,
+    bind,
+    instantiate_zeros,
+    is_undefined_primal,
+    jaxpr_as_fun,
+    lower_fun,
+    register,
+    used_inputs,
+)
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.jaxprs.walk import equations
-from tf2jax_lite.loops.while_loop import spread, zero
+from tf2jax_lite.loops.while_loop import repeat, zero
 from tf2jax_lite.support.errors import ForwardModeError
 
 from .linearity import is_zero_at_zero
 
-__all__ = ["NODE", "TANGENT", "Refusal", "has_offset", "own_gradient", "transposed", "with_room"]
+__all__ = ["NODE", "TANGENT", "Refusal", "evaluate_padded", "has_offset", "transposed", "with_custom_gradient"]
 
 Gradient = Callable[[list[Any], list[Any], list[Any], list[Any]], list[Any]]
-"""Gives the cotangents of all arguments, of arguments, results, residuals and cotangents of results."""
+"""Returns the cotangents of all arguments, given arguments, results, residuals and cotangents of results."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """What an error says, and which node is to blame: its name, its op and the calls that lead to it."""
+    """An error message, and the node that it is about: its name, its op and the calls that lead to it."""
 
     message: str
     node: str
@@ -45,26 +53,25 @@ class Refusal:
 
 
 NODE = "custom_gradient"
-"""The primitive of results."""
+"""The name of the primitive of results."""
 TANGENT = "custom_gradient_tangent"
-"""The primitive of tangents of results."""
+"""The name of the primitive of tangents of results."""
 
-_node = jex.Primitive(NODE)
-_tangent = jex.Primitive(TANGENT)
+_node = Primitive(NODE)
+_tangent = Primitive(TANGENT)
 
 
-def own_gradient(
+def with_custom_gradient(
     gradient: Callable[..., list[Any]], args: Sequence[Any], results: Sequence[Any], saved: Any, refusal: Refusal
 ) -> list[Any]:
-    """Returns results, whose derivatives, in either direction, are those that a gradient function says.
+    """Return results whose derivatives, in either mode, are those of a gradient function.
 
     Args:
-      gradient: gives the cotangents of ``args``, of lists of arguments, of results and of cotangents of results, and of
-        ``saved``.
+      gradient: returns the cotangents of ``args``, given arguments, results, ``saved`` and cotangents of results.
       args: inexact arrays that get gradients.
       results: inexact arrays. No gradient flows into them, nor into ``saved``.
-      saved: a pytree of arrays that the gradient function reads; derivatives of it see them move.
-      refusal: of forward mode, where the gradient function is not linear.
+      saved: a pytree of arrays that the gradient function reads; its own derivatives depend on them.
+      refusal: the error of forward mode, where the gradient function is not linear.
     """
     leaves, tree = jax.tree.flatten(saved)
     axes = frozenset[str]().union(*map(axes_of, (*args, *results, *leaves)))
@@ -77,31 +84,31 @@ def own_gradient(
     return _node.bind(*operands, *leaves, gradient=call, args=len(args), results=len(results), refusal=refusal)
 
 
-def with_room(
+def evaluate_padded(
     eqn: Any,
     operands: Sequence[Any],
     sizes: Any,
     shape: Callable[[Sequence[Any]], tuple[int, ...]],
     evaluate: Callable[[Any, Any, list[Any]], list[Any]],
 ) -> list[Any]:
-    """Evaluates an equation of these primitives whose shapes are symbolic.
+    """Evaluate an equation of these primitives with symbolic shapes on padded operands.
 
     Args:
       eqn: the equation.
-      operands: with room for the most there can be.
-      sizes: a pytree of arrays: what of them is there.
-      shape: gives a symbolic shape with room.
-      evaluate: evaluates a closed jaxpr with symbolic shapes, given sizes, it and operands.
+      operands: its operands, padded to upper bounds.
+      sizes: a pytree of arrays, the actual sizes.
+      shape: returns the padded shape for a symbolic one.
+      evaluate: evaluates a closed jaxpr with symbolic shapes, given sizes, the jaxpr and operands.
     """
     params = dict(eqn.params)
     counts, moved = (params["args"], params["results"]), len(params.get("moved", ()))
     avals = [v.aval for v in eqn.invars[: len(eqn.invars) - moved]]
     *parts, leaves = _split([jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals], *counts)
     upstream = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
-    known, tree = jax.tree.flatten(sizes)
+    flat_sizes, tree = jax.tree.flatten(sizes)
 
     def gradient(args: list[Any], results: list[Any], saved: list[Any], cotangents: list[Any]) -> list[Any]:
-        now, saved = _split(saved, len(known))
+        now, saved = _split(saved, len(flat_sizes))
         closed = jax.make_jaxpr(eqn.params["gradient"])(*parts, leaves, upstream)
         return evaluate(jax.tree.unflatten(tree, now), closed, [*args, *results, *saved, *cotangents])
 
@@ -109,16 +116,16 @@ def with_room(
     if "avals" in params:
         params["avals"] = tuple(a.update(shape=shape(a.shape), sharding=None) for a in params["avals"])
     front, rest = _split(operands, sum(counts))
-    return eqn.primitive.bind(*front, *known, *rest, **params)
+    return eqn.primitive.bind(*front, *flat_sizes, *rest, **params)
 
 
 # ---- results ----
 #
-# Operands: arguments, results, what was saved.
+# Operands: arguments, results, residuals.
 
 
 def _split(values: Sequence[Any], *counts: int) -> list[list[Any]]:
-    """Returns values in parts of so many, and the rest."""
+    """Returns values in parts of the given lengths, and the rest."""
     parts, start = [], 0
     for count in counts:
         parts.append(list(values[start : start + count]))
@@ -126,15 +133,15 @@ def _split(values: Sequence[Any], *counts: int) -> list[list[Any]]:
     return [*parts, list(values[start:])]
 
 
-def _handed_on(*operands: Any, args: int, results: int, **_: Any) -> list[Any]:
+def _results_of(*operands: Any, args: int, results: int, **_: Any) -> list[Any]:
     return list(operands[args : args + results])
 
 
 def _node_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
     args, results = params["args"], params["results"]
-    # The node itself, so that whoever differentiates this meets the same gradient again.
+    # The primitive itself, so that derivatives of a higher order use the same gradient function.
     out = _node.bind(*primals, **params)
-    moved = tuple(i for i, t in enumerate(tangents[:args]) if type(t) is not ad.Zero)
+    moved = tuple(i for i, t in enumerate(tangents[:args]) if type(t) is not Zero)
     if not moved:
         return out, [zero(v) for v in out]
     operands = [*primals[:args], *out, *primals[args + results :]]
@@ -146,45 +153,45 @@ def _node_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) ->
 def _node_batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
     args, results = params["args"], params["results"]
     size = _size(operands, dims)
-    # Results that are one for all would get the sum of gradients, for arguments of which there are many.
+    # Unbatched results would get the sum of gradients, for batched arguments.
     of_args, of_results, of_saved = _split(dims, args, results)
-    first, handed, saved = _split(operands, args, results)
-    handed = [_in_front(x, d, size) for x, d in zip(handed, of_results, strict=True)]
-    gradient = _of_many(params, size, [*of_args, *[0] * results, *of_saved], of_args)
-    return _node.bind(*first, *handed, *saved, **{**params, "gradient": gradient}), [0] * results
+    first, own, saved = _split(operands, args, results)
+    own = [_batch_first(x, d, size) for x, d in zip(own, of_results, strict=True)]
+    gradient = _batched_gradient(params, size, [*of_args, *[0] * results, *of_saved], of_args)
+    return _node.bind(*first, *own, *saved, **{**params, "gradient": gradient}), [0] * results
 
 
 def _size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
     return next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
 
-def _in_front(value: Any, dim: int | None, size: int) -> Any:
-    return spread(value, size) if dim is None else jnp.moveaxis(value, dim, 0)
+def _batch_first(value: Any, dim: int | None, size: int) -> Any:
+    return repeat(value, size) if dim is None else jnp.moveaxis(value, dim, 0)
 
 
-def _of_many(params: Any, size: int, dims: Sequence[Any], kept: Sequence[Any]) -> Gradient:
+def _batched_gradient(params: Any, size: int, dims: Sequence[Any], kept: Sequence[Any]) -> Gradient:
     """Returns the gradient function of a batch.
 
     Args:
-      params: of the primitive.
-      size: of the batch.
-      dims: where operands have the batch. Cotangents of results have it in front.
-      kept: where cotangents of arguments have it; where None, they are added up.
+      params: the primitive's parameters.
+      size: the size of the batch.
+      dims: the batch axes of operands. That of cotangents of results is the first.
+      kept: the batch axes of cotangents of arguments; where None, they are summed.
     """
     gradient = params["gradient"]
-    places = _split(dims, params["args"], params["results"])
+    axes = _split(dims, params["args"], params["results"])
 
-    def of_many(args: list[Any], results: list[Any], leaves: list[Any], upstream: list[Any]) -> list[Any]:
-        every = jax.vmap(gradient, in_axes=(*places, 0), axis_size=size)(args, results, leaves, upstream)
+    def batched(args: list[Any], results: list[Any], leaves: list[Any], upstream: list[Any]) -> list[Any]:
+        every = jax.vmap(gradient, in_axes=(*axes, 0), axis_size=size)(args, results, leaves, upstream)
         pairs = zip(every, kept, strict=True)
         return [jnp.sum(g, 0) if d is None else jnp.moveaxis(g, 0, d) for g, d in pairs]
 
-    return of_many
+    return batched
 
 
 # ---- tangents of results ----
 #
-# Operands: those of the node, and the tangents of the arguments at the positions `moved`. Linear in the tangents.
+# Operands: those of `custom_gradient`, and the tangents of the arguments at the positions `moved`. Linear in tangents.
 
 
 def _gradients(operands: Sequence[Any], upstream: list[Any], params: Any) -> list[Any]:
@@ -203,15 +210,14 @@ def _run(*operands: Any, **params: Any) -> list[Any]:
 
     tangents = list(operands[count:])
     closed = jax.make_jaxpr(lambda at, along: jax.vjp(gradients, at)[1](along)[0])(ones, tangents)
-    _, used = pe.dce_jaxpr(_without_nodes(closed).jaxpr, [True] * len(closed.out_avals))
-    if any(used[: len(ones)]):  # its derivative is not the same everywhere
+    if any(used_inputs(_without_nodes(closed))[: len(ones)]):  # its derivative is not the same everywhere
         refusal = params["refusal"]
         raise ForwardModeError(refusal.message, node=refusal.node, op=refusal.op, path=refusal.path)
-    return jex.jaxpr_as_fun(closed)(*ones, *tangents)
+    return jaxpr_as_fun(closed)(*ones, *tangents)
 
 
-def transposed(eqn: Any) -> jex.ClosedJaxpr:
-    """Returns what a `TANGENT` equation computes.
+def transposed(eqn: Any) -> ClosedJaxpr:
+    """Return the jaxpr that a `TANGENT` equation stands for.
 
     Raises:
       ForwardModeError: the gradient function is not linear in the gradients it gets.
@@ -220,9 +226,9 @@ def transposed(eqn: Any) -> jex.ClosedJaxpr:
 
 
 def has_offset(eqn: Any) -> bool:
-    """Returns whether the gradient function of a `NODE` equation may give something where it gets zeros.
+    """Return whether the gradient function of a `NODE` equation may be nonzero for zero upstream gradients.
 
-    The transpose of its transpose does not. As far as its code shows: what is not understood counts as an offset.
+    The transpose of its transpose is zero there. Conservative: a function that is not understood counts as nonzero.
     """
     forms = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)]
     *given, upstream = _split(
@@ -232,29 +238,22 @@ def has_offset(eqn: Any) -> bool:
     return not is_zero_at_zero(closed, range(len(eqn.invars), len(forms)))
 
 
-def _without_nodes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    """Returns a jaxpr without custom gradients, so that nothing seems to be read that only a derivative reads."""
+def _without_nodes(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Returns a jaxpr without custom gradients, so that operands that only a derivative reads do not count as used."""
     if not _has_nodes(closed.jaxpr):
         return closed
 
     def replaced(value: Any) -> Any:
         if type(value) is tuple:
             return tuple(map(replaced, value))
-        return _without_nodes(value) if isinstance(value, jex.ClosedJaxpr) else value
+        return _without_nodes(value) if isinstance(value, ClosedJaxpr) else value
 
-    def run(*args: Any) -> list[Any]:
-        env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-        env.update(zip(closed.jaxpr.invars, args, strict=True))
-        for eqn in closed.jaxpr.eqns:
-            inputs = [a.val if isinstance(a, jex.Literal) else env[a] for a in eqn.invars]
-            if eqn.primitive is _node:
-                found = _handed_on(*inputs, **eqn.params)
-            else:
-                found = bind(eqn.replace(params={k: replaced(v) for k, v in eqn.params.items()}), *inputs)
-            env.update(zip(eqn.outvars, found, strict=True))
-        return [a.val if isinstance(a, jex.Literal) else env[a] for a in closed.jaxpr.outvars]
+    def rule(eqn: Any, operands: list[Any]) -> list[Any]:
+        if eqn.primitive is _node:
+            return _results_of(*operands, **eqn.params)
+        return bind(eqn.replace(params={k: replaced(v) for k, v in eqn.params.items()}), *operands)
 
-    return jax.make_jaxpr(run)(*closed.in_avals)
+    return jax.make_jaxpr(lambda *args: evaluate(closed, args, rule))(*closed.in_avals)
 
 
 def _has_nodes(jaxpr: Any) -> bool:
@@ -262,7 +261,7 @@ def _has_nodes(jaxpr: Any) -> bool:
 
 
 def _run_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    moving = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
+    moving = [i for i, t in enumerate(tangents) if type(t) is not Zero]
 
     def of(*some: Any) -> list[Any]:
         now = list(primals)
@@ -275,10 +274,10 @@ def _run_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> 
 
 def _run_transpose(cotangents: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
     count = len(operands) - len(params["moved"])
-    upstream = [ad.instantiate_zeros(c) for c in cotangents]
+    upstream = [instantiate_zeros(c) for c in cotangents]
     found = _gradients(operands[:count], upstream, params)
     pairs = zip(found, operands[count:], strict=True)
-    return [*[None] * count, *(g if ad.is_undefined_primal(x) else None for g, x in pairs)]
+    return [*[None] * count, *(g if is_undefined_primal(x) else None for g, x in pairs)]
 
 
 def _run_batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
@@ -287,22 +286,25 @@ def _run_batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> A
     tangents = []
     for i, x, d in zip(params["moved"], operands[count:], dims[count:], strict=True):
         if d is not None or kept[i] is not None:
-            # One argument for all may have many tangents (jax.jacfwd), each of which is a gradient's counterpart.
-            x, kept[i] = _in_front(x, d, size), 0
+            # An unbatched argument may have batched tangents (jax.jacfwd), each the counterpart of a gradient.
+            x, kept[i] = _batch_first(x, d, size), 0
         tangents.append(x)
     avals = tuple(a.update(shape=(size, *a.shape), sharding=None) for a in params["avals"])
-    new = {**params, "gradient": _of_many(params, size, dims[:count], kept), "avals": avals}
+    new = {**params, "gradient": _batched_gradient(params, size, dims[:count], kept), "avals": avals}
     return _tangent.bind(*operands[:count], *tangents, **new), [0] * len(avals)
 
 
 for primitive, run, aval, jvp, batch in (
-    (_node, _handed_on, _handed_on, _node_jvp, _node_batch),
+    (_node, _results_of, _results_of, _node_jvp, _node_batch),
     (_tangent, _run, lambda *_, avals, **__: list(avals), _run_jvp, _run_batch),
 ):
-    primitive.multiple_results = True
-    primitive.def_impl(run)
-    primitive.def_abstract_eval(aval)
-    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
-    ad.primitive_jvps[primitive] = jvp
-    batching.primitive_batchers[primitive] = batch
-ad.primitive_transposes[_tangent] = _run_transpose
+    register(
+        primitive,
+        multiple_results=True,
+        impl=run,
+        abstract=aval,
+        jvp=jvp,
+        batch=batch,
+        lowering=lower_fun(run, multiple_results=True),
+    )
+register(_tangent, transpose=_run_transpose)

@@ -1,4 +1,4 @@
-"""Identities that are primitives of their own, so that transforms of what flows through them meet our rules."""
+"""Identity primitives, so that transformations of the values that pass through them meet rules of ours."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
-from jax.interpreters import batching, mlir
 
-__all__ = ["identity_primitive", "marked"]
+from tf2jax_lite.jaxprs.compat import Primitive, register
+
+__all__ = ["identity_primitive", "passed_through"]
 
 
 def identity_primitive(name: str) -> Primitive:
-    """Returns a primitive that gives its argument back, under jit and vmap, too; derivatives are the caller's."""
+    """Return a primitive that returns its argument, under jit and vmap, too; the caller registers derivatives."""
     primitive = Primitive(name)
-    primitive.def_impl(lambda x, **_: x)
-    primitive.def_abstract_eval(lambda x, **_: x)
-    mlir.register_lowering(primitive, lambda ctx, x, **_: [x])
-    batching.defvectorized(primitive)
+    register(
+        primitive,
+        impl=lambda x, **_: x,
+        abstract=lambda x, **_: x,
+        batch="elementwise",
+        lowering=lambda ctx, x, **_: [x],
+    )
     return primitive
 
 
-def marked(primitive: Primitive, value: Any, **params: Any) -> Any:
-    """Returns a pytree unchanged, its inexact arrays sent through the primitive: the others have no derivatives."""
+def passed_through(primitive: Primitive, value: Any, **params: Any) -> Any:
+    """Return a pytree whose inexact arrays pass through a primitive: others have no derivatives."""
 
-    def mark(leaf: Any) -> Any:
+    def send(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
             return leaf
         return primitive.bind(leaf, **params)
 
-    return jax.tree.map(mark, value)
+    return jax.tree.map(send, value)

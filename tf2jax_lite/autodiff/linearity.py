@@ -1,13 +1,16 @@
-"""What is zero where arguments are: whether a function that has the same derivative everywhere is linear."""
+"""Zero analysis: which results of a jaxpr are zero if some arguments are.
+
+A function with the same derivative everywhere is linear if it is zero at zero.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import jax.extend.core as jex
 import numpy as np
 
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.walk import parts
 
 __all__ = ["is_zero_at_zero"]
@@ -29,9 +32,9 @@ _CALLS = frozenset({"jit", "pjit", "closed_call"})
 
 
 def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
-    """Returns whether all results of a jaxpr are zero where these arguments are, as far as its code shows.
+    """Return whether all results of a jaxpr are zero if these arguments are. Conservative.
 
-    Infinite and undefined factors count as numbers: a function is asked whether it is linear, not computed.
+    Infinite and undefined factors count as finite: the question is whether the function is linear.
 
     Args:
       closed: a closed jaxpr.
@@ -41,16 +44,7 @@ def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
 
 
 def _results(closed: Any, args: Sequence[bool]) -> list[bool]:
-    jaxpr, consts = parts(closed)
-    known: dict[Any, bool] = dict(zip(jaxpr.constvars, map(_is_zero, consts), strict=True))
-    known.update(zip(jaxpr.invars, args, strict=True))
-
-    def read(atom: Any) -> bool:
-        return _is_zero(atom.val) if isinstance(atom, jex.Literal) else known[atom]
-
-    for eqn in jaxpr.eqns:
-        known.update(zip(eqn.outvars, _of(eqn, list(map(read, eqn.invars))), strict=True))
-    return list(map(read, jaxpr.outvars))
+    return evaluate(closed, args, _of, consts=list(map(_is_zero, parts(closed)[1])), literal=_is_zero)
 
 
 def _of(eqn: Any, operands: list[bool]) -> list[bool]:

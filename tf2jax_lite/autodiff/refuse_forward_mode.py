@@ -1,24 +1,23 @@
-"""Values whose tangents only go backwards.
+"""An identity that supports reverse mode only.
 
-JAX refuses forward mode through ``jax.custom_vjp`` too, but cannot say which of a model's nodes is meant, nor what to
-do.
+JAX raises for forward mode through ``jax.custom_vjp``, too, but without the name of the model's node or advice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
-
+from tf2jax_lite.jaxprs.compat import Primitive, Zero, register
+from tf2jax_lite.loops.while_loop import zero
 from tf2jax_lite.support.errors import ForwardModeError
 
-from .identity_primitive import identity_primitive, marked
+from .identity_primitive import identity_primitive, passed_through
 
 __all__ = ["reverse_only"]
 
 
-# The identity on values. Its tangents go through the other primitive, which can be transposed, but not run.
+# The identity on values. Its tangents pass through the other primitive, which can be transposed but not evaluated.
 _reverse_only = identity_primitive("reverse_only")
 _tangent = Primitive("reverse_only_tangent")
 
@@ -27,25 +26,33 @@ def _refuse(*_: Any, message: str, node: str, op: str, path: tuple[str, ...]) ->
     raise ForwardModeError(message, node=node, op=op, path=path)
 
 
-ad.defjvp(_reverse_only, lambda t, x, **params: _tangent.bind(t, **params))
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    result = _reverse_only.bind(*primals, **params)
+    (tangent,) = tangents
+    return result, zero(result) if type(tangent) is Zero else _tangent.bind(tangent, **params)
 
-_tangent.def_impl(_refuse)
-_tangent.def_abstract_eval(lambda x, **_: x)
-mlir.register_lowering(_tangent, _refuse)
-batching.defvectorized(_tangent)
-ad.deflinear2(_tangent, lambda cotangent, x, **_: [cotangent])
+
+register(_reverse_only, jvp=_jvp)
+register(
+    _tangent,
+    impl=_refuse,
+    abstract=lambda x, **_: x,
+    linear=lambda cotangent, x, **_: [cotangent],
+    batch="elementwise",
+    lowering=_refuse,
+)
 
 
 def reverse_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:
-    """Returns a pytree of arrays unchanged; taking derivatives forwards through an inexact one is refused.
+    """Return a pytree of arrays whose inexact ones raise `ForwardModeError` in forward mode.
 
     The error comes when the tangent is computed or, inside ``jax.jit``, when JAX compiles it.
 
     Args:
       value: the pytree.
-      message: what the error says.
-      node: the node that is to blame.
+      message: the error message.
+      node: the node that it is about.
       op: its op.
       path: the calls that lead to it.
     """
-    return marked(_reverse_only, value, message=message, node=node, op=op, path=path)
+    return passed_through(_reverse_only, value, message=message, node=node, op=op, path=path)

@@ -1,18 +1,17 @@
-"""An identity that refuses to be transposed: it marks values through which no gradient flows backwards.
+"""An identity that supports forward mode only.
 
-JAX refuses that for a ``lax.while_loop`` with effects too, but cannot say which of a model's loops is meant, nor what
-to do. This marks a loop's results, so that the refusal is ours. Forward mode and vmap pass through.
+JAX raises for reverse mode through a ``lax.while_loop`` with effects, too, but without the name of the model's loop or
+advice. The loop's results pass through this identity instead.
 """
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from jax.interpreters import ad
-
+from tf2jax_lite.jaxprs.compat import register
 from tf2jax_lite.support.errors import ReverseModeError
 
-from .identity_primitive import identity_primitive, marked
+from .identity_primitive import identity_primitive, passed_through
 
 __all__ = ["forward_only"]
 
@@ -23,17 +22,17 @@ def _refuse(cotangent: Any, x: Any, *, message: str, node: str, op: str, path: t
     raise ReverseModeError(message, node=node, op=op, path=path)
 
 
-ad.deflinear2(_forward_only, _refuse)
+register(_forward_only, linear=_refuse)
 
 
 def forward_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:
-    """Returns a pytree of arrays unchanged; taking gradients backwards through an inexact one is refused.
+    """Return a pytree of arrays whose inexact ones raise `ReverseModeError` in reverse mode.
 
     Args:
       value: the pytree.
-      message: what the error says.
-      node: the node that is to blame.
+      message: the error message.
+      node: the node that it is about.
       op: its op.
       path: the calls that lead to it.
     """
-    return marked(_forward_only, value, message=message, node=node, op=op, path=path)
+    return passed_through(_forward_only, value, message=message, node=node, op=op, path=path)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import (
     ArgumentError,
@@ -402,7 +403,7 @@ class _Binder:
         elif _is_namedtuple(spec) or isinstance(spec, (list, tuple)):
             self._sequence(path, spec, value)
         elif not _same_literal(spec, value):
-            traced = isinstance(value, jax.core.Tracer)
+            traced = is_traced(value)
             found = "tracer" if traced else f"literal value, {_brief(value)}"
             static = " Under jax.jit, mark it with static_argnums or static_argnames." if traced else ""
             raise InputError(
@@ -548,7 +549,7 @@ class _Binder:
 
     def _check_value(self, path: str, spec: TensorArgument, array: Any) -> None:
         # It shaped the graph: an override around the call does not change that.
-        if spec.value is None or isinstance(array, jax.core.Tracer):
+        if spec.value is None or is_traced(array):
             return
         found = tuple(np.asarray(array).tolist())
         wanted = tuple(None if size == -1 else size for size in spec.value)
@@ -593,7 +594,7 @@ def _same_literal(spec: Any, value: Any) -> bool:
         return True
     if spec is OPAQUE:
         return not isinstance(value, (np.ndarray, np.generic, jax.Array))
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         return False
     try:
         if isinstance(value, (np.ndarray, np.generic, jax.Array)) or isinstance(spec, (np.ndarray, np.generic)):

@@ -1,4 +1,17 @@
-"""The shell: ``tf2jax-lite inspect | convert | run | verify | ops | demo``."""
+"""Command line: ``tf2jax-lite inspect | convert | run | verify | finetune | federate | export-tf | ops | demo``.
+
+Entry: `main`, which runs a command, reports errors in one line, and sets the exit code.
+
+Read in this order:
+  shared: the typer app, the console, common options.
+  app: inspect, ops and demo; it imports the modules of the other commands.
+  convert, train, verify: their commands.
+  child: runs ``verify`` in a child process, since TensorFlow's kernels may crash.
+  quiet: drops TensorFlow's messages.
+  advice: error texts with command-line options instead of Python calls.
+
+Heavy imports (TensorFlow, JAX) stay inside commands. No other package may import this one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +31,7 @@ __all__ = ["main"]
 
 @contextlib.contextmanager
 def _interruptions() -> Iterator[list[int]]:
-    """Gives a list that gets an entry when the user interrupts.
+    """Yield a list that gets an entry when the user interrupts.
 
     An interruption inside TensorFlow may come out as another error ("REPLACED BY KeyboardInterrupt").
     """
@@ -28,7 +41,7 @@ def _interruptions() -> Iterator[list[int]]:
         seen.append(number)
         signal.default_int_handler(number, frame)
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or another handler
         yield seen
         return
     try:
@@ -43,10 +56,10 @@ def _interruptions() -> Iterator[list[int]]:
 
 
 def _run(app: Callable[[], Any]) -> None:
-    """Runs a command, and writes what it has printed: what fails there fails here.
+    """Run a command and flush its output, so that write errors are raised here.
 
     Raises:
-      BrokenPipeError: nobody reads it. Click makes exit code 1 of that, as if the command had said no.
+      BrokenPipeError: the reader has closed the pipe. Click would exit with 1, as if the command had failed.
     """
     try:
         app()
@@ -58,9 +71,9 @@ def _run(app: Callable[[], Any]) -> None:
 
 
 def main() -> None:
-    """Runs the command line; errors in what the user gave are one line and exit code 2."""
+    """Run the command line; errors in the user's input are one line and exit code 2."""
     open_streams()
-    # TensorFlow reads this once, when it is first imported: its start-up chatter is not ours to show.
+    # TensorFlow reads this once, when it is first imported: drop its start-up messages.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     import typer
@@ -88,16 +101,17 @@ def main() -> None:
             if isinstance(error, Tf2JaxError):
                 refuse(for_shell(str(error)))
             if isinstance(error, (RecursionError, MemoryError)):
-                what = "nested too deeply" if isinstance(error, RecursionError) else "takes more memory than there is"
-                refuse(f"what was given is {what} ({str(error)[:200]})")
+                too_deep = isinstance(error, RecursionError)
+                problem = "is nested too deeply" if too_deep else "needs more memory than available"
+                refuse(f"the input {problem} ({str(error)[:200]})")
             if type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError"):  # too much memory, an unknown op
                 first = next(iter(str(error).strip().splitlines()), "")
                 refuse(f"XLA cannot compile or run this: {first[:300]}")
             if isinstance(error, BrokenPipeError):
-                # The reader (head, less) has gone: that is no error of ours.
+                # The reader (head, less) has closed the pipe: no error.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
                 sys.exit(0)
-            if isinstance(error, OSError):  # a disk that is full, a file that went away meanwhile
+            if isinstance(error, OSError):  # a full disk, a file deleted meanwhile
                 refuse(error)
             raise
         except KeyboardInterrupt:

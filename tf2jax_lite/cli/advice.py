@@ -1,4 +1,4 @@
-"""Advice of errors, as the shell follows it: options instead of Python calls."""
+"""Rewrites advice in error texts: command-line options instead of Python calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["for_shell"]
 
 _QUOTED = r"""(?P<quote>['"])(?P<name>\w+)(?P=quote)"""
 _REPLACED = (
-    (rf"override_config\({_QUOTED}, [^()]*\), or (?=--)", ""),  # an option of the shell follows
+    (rf"override_config\({_QUOTED}, [^()]*\), or (?=--)", ""),  # a command-line option follows
     (rf"(?:tf2jax_lite\.)?override_config\({_QUOTED}, ['\"]?(?P<value>\w+)['\"]?\)", r"--set \g<name>=\g<value>"),
     (r"--set dynamic_shape_bound=n\b", "--set dynamic_shape_bound=N"),
     (

@@ -1,4 +1,4 @@
-"""The commands. Heavy imports stay inside them, so that ``--help`` answers at once."""
+"""The commands inspect, ops and demo; expensive imports stay inside, so that ``--help`` answers at once."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def inspect(
             console.print(styled(("unsupported", "red"), f" {op}: {', '.join(nodes)}"), highlight=False)
     if not found.signatures:
         console.print("no signatures")
-    what = "weights" if found.kind == "frozen GraphDef" else "variables"
-    table = Table(title=f"{len(found.variables)} {what}, {size_text(found.bytes)}", title_justify="left")
+    noun = "weights" if found.kind == "frozen GraphDef" else "variables"
+    table = Table(title=f"{len(found.variables)} {noun}, {size_text(found.bytes)}", title_justify="left")
     for column in ("name", "dtype", "shape"):
         table.add_column(column)
     for variable in found.variables:
@@ -105,8 +105,8 @@ def ops(
     for entry in found.entries:
         if missing and entry.status == "supported":
             continue
-        colour = {"supported": "green", "refused": "yellow"}.get(entry.status, "red")
-        table.add_row(entry.name, styled((entry.status, colour)), entry.detail)
+        color = {"supported": "green", "refused": "yellow"}.get(entry.status, "red")
+        table.add_row(entry.name, styled((entry.status, color)), entry.detail)
     console.print(table)
     console.print(found.summary())
 

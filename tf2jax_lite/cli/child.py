@@ -1,4 +1,4 @@
-"""A command in a child process: TensorFlow's kernels may end the process that runs them."""
+"""Runs a command in a child process, since TensorFlow's kernels may crash the process."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from . import quiet
 
 __all__ = ["in_child", "report_step"]
 
-# Begins the lines that are steps; the others are the child's stderr.
+# Prefix of lines that name steps; other lines are the child's stderr.
 _STEP = "\x1estep "
-# How many lines of stderr are kept, and how many an error quotes.
-_MOST_KEPT = 200
-_MOST_QUOTED = 3
+# Number of lines of stderr that are kept, and that an error quotes.
+_MAX_KEPT = 200
+_MAX_QUOTED = 3
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else ()
-# How long a child that has got the terminal's Ctrl-C may take to end.
+# Time for a child to end after the terminal's Ctrl-C.
 _GRACE_SECONDS = 2.0
 
 
 def report_step(text: str) -> None:
-    """Tells the parent process, if there is one, which step begins; inside of `quiet.quiet_stderr`."""
+    """Report the next step to the parent process, if there is one; call it inside of `quiet.quiet_stderr`."""
     if quiet.sink is not None:
         print(f"{_STEP}{text}", file=sys.stderr, flush=True)
 
 
 def in_child() -> int | None:
-    """Forks: returns None in the child, which goes on, and in the parent, once the child has ended, its exit code.
+    """Fork. Return None in the child, which continues; in the parent, wait for the child and return its exit code.
 
-    TensorFlow and JAX do not survive a fork once they have been used: a process that has imported one of them, or that
-    cannot fork (Windows), goes on as if it were the child. The child ends with its parent, and gets the parent's
-    signals.
+    TensorFlow and JAX do not survive a fork after use: a process that has imported one of them, or that cannot fork
+    (Windows), continues as if it were the child. The child ends with its parent, and gets the parent's signals.
 
     Raises:
       CrashedError: a signal ended the child.
@@ -48,7 +47,7 @@ def in_child() -> int | None:
     sys.stderr.flush()
     said, says = os.pipe()
     watched, held = os.pipe()
-    # A signal that comes before the handlers are in place waits for them.
+    # Signals are blocked until the handlers are installed.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     child = os.fork()
     if child == 0:
@@ -60,13 +59,13 @@ def in_child() -> int | None:
         return None
     os.close(says)
     os.close(watched)
-    lines: collections.deque[str] = collections.deque(maxlen=_MOST_KEPT)
+    lines: collections.deque[str] = collections.deque(maxlen=_MAX_KEPT)
     reader = threading.Thread(target=_read, args=(said, lines), daemon=True)
     reader.start()
     with _forwarding(child):
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _, status = os.waitpid(child, 0)
-    reader.join(timeout=1)  # a process that the child has left behind may hold the pipe
+    reader.join(timeout=1)  # a grandchild may still hold the pipe
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
@@ -78,7 +77,7 @@ def in_child() -> int | None:
 def _crash(name: str, lines: Sequence[str]) -> str:
     steps = [line.removeprefix(_STEP).strip() for line in lines if line.startswith(_STEP)]
     start = max((i for i, line in enumerate(lines) if line.startswith(_STEP)), default=-1)
-    said = [line.strip() for line in lines[start + 1 :] if line.strip()][-_MOST_QUOTED:]
+    said = [line.strip() for line in lines[start + 1 :] if line.strip()][-_MAX_QUOTED:]
     where = f" in step {steps[-1]!r}" if steps else ""
     quoted = f": {' | '.join(said)[:400]}" if said else ""
     advice = "This is no verdict on the conversion; other inputs (--inputs, --batch-size) may avoid it."
@@ -101,11 +100,11 @@ def _end_with_parent(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def _forwarding(child: int) -> Iterator[None]:
-    """Passes signals on to the child; a Ctrl-C in a terminal reaches it by itself."""
+    """Forward signals to the child; a Ctrl-C in a terminal reaches it directly."""
     late = threading.Timer(_GRACE_SECONDS, os.kill, (child, signal.SIGINT))
 
     def interrupt(number: int, frame: object) -> None:
-        with contextlib.suppress(RuntimeError):  # it has been started
+        with contextlib.suppress(RuntimeError):  # already started
             late.start()
 
     def terminate(number: int, frame: object) -> None:

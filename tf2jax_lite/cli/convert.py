@@ -1,4 +1,4 @@
-"""``convert`` and ``run``: artefacts in and out."""
+"""The commands ``convert`` and ``run``: write and run artifacts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def convert(
         Path,
         typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5, frozen .pb or TF1 .meta file."),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to make.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to create.")],
     signature: Annotated[
         list[str] | None, typer.Option("--signature", help="Only this one; repeat for several.")
     ] = None,
@@ -50,7 +50,7 @@ def convert(
         list[str] | None,
         typer.Option("--shapes", help='Shape of an argument, "b,224,224,3" or "image=b,224,224,3"; repeat in order.'),
     ] = None,
-    platforms: Annotated[str, typer.Option(help="What StableHLO is lowered for.")] = "cpu,cuda,tpu",
+    platforms: Annotated[str, typer.Option(help="Platforms to lower StableHLO for.")] = "cpu,cuda,tpu",
     dtype: Annotated[
         str | None, typer.Option(help="Convert floating params and constants, and compute, in this dtype.")
     ] = None,
@@ -76,7 +76,7 @@ def convert(
     standalone: Annotated[
         bool, typer.Option("--standalone", help="No effect: model.py always runs with JAX alone.", hidden=True)
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an artefact that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing artifact.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -155,7 +155,7 @@ def convert(
 
 
 def _cut(host: Any) -> dict[str, Any]:
-    """Returns where a model was cut, for machines."""
+    """Return the partition of a model as JSON data."""
     return {
         "host_nodes": host.nodes,
         "because": [{"node": node, "op": op, "reason": reason} for node, (op, reason) in host.reasons.items()],
@@ -206,7 +206,7 @@ def _dtype(name: str | None) -> Any:
 
 
 def _settings(given: list[str] | None) -> dict[str, Any]:
-    """Reads ``name=value``; values are true, false, integers or text."""
+    """Parse ``name=value`` items; values are true, false, integers or text."""
     from tf2jax_lite.support.errors import InputError
 
     found: dict[str, Any] = {}
@@ -236,17 +236,17 @@ def _shapes(given: list[str] | None) -> Any:
 
 @app.command()
 def run(
-    artefact: Annotated[Path, typer.Argument(metavar="DIR", help="What convert has made.")],
+    artifact: Annotated[Path, typer.Argument(metavar="DIR", help="An artifact that convert wrote.")],
     inputs: Annotated[Path, typer.Option("--input", help="An .npz with arrays by input name.")],
     output: Annotated[Path, typer.Option("--output", help="The .npz to write.")],
     signature: Annotated[str | None, typer.Option("--signature", help="Which function.")] = None,
-    backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artefact's Python code).")] = "stablehlo",
+    backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artifact's Python code).")] = "stablehlo",
     seed: Annotated[int, typer.Option(help="For functions that draw random numbers.")] = 0,
     max_input_bytes: MaxInputBytes = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an artefact on arrays from an .npz file. TensorFlow is not needed."""
+    """Run an artifact on arrays from an .npz file. TensorFlow is not needed."""
     import jax
     import numpy as np
 
@@ -258,15 +258,15 @@ def run(
     from tf2jax_lite.support.npz import read_npz
 
     if not -(2**63) <= seed < 2**63:
-        raise InputError(f"--seed is a whole number of 64 bits, not {seed}")
+        raise InputError(f"--seed is a 64-bit integer, not {seed}")
     with limits(max_input_bytes=max_input_bytes):
         arrays = read_npz(inputs)
-    fn, params = load(artefact, signature, backend=backend)
+    fn, params = load(artifact, signature, backend=backend)
     arrays = fitting_arrays(fn, arrays)
     key = jax.random.key(seed)
     try:
         results = run_compiled(fn, params, arrays, key)
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was changed: its shapes depend on values
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was edited: its shapes depend on values
         results, _ = call_with_arrays(fn, params, arrays, rng=key)
     found = {name: np.asarray(value) for name, value in flat_results(results).items()}
     write_file(output, _npz({name: _plain(value) for name, value in found.items()}))
@@ -278,7 +278,7 @@ def run(
 
 
 def _npz(arrays: dict[str, Any]) -> bytes:
-    """Returns the bytes of an .npz; unlike ``np.savez`` it takes any names, ``file`` too."""
+    """Return the bytes of an .npz; unlike ``np.savez``, any name is allowed, ``file`` too."""
     import numpy as np
 
     buffer = io.BytesIO()
@@ -290,5 +290,5 @@ def _npz(arrays: dict[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What .npz cannot hold (bfloat16) is written as float32."""
+    """Return an array in a dtype that .npz supports: bfloat16 becomes float32."""
     return value.astype("float32") if value.dtype.kind == "V" else value

@@ -1,4 +1,4 @@
-"""TensorFlow without its chatter."""
+"""Imports TensorFlow without its messages, and drops what is written to stderr."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 __all__ = ["import_tensorflow", "open_streams", "quiet_stderr"]
 
 sink: int | None = None
-"""A descriptor that gets what is dropped; None: the null device does."""
+"""File descriptor that gets the dropped messages; None: the null device."""
 
 
 def open_streams() -> None:
-    """Opens those of stdin, stdout and stderr that are closed (``2>&-``): nobody reads what is written there.
+    """Open the null device for those of stdin, stdout and stderr that are closed (``2>&-``).
 
-    Python has None for such a stream, and the next file that is opened would take its place.
+    Python has None for such a stream, and the next opened file would get its descriptor.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
@@ -30,10 +30,10 @@ def open_streams() -> None:
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Drops what is written to stderr inside the ``with`` block; errors still reach the caller as exceptions.
+    """Drop the output to stderr inside the ``with`` block; errors still reach the caller as exceptions.
 
-    TensorFlow's C++ side writes some messages whatever the log level, so the file descriptor itself is turned away.
-    Where the program was started without one, `open_streams` comes first.
+    TensorFlow's C++ code writes some messages at any log level, so the file descriptor itself is redirected. Call
+    `open_streams` first, in case the program was started without stderr.
     """
     sys.stderr.flush()
     saved = os.dup(2)
@@ -49,9 +49,9 @@ def quiet_stderr() -> Iterator[None]:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without its start-up messages, and without oneDNN's kernels unless the user asks for them.
+    """Import TensorFlow without its start-up messages, and without oneDNN kernels unless the user enables them.
 
-    Some of those of TensorFlow 2.21 compute wrong numbers or corrupt memory on processors with AVX-512.
+    Some oneDNN kernels of TensorFlow 2.21 compute wrong numbers or corrupt memory on processors with AVX-512.
     """
     if "tensorflow" in sys.modules:
         return
@@ -59,5 +59,5 @@ def import_tensorflow() -> None:
     with quiet_stderr():
         import tensorflow as tf
 
-        # TensorFlow is the oracle here and runs on the CPU: the accelerator's memory is JAX's.
+        # TensorFlow is the reference here and runs on the CPU: the accelerator's memory is for JAX.
         tf.config.set_visible_devices([], "GPU")

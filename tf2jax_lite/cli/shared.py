@@ -1,4 +1,4 @@
-"""What the commands share: the app itself, the console, common arguments, and small printers."""
+"""The typer app, the console, common options, and small printers."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def _all_commands(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Take what comes before a command."""
+    """Options in front of a command."""
 
 
 class _Console(Console):
-    """Shows what it is given and nothing else: a name from a stranger's model is no markup and no terminal code."""
+    """Prints text literally: names from untrusted models must not act as markup or terminal codes."""
 
     def __init__(self) -> None:
         super().__init__(markup=False, emoji=False)
@@ -75,7 +75,7 @@ console = _Console()
 
 
 def styled(*parts: str | tuple[object, str]) -> Text:
-    """Returns a line for the console.
+    """Return a line for the console.
 
     Args:
       *parts: texts, or texts with a style such as ``"bold"``.
@@ -91,12 +91,12 @@ SplitHost = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="Tag of the MetaGraph; repeat for several.")]
 
-MaxNodes = Annotated[int | None, typer.Option("--max-nodes", min=1, help="The most nodes that a graph may have.")]
+MaxNodes = Annotated[int | None, typer.Option("--max-nodes", min=1, help="Maximum number of nodes of a graph.")]
 MaxConstantBytes = Annotated[
-    int | None, typer.Option("--max-constant-bytes", min=1, help="The most bytes that a graph's constants may take.")
+    int | None, typer.Option("--max-constant-bytes", min=1, help="Maximum size of a graph's constants in bytes.")
 ]
 MaxInputBytes = Annotated[
-    int | None, typer.Option("--max-input-bytes", min=1, help="The most bytes that an .npz may take, unpacked.")
+    int | None, typer.Option("--max-input-bytes", min=1, help="Maximum unpacked size of an .npz in bytes.")
 ]
 Trust = Annotated[
     list[str] | None,
@@ -112,10 +112,10 @@ Import = Annotated[
 
 @contextlib.contextmanager
 def steps(show: bool) -> Iterator[tuple[Callable[[str], None], dict[str, float]]]:
-    """Shows the steps of a command and their times.
+    """Show the steps of a command and their times.
 
     Args:
-      show: whether anything is shown.
+      show: whether to print them.
 
     Yields:
       A function that takes the name of each step as it begins, and the seconds that each has taken.
@@ -153,7 +153,7 @@ def limits(
     max_input_bytes: int | None = None,
     modules: list[str] | None = None,
 ) -> Iterator[None]:
-    """Holds the options that say how much a model or its inputs may take, and do."""
+    """Override the options that limit a model's size and its inputs' size, and those that trust parts of it."""
     from tf2jax_lite.support.config import override_config
 
     trust = [*(trust or []), *(modules or [])]
@@ -177,10 +177,10 @@ def limits(
 
 
 def print_json(data: Any) -> None:
-    """Prints data for machines."""
+    """Print data as JSON."""
     print(json.dumps(data, indent=2))
 
 
 def shape_text(shape: list[int | None] | None) -> str:
-    """Returns a shape with ``?`` for what is unknown."""
+    """Return a shape as text with ``?`` for unknown dimensions."""
     return "?" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"

@@ -1,4 +1,4 @@
-"""``finetune`` and ``federate``: artefacts in, trained artefacts out; ``export-tf``: back to TensorFlow."""
+"""The commands ``finetune`` and ``federate``, which train artifacts, and ``export-tf``, back to TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,35 +17,37 @@ from tf2jax_lite.support.text import printable
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import Json, MaxInputBytes, Tag, app, console, limits, print_json, styled
 
-Artefact = Annotated[Path, typer.Argument(metavar="ARTEFACT", help="What convert has made (--train: with Dropout).")]
-Out = Annotated[Path, typer.Option("--out", help="The directory to make.")]
+Artifact = Annotated[
+    Path, typer.Argument(metavar="ARTIFACT", help="An artifact that convert wrote (with --train for Dropout).")
+]
+Out = Annotated[Path, typer.Option("--out", help="The directory to create.")]
 Loss = Annotated[
     str, typer.Option(help="sparse_categorical_crossentropy, categorical_..., binary_crossentropy, mse or mae.")
 ]
 Eval = Annotated[Path | None, typer.Option("--eval", help="An .npz to evaluate on, before and while training.")]
 Logits = Annotated[
     bool | None,
-    typer.Option("--from-logits/--from-probabilities", help="What predictions are; else it is seen from some."),
+    typer.Option("--from-logits/--from-probabilities", help="Kind of predictions; default: inferred."),
 ]
 Label = Annotated[str, typer.Option(help="The targets' name in the data.")]
-Output = Annotated[str | None, typer.Option(help="Which result is the prediction, if there are several.")]
+Output = Annotated[str | None, typer.Option(help="The result that is the prediction, if there are several.")]
 Signature = Annotated[str | None, typer.Option("--signature", help="The function in evaluation mode.")]
 TrainSignature = Annotated[str | None, typer.Option(help="The function in training mode; train if there is one.")]
 Freeze = Annotated[
     list[str] | None, typer.Option("--freeze", metavar="REGEX", help="Params that do not train; repeat for several.")
 ]
-Backend = Annotated[str, typer.Option(help="stablehlo, or source (runs the artefact's Python code).")]
-Seed = Annotated[int, typer.Option(min=0, help="Of all that is random; the same seed gives the same weights.")]
+Backend = Annotated[str, typer.Option(help="stablehlo, or source (runs the artifact's Python code).")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same weights.")]
 Checkpoints = Annotated[
-    Path | None, typer.Option("--checkpoint-dir", help="Keep the state there, and go on from it if there is one.")
+    Path | None, typer.Option("--checkpoint-dir", help="Save the state there, and resume from it if there is one.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace an artefact that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing artifact.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
 
 @contextlib.contextmanager
 def _progress(unit: str, total: int, show: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yields what takes each record of the history: a bar, with the latest numbers."""
+    """Yield a function that takes each record of the history and updates a progress bar."""
     columns = (
         TextColumn(unit, markup=False),
         BarColumn(),
@@ -59,16 +61,16 @@ def _progress(unit: str, total: int, show: bool) -> Iterator[Callable[[dict[str,
 
 
 def _numbers(record: dict[str, Any]) -> str:
-    """Returns the losses and accuracies of a record."""
-    shown = []
+    """Return the losses and accuracies of a record as text."""
+    texts = []
     for name, value in record.items():
         if name.rsplit("/", 1)[-1] in ("loss", "accuracy", "mae") and isinstance(value, float):
-            shown.append(f"{printable(name)} {value:.4f}")
-    return "  ".join(shown)
+            texts.append(f"{printable(name)} {value:.4f}")
+    return "  ".join(texts)
 
 
 def _named_values(items: Sequence[str]) -> dict[str, Any]:
-    """Returns NAME=VALUE items as a dict; values are JSON, or else text."""
+    """Parse NAME=VALUE items; values are JSON, or else text."""
     found: dict[str, Any] = {}
     for item in items:
         name, equals, text = item.partition("=")
@@ -95,7 +97,7 @@ def _finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
         )
     elif not quiet:
         kind = "logits" if report.from_logits else "probabilities"
-        text = f": trained {report.signatures[0]}; predictions are taken for {kind}"
+        text = f": trained {report.signatures[0]}; predictions are treated as {kind}"
         console.print(styled((out, "bold"), text), highlight=False)
         for name, record in (("before", history.records[0]), ("after", history.records[-1])):
             if _numbers(record):
@@ -105,7 +107,7 @@ def _finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
 
 @app.command()
 def finetune(
-    artefact: Artefact,
+    artifact: Artifact,
     data: Annotated[Path, typer.Option("--data", help="An .npz: the inputs by name, and the targets.")],
     out: Out,
     loss: Loss = "sparse_categorical_crossentropy",
@@ -133,7 +135,7 @@ def finetune(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune an artefact on an .npz of examples, and write a new artefact. TensorFlow is not needed."""
+    """Fine-tune an artifact on an .npz of examples, and write a new artifact. TensorFlow is not needed."""
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.datasets import read_arrays
 
@@ -141,7 +143,7 @@ def finetune(
         examples, held_out = read_arrays(data), None if evaluation is None else read_arrays(evaluation)
     with _progress("epoch", epochs, not (quiet or as_json)) as step:
         report = finetune_artifact(
-            artefact,
+            artifact,
             examples,
             out,
             loss=loss,
@@ -172,7 +174,7 @@ def finetune(
 
 @app.command()
 def federate(
-    artefact: Artefact,
+    artifact: Artifact,
     data: Annotated[
         Path,
         typer.Option("--data", help="Clients: SQLite (ours or TFF's), a folder of .npz, .h5, or .npz with client_id."),
@@ -183,10 +185,10 @@ def federate(
         str,
         typer.Option(
             help="fed_avg, unweighted_fed_avg, fed_prox, fed_sgd, mime, mime_lite, scaffold, agnostic_fed_avg or "
-            "hyp_cluster (an artefact for each cluster, cluster_0, cluster_1, ...)."
+            "hyp_cluster (an artifact for each cluster, cluster_0, cluster_1, ...)."
         ),
     ] = "fed_avg",
-    rounds: Annotated[int, typer.Option(min=0, help="How many rounds.")] = 100,
+    rounds: Annotated[int, typer.Option(min=0, help="Number of rounds.")] = 100,
     clients_per_round: Annotated[int, typer.Option(min=1, help="Size of a cohort.")] = 10,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples in a client's step.")] = 20,
     client_epochs: Annotated[int, typer.Option(min=1, help="A client's passes over its data in a round.")] = 1,
@@ -221,7 +223,7 @@ def federate(
     noise_multiplier: Annotated[float | None, typer.Option(help="Of dp.")] = None,
     clip_norm: Annotated[float | None, typer.Option(help="Scale clients' updates down to this norm.")] = None,
     zeroing_norm: Annotated[
-        float | None, typer.Option(help="Clients' updates with a number larger than this count as zeros.")
+        float | None, typer.Option(help="Replace client updates with a larger element by zeros.")
     ] = None,
     proximal_strength: Annotated[float | None, typer.Option(help="Mu of fed_prox, 0.01 by default.")] = None,
     client_decay: Annotated[float, typer.Option(help="Factor on clients' rate from round to round.")] = 1.0,
@@ -231,17 +233,17 @@ def federate(
         typer.Option(help="Of agnostic_fed_avg, the array of each example's domain, from 0; domain_id by default."),
     ] = None,
     domain_learning_rate: Annotated[
-        float | None, typer.Option(help="Of agnostic_fed_avg: how fast the domains' weights move, 0.1 by default.")
+        float | None, typer.Option(help="Of agnostic_fed_avg: learning rate of the domains' weights, 0.1 by default.")
     ] = None,
     domain_window: Annotated[
         int | None, typer.Option(min=1, help="Of agnostic_fed_avg: rounds whose examples are counted, 1 by default.")
     ] = None,
     evaluation: Eval = None,
-    eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after every so many rounds.")] = 1,
+    eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after this many rounds.")] = 1,
     seed: Seed = 0,
     from_logits: Logits = None,
     label: Label = "y",
-    client_key: Annotated[str, typer.Option(help="Of an .npz, the array of whose each example is.")] = "client_id",
+    client_key: Annotated[str, typer.Option(help="Of an .npz, the array with each example's client.")] = "client_id",
     split: Annotated[
         str | None, typer.Option(help="Of TFF's SQLite, the split to train on; train if there is one.")
     ] = None,
@@ -251,13 +253,13 @@ def federate(
     freeze: Freeze = None,
     backend: Backend = "stablehlo",
     checkpoint_dir: Checkpoints = None,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Keep the state after every so many rounds.")] = 1,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Save the state after this many rounds.")] = 1,
     force: Force = False,
     max_input_bytes: MaxInputBytes = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train an artefact by federated learning, and write a new artefact. TensorFlow is not needed."""
+    """Train an artifact by federated learning, and write a new artifact. TensorFlow is not needed."""
     from tf2jax_lite.finetuning import federate_artifact
     from tf2jax_lite.finetuning.datasets import open_clients, read_arrays
 
@@ -266,7 +268,7 @@ def federate(
         held_out = None if evaluation is None else read_arrays(evaluation)
     with _progress("round", rounds, not (quiet or as_json)) as step:
         report = federate_artifact(
-            artefact,
+            artifact,
             clients,
             out,
             loss=loss,
@@ -312,8 +314,8 @@ def federate(
 
 @app.command(name="export-tf")
 def export_tf(
-    artefact: Annotated[Path, typer.Argument(metavar="ARTEFACT", help="What finetune or federate has made.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The SavedModel directory (or .keras file) to make.")],
+    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="An artifact that finetune or federate wrote.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The SavedModel directory (or .keras file) to create.")],
     model: Annotated[
         Path | None, typer.Option("--model", help="The model that was converted; else the recorded path.")
     ] = None,
@@ -321,12 +323,12 @@ def export_tf(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write an artefact's weights into the TensorFlow model that it came from, as a new SavedModel."""
+    """Write an artifact's weights into the TensorFlow model that it came from, as a new SavedModel."""
     import_tensorflow()
     from tf2jax_lite.export.to_tensorflow import export_to_tf
 
     with quiet_stderr():
-        report = export_to_tf(artefact, out, model=model, tags=tag)
+        report = export_to_tf(artifact, out, model=model, tags=tag)
     if as_json:
         print_json({"path": report.path, "model": report.model, "changed": report.changed, "kept": report.kept})
     elif not quiet:

@@ -1,4 +1,4 @@
-"""``verify``: a model, and an artefact made of it, beside TensorFlow."""
+"""The command ``verify``: compares a model, and an artifact of it, with TensorFlow."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def verify(
         Path,
         typer.Argument(metavar="MODEL", help="A SavedModel directory, a .keras, .h5, frozen .pb or TF1 .meta file."),
     ],
-    artefact: Annotated[
+    artifact: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[OUT]", help="What convert made of it; with --source, its source is run, too.", show_default=False
+            metavar="[OUT]", help="An artifact of the model; with --source, its source is run, too.", show_default=False
         ),
     ] = None,
     signature: Annotated[
@@ -49,7 +49,7 @@ def verify(
     tag: Tag = None,
     inputs: Annotated[Path | None, typer.Option("--inputs", help="An .npz with arrays by input name.")] = None,
     seed: Annotated[
-        list[int] | None, typer.Option("--seed", help="For the inputs that are drawn (0); repeat for several.")
+        list[int] | None, typer.Option("--seed", help="Seed of drawn inputs (0); repeat for several.")
     ] = None,
     batch_size: Annotated[
         list[int] | None,
@@ -76,7 +76,7 @@ def verify(
     graph_outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
     split_host: SplitHost = False,
     source: Annotated[
-        bool, typer.Option("--source", help="Of OUT, run model.py as well: for artefacts that you trust.")
+        bool, typer.Option("--source", help="Of OUT, run model.py as well: for artifacts that you trust.")
     ] = False,
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
@@ -91,8 +91,8 @@ def verify(
     from tf2jax_lite.support.npz import read_npz
     from tf2jax_lite.verification import verify as verify_model
 
-    if source and artefact is None:
-        raise InputError("--source runs the code of an artefact, and OUT names none")
+    if source and artifact is None:
+        raise InputError("--source runs the code of an artifact, but OUT is missing")
     held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes, modules)
     with held, steps(not as_json) as (step, _), quiet_stderr():
 
@@ -103,7 +103,7 @@ def verify(
         arrays = None if inputs is None else read_npz(inputs)
         result = verify_model(
             model,
-            artefact,
+            artifact,
             signatures=signature,
             tags=tag,
             inputs=arrays,
@@ -149,16 +149,16 @@ def _print(result: Any) -> None:
 
 
 def _table(signature: Any) -> Table:
-    """Returns results one by one; gradients and variables that agree are one row for all."""
+    """Return a table with one row per result; gradients and variables that agree share a row."""
     table = Table(title=f"signature {signature.signature}", title_justify="left")
     table.add_column("output", overflow="fold")
     for column in ("type", "max abs error", "max rel error", "ulp", "verdict"):
         table.add_column(column)
-    together: dict[tuple[str, str], list[Any]] = {}
+    agreeing: dict[tuple[str, str], list[Any]] = {}
     for output in signature.outputs:
         against = "" if output.against == "jax" else f" ({output.against})"
         if output.verdict == "agrees" and output.kind != "result":
-            together.setdefault((output.kind, against), []).append(output)
+            agreeing.setdefault((output.kind, against), []).append(output)
             continue
         prefix = "" if output.kind == "result" else f"{output.kind} "
         verdict = (output.verdict, "green" if output.ok else "red")
@@ -170,7 +170,7 @@ def _table(signature: Any) -> Table:
             "" if output.max_ulp is None else str(output.max_ulp),
             styled(verdict, f" {output.remarks}".rstrip()),
         )
-    for (kind, against), outputs in together.items():
+    for (kind, against), outputs in agreeing.items():
         worst = [max(o.max_abs_error for o in outputs), max(o.max_rel_error for o in outputs)]
         label = f"{len(outputs)} {kind}{'s' if len(outputs) > 1 else ''}{against}"
         table.add_row(label, "", *(f"{w:.3g}" for w in worst), "", styled(("agrees", "green")))

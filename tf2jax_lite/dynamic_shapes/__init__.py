@@ -1,8 +1,21 @@
 """Bounded dynamic shapes under jit: data-dependent dimensions as symbols with upper bounds.
 
-`driver.traced` is the entry: it traces a program with symbolic dimensions and evaluates the jaxpr with padded arrays.
-Read `tracker`, `bounds`, `dim_expr`, then `driver`, `evaluator` and the `rules_*` modules, one per kind of primitive.
-`intervals`, `row_bounds` and `provenance` find upper bounds, `assumptions` the results that hinge on equal sizes,
-`size_comparisons` decides comparisons that symbols leave open. Knows no TensorFlow op: imports neither `ops` nor
-`lowering`.
+Entry: `driver.trace_and_evaluate` traces a program with symbolic dimensions and evaluates the jaxpr on padded arrays.
+Ops get the tracker as their parameter ``bound`` or ``tracker``, and call `row_capacity` and `truncate_rows`.
+
+Read in this order:
+  dim_expr: parse, evaluate and bound the text of symbolic dimensions.
+  bounds: upper and lower bounds of dimensions.
+  primitives: truncate, extend and reshape with data-dependent sizes.
+  provenance, intervals, row_bounds: bounds of traced values, from the equations that compute them.
+  unification: equality assumptions between dimensions, collected across retraces.
+  tracker: `DynamicShapes`, the dimensions of one trace.
+  driver: retracing; then evaluation.
+  actual_sizes, evaluator: capacities and run-time sizes; evaluates a jaxpr on padded arrays.
+  rules_*: one evaluation rule per primitive.
+  assumptions: results that an assumption may invalidate.
+  fitting_sizes: sizes that a node accepts.
+  size_comparisons, canonical_dims: comparisons of symbolic dimensions; their canonical form.
+
+It has no TensorFlow semantics: must not import `ops`, `lowering` or anything above them.
 """

@@ -1,4 +1,4 @@
-"""What symbolic dimensions come to: how much room they need, and how large they are."""
+"""Evaluates symbolic dimensions: their capacity (static upper bound) and their actual size (run-time value)."""
 
 from __future__ import annotations
 
@@ -13,114 +13,123 @@ from jax import lax
 
 from tf2jax_lite.support.errors import OpError
 
+from .bounds import is_data_dependent
 from .dim_expr import largest, names, parsed, value
-from .tracker import is_found
 
 __all__ = ["Sizes", "is_symbolic"]
 
-# A result is largest where each variable is at its end; so many ends are tried.
-_MOST_VARIABLES = 10
-_SOME = 1000  # a size
+# An expression is largest at a corner of its variables' ranges; there are 2 ** n corners.
+_MAX_VARIABLES = 10
+_SAMPLE = 1000  # a size
 
 
 def is_symbolic(shape: Sequence[Any]) -> bool:
-    """Whether data decides a dimension of a shape."""
-    return any(is_found(d) for d in shape)
+    """Return whether a shape has a data-dependent dimension."""
+    return any(is_data_dependent(d) for d in shape)
 
 
 class Sizes:
-    """The values of the variables in dimensions: the most they can be, and what they are.
+    """The upper bounds and the run-time values of the variables in dimensions.
 
     Attributes:
-      checks: bool scalars: whether sizes are what they were taken to be.
+      checks: bool scalars, one per assumption about sizes: whether it holds.
 
     Args:
-      others: the variables that are not found but given, by name: symbolic dimensions of arguments.
+      others: the symbolic dimensions of arguments, by name; they are not data-dependent.
     """
 
     def __init__(self, others: Mapping[str, Any] | None = None) -> None:
         self._others = dict(others or {})
-        self._most: dict[str, Any] = {}
+        self._bounds: dict[str, Any] = {}
         self._actual: dict[str, Any] = {}
         self.checks: list[Any] = []
 
-    def define(self, name: str, most: Any, actual: Any) -> None:
-        """Gives a variable a value: an int32 scalar ``actual``, at most ``most``, which may be a given dimension."""
-        self._most[name] = most
+    def define(self, name: str, bound: Any, actual: Any) -> None:
+        """Define a variable.
+
+        Args:
+          name: of the variable.
+          bound: its upper bound, an int or a dimension of ``others``.
+          actual: its value, an int32 scalar.
+        """
+        self._bounds[name] = bound
         self._actual[name] = actual
 
     @property
     def values(self) -> dict[str, Any]:
-        """What each variable is."""
+        """The value of each variable."""
         return dict(self._actual)
 
-    def given(self, values: Mapping[str, Any]) -> Sizes:
-        """Returns the same sizes with other arrays for what the variables are."""
+    def with_values(self, values: Mapping[str, Any]) -> Sizes:
+        """Return the same upper bounds with other values of the variables, and no checks."""
         out = Sizes(self._others)
-        out._most.update(self._most)
+        out._bounds.update(self._bounds)
         out._actual.update(values)
         return out
 
-    def most(self, dim: Any) -> Any:
-        """Returns how much room a dimension needs: an int, or a dimension that is given.
+    def capacity(self, dim: Any) -> Any:
+        """Return the upper bound of a dimension: an int, or a dimension of ``others``.
 
         Raises:
-          OpError: nothing tells.
+          OpError: there is none.
         """
-        if not is_found(dim):
+        if not is_data_dependent(dim):
             return dim
         tree = parsed(str(dim))
         found = sorted(names(tree) - self._others.keys())
-        known = {name: self._most[name] for name in found if name in self._most}
-        most = None
+        known = {name: self._bounds[name] for name in found if name in self._bounds}
+        bound = None
         if names(tree) == known.keys() and all(isinstance(v, int) for v in known.values()):
-            most = largest(tree, known)
+            bound = largest(tree, known)
         elif len(known) == len(found):
-            most = self._with_others(tree, found)
-        if most is None:
-            raise OpError(f"nothing tells how large the dimension {dim} can be")
-        return max(0, most) if isinstance(most, int) else most
+            bound = self._with_others(tree, found)
+        if bound is None:
+            raise OpError(f"the dimension {dim} has no known upper bound")
+        return max(0, bound) if isinstance(bound, int) else bound
 
     def _with_others(self, tree: ast.expr, found: Sequence[str]) -> Any:
-        if "mod" in ast.unparse(tree) or len(found) > _MOST_VARIABLES:
+        if "mod" in ast.unparse(tree) or len(found) > _MAX_VARIABLES:
             return None
-        # Where it is largest does not depend on how large the given ones are: for these, any number will do.
-        sizes = dict.fromkeys(self._others, _SOME)
-        ends = [dict(zip(found, end, strict=True)) for end in itertools.product((False, True), repeat=len(found))]
+        # The corner of the maximum does not depend on the values of the others: a sample of those finds it.
+        sizes = dict.fromkeys(self._others, _SAMPLE)
+        corners = [dict(zip(found, at, strict=True)) for at in itertools.product((False, True), repeat=len(found))]
 
-        def tried(end: Mapping[str, bool]) -> int:
-            some = {name: self._tried(self._most[name]) if high else 1 for name, high in end.items()}
-            return int(value(tree, sizes | some))
+        def sampled(corner: Mapping[str, bool]) -> int:
+            samples = {name: self._sampled(self._bounds[name]) if high else 1 for name, high in corner.items()}
+            return int(value(tree, sizes | samples))
 
-        best = max(ends, key=tried)
-        return value(tree, self._others | {name: self._most[name] if high else 1 for name, high in best.items()})
+        best = max(corners, key=sampled)
+        return value(tree, self._others | {name: self._bounds[name] if high else 1 for name, high in best.items()})
 
-    def _tried(self, most: Any) -> int:
-        return most if isinstance(most, int) else value(parsed(str(most)), dict.fromkeys(self._others, _SOME))
+    def _sampled(self, bound: Any) -> int:
+        return bound if isinstance(bound, int) else value(parsed(str(bound)), dict.fromkeys(self._others, _SAMPLE))
 
     def actual(self, dim: Any) -> Any:
-        """Returns how large a dimension is: an int, or an int32 scalar."""
+        """Return the run-time size of a dimension: an int, or an int32 scalar."""
         if isinstance(dim, int):
             return dim
         others = {name: jnp.asarray(value).astype(np.int32) for name, value in self._others.items()}
         return value(parsed(str(dim)), others | self._actual)
 
-    def shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the shape of the array that has room for all."""
-        return tuple(self.most(d) for d in shape)
+    def padded_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the shape with each dimension replaced by its capacity."""
+        return tuple(self.capacity(d) for d in shape)
 
     def valid(self, shape: Sequence[Any], axes: Sequence[int] | None = None) -> Any:
-        """Returns which elements are there, judged by some axes, or all: a bool array that broadcasts; None for all."""
+        """Return a mask of the elements that are no padding along the axes (default: all); None if all are valid.
+
+        The mask is a bool array that broadcasts to the padded shape.
+        """
         found = None
         for axis in range(len(shape)) if axes is None else axes:
-            if not is_found(shape[axis]):
+            if not is_data_dependent(shape[axis]):
                 continue
-            wide = tuple(self.most(shape[axis]) if i == axis else 1 for i in range(len(shape)))
-            there = lax.broadcasted_iota(np.int32, wide, axis) < self.actual(shape[axis])
-            found = there if found is None else found & there
+            extent = tuple(self.capacity(shape[axis]) if i == axis else 1 for i in range(len(shape)))
+            valid = lax.broadcasted_iota(np.int32, extent, axis) < self.actual(shape[axis])
+            found = valid if found is None else found & valid
         return found
 
     def filled(self, x: Any, shape: Sequence[Any], value: Any, axes: Sequence[int] | None = None) -> Any:
-        """Returns an array with what is not there replaced by one value."""
-        there = self.valid(shape, axes)
-        return x if there is None else jnp.where(there, x, jnp.asarray(value, x.dtype))
+        """Return a padded array with ``value`` in its padding along the axes (default: all)."""
+        valid = self.valid(shape, axes)
+        return x if valid is None else jnp.where(valid, x, jnp.asarray(value, x.dtype))

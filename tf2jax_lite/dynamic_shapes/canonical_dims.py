@@ -1,10 +1,10 @@
-"""One form for sizes that are written differently: ``(h - 1) // 2 + 1``, ``-(-h // 2)`` and ``(h + 1) // 2`` are equal.
+"""Canonical form of symbolic dimensions: ``(h - 1) // 2 + 1``, ``-(-h // 2)`` and ``(h + 1) // 2`` are equal.
 
-JAX takes two symbolic dimensions for equal where they are written alike. What takes steps through images
-(convolutions, pooling, slices) writes the number of steps in ways of its own, so that results of two such operations
-could not be added. In the one form a quotient by a number starts with a positive term, is of no other such quotient,
-and has nothing in it that the number divides; a remainder is a difference from a quotient, so that an image that is
-filled up to whole blocks has a size that the block divides.
+JAX compares symbolic dimensions by their normalized text. Convolutions, poolings and strided slices compute their
+output sizes with different formulas, so that results of two of them could not be added. In the canonical form, the
+dividend of a quotient by a constant starts with a positive term, contains no other such quotient, and has no term that
+the constant divides. A remainder is the difference from a quotient, so the size of an image padded to whole blocks is a
+multiple of the block.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tf2jax_lite.values.static import is_symbolic
 
 from .dim_expr import names, parsed, value
 
-__all__ = ["array_in_one_form", "in_one_form", "result_in_one_form"]
+__all__ = ["canonical_array", "canonical_dim", "canonical_result"]
 
 _Evaluate = Callable[[ast.expr], Any]
 
 
 def _terms(tree: ast.expr, sign: int = 1) -> list[tuple[int, list[ast.expr]]]:
-    """Returns the terms of a sum: a number and the other factors of each."""
+    """Return the terms of a sum: the integer coefficient and the other factors of each."""
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, (ast.Add, ast.Sub)):
         return _terms(tree.left, sign) + _terms(tree.right, sign if isinstance(tree.op, ast.Add) else -sign)
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
@@ -53,7 +53,7 @@ def _factors(tree: ast.expr) -> list[ast.expr]:
 
 
 def _inner_quotient(terms: list[tuple[int, list[ast.expr]]]) -> tuple[ast.expr, int, int] | None:
-    """Returns dividend, divisor and what is added of terms that are ``floordiv(dividend, divisor) + added``."""
+    """Return (dividend, divisor, addend) if the terms are ``floordiv(dividend, divisor) + addend``, else None."""
     (number, factors), *others = terms
     if number != 1 or len(factors) != 1 or any(of for _, of in others):
         return None
@@ -67,7 +67,7 @@ def _inner_quotient(terms: list[tuple[int, list[ast.expr]]]) -> tuple[ast.expr, 
 
 
 def _quotient(evaluate: _Evaluate, dividend: Any, divisor: Any) -> Any:
-    """Returns ``dividend // divisor`` in the one form; the dividend is in it."""
+    """Return ``dividend // divisor`` in canonical form, for a dividend in that form."""
     if not isinstance(divisor, int) or divisor < 1 or not is_symbolic_dim(dividend):
         return dividend // divisor
     terms = _terms(parsed(str(dividend)))
@@ -75,7 +75,7 @@ def _quotient(evaluate: _Evaluate, dividend: Any, divisor: Any) -> Any:
         return -_quotient(evaluate, divisor - 1 - dividend, divisor)
     whole: Any = 0
     for number, factors in terms:
-        # Rounded toward zero, so that no term changes its sign; but what is left of a plain number is positive.
+        # Rounded toward zero, so that no term changes its sign; but the rest of a constant is positive.
         part = int(number / divisor) if factors else number // divisor
         whole = whole + part * math.prod(map(evaluate, factors))
     rest = dividend - divisor * whole
@@ -92,8 +92,8 @@ def _quotient(evaluate: _Evaluate, dividend: Any, divisor: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def in_one_form(size: Any) -> Any:
-    """Returns a size in the one form.
+def canonical_dim(size: Any) -> Any:
+    """Return a dimension in canonical form.
 
     Args:
       size: an int or a symbolic dimension.
@@ -114,24 +114,24 @@ def in_one_form(size: Any) -> Any:
     return evaluate(tree)
 
 
-def array_in_one_form(array: Any) -> Any:
-    """Returns an array with its sizes in the one form, to which they are equal.
+def canonical_array(array: Any) -> Any:
+    """Return an array with its dimensions in canonical form.
 
-    It is padded with the difference, which is nothing: XLA drops that once sizes are known.
+    The array is padded by the difference, which is 0: XLA drops the padding once sizes are static.
     """
-    shape = tuple(map(in_one_form, array.shape))
+    shape = tuple(map(canonical_dim, array.shape))
     if shape == array.shape:
         return array
     more = [(0, wanted - size, 0) for wanted, size in zip(shape, array.shape, strict=True)]
     return lax.pad(array, np.zeros((), array.dtype), more)
 
 
-def result_in_one_form(value: Any) -> Any:
-    """Returns traced arrays as `array_in_one_form` does, static vectors of sizes alike, and anything else as it is."""
+def canonical_result(value: Any) -> Any:
+    """Return a traced array or a static array of dimensions with dimensions in canonical form; others unchanged."""
     if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
-        return array_in_one_form(value)
+        return canonical_array(value)
     if not is_symbolic(value):
         return value
     found = np.empty_like(value)
-    found.flat[:] = [in_one_form(v) if is_symbolic_dim(v) else v for v in value.flat]
+    found.flat[:] = [canonical_dim(v) if is_symbolic_dim(v) else v for v in value.flat]
     return found

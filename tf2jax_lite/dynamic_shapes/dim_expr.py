@@ -1,4 +1,4 @@
-"""What expressions of symbolic dimensions come to, and the most they can be, given that of their variables."""
+"""Parses symbolic dimensions, evaluates them, and bounds them by the bounds of their variables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core
 
+from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.support.errors import OpError
 
 __all__ = [
-    "FOUND",
+    "DYNAMIC",
     "HAS_TO_HOLD",
-    "MOST_TRIED",
+    "MAX_SAMPLED_VARIABLES",
     "SIZES",
     "constraint_asked_for",
     "constraint_of_shapes",
@@ -28,40 +28,46 @@ __all__ = [
     "holds_for_all",
     "largest",
     "names",
+    "names_in",
     "parsed",
     "value",
 ]
 
-_MOST_VALUES = 1 << 20  # of one variable that are tried
+_MAX_ENUMERATED = 1 << 20  # values of a single variable
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 100)
-"""That are tried for each of several variables."""
+"""Sample values of each of several variables."""
 
-_LARGE = (*SIZES, 10_000, 10_000_000)  # of a signal, there may be a second at least
+_LARGE = (*SIZES, 10_000, 10_000_000)  # a signal may have to last a second
 
-MOST_TRIED = 4
-"""Variables of which all sizes are tried together."""
+MAX_SAMPLED_VARIABLES = 4
+"""Expressions of more variables are not sampled."""
 
-FOUND = "found_"
-"""How variables are called whose values data decides (`tracker.py`); those of exported functions have other names."""
+DYNAMIC = "found_"
+"""Prefix of the variables of data-dependent dimensions (`tracker.py`); no symbol of an exported function has it."""
 
 HAS_TO_HOLD = "of symbolic dimensions, it has to hold that"
-"""What errors say before a constraint."""
+"""Text of errors in front of a constraint."""
 
 _HOLDS = re.compile(HAS_TO_HOLD + " ([^:;'()]+ <= [0-9]+)")
 _LIMITED = re.compile(r"min\(([^(),]+), (\d+)\)")
 _INCONCLUSIVE = re.compile("comparison '(.+?)' (?:>=|<) '(.+?)' is inconclusive")
-_MOST_VARIABLES = 10  # an expression of several is largest where each is at an end; so many ends are tried
+_MAX_VARIABLES = 10  # an expression of several is largest at a corner of their ranges; there are 2 ** n corners
 
 
 @functools.lru_cache(maxsize=1024)
 def parsed(text: str) -> ast.expr:
-    """Returns what a dimension's text says: the form that ``jax.export.symbolic_shape`` reads, too."""
+    """Parse a dimension's text, as ``jax.export.symbolic_shape`` reads it."""
     return ast.parse(re.sub(r"\^", "**", text), mode="eval").body
 
 
 def names(tree: ast.expr) -> set[str]:
-    """Returns the variables of an expression."""
+    """Return the variables of an expression."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
+
+
+def names_in(dim: Any) -> set[str]:
+    """Return the variables of a dimension."""
+    return set() if isinstance(dim, int) else names(parsed(str(dim)))
 
 
 def _extreme(of_arrays: Any, of_numbers: Any, of_sizes: Any) -> Callable[..., Any]:
@@ -83,13 +89,13 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
-    "max": _extreme(jnp.maximum, np.maximum, core.max_dim),
-    "min": _extreme(jnp.minimum, np.minimum, core.min_dim),
+    "max": _extreme(jnp.maximum, np.maximum, max_dim),
+    "min": _extreme(jnp.minimum, np.minimum, min_dim),
 }
 
 
 def value(tree: ast.expr, given: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
-    """Evaluates an expression with a value for each variable: ints, arrays or dimensions.
+    """Evaluate an expression with a value for each variable: ints, arrays or dimensions.
 
     Args:
       tree: the expression.
@@ -97,7 +103,7 @@ def value(tree: ast.expr, given: Mapping[str, Any], functions: Mapping[str, Call
       functions: other definitions of functions in expressions, by name: ``floordiv``, ``mod``, ``max``, ``min``.
 
     Raises:
-      OpError: the expression holds something else.
+      OpError: the expression has another operation.
     """
     if isinstance(tree, ast.Constant):
         return tree.value
@@ -111,27 +117,27 @@ def value(tree: ast.expr, given: Mapping[str, Any], functions: Mapping[str, Call
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
         function = (functions or {}).get(tree.func.id) or _FUNCTIONS[tree.func.id]
         return function(*[value(arg, given, functions) for arg in tree.args])
-    raise OpError(f"the dimension {ast.unparse(tree)} is of a form that is not known")
+    raise OpError(f"the dimension {ast.unparse(tree)} has an operation that is not supported")
 
 
-def largest(tree: ast.expr, most: Mapping[str, int]) -> int | None:
-    """Returns the most that an expression can be where each variable is from 1 to ``most``; None if nothing tells."""
+def largest(tree: ast.expr, bounds: Mapping[str, int]) -> int | None:
+    """Return the maximum of an expression whose variables are from 1 to ``bounds``; None if it is not computed."""
     found = sorted(names(tree))
-    if len(found) == 1 and most[found[0]] <= _MOST_VALUES:
-        return int(np.max(value(tree, {found[0]: np.arange(1, most[found[0]] + 1)})))
-    if "mod" in ast.unparse(tree) or len(found) > _MOST_VARIABLES:
+    if len(found) == 1 and bounds[found[0]] <= _MAX_ENUMERATED:
+        return int(np.max(value(tree, {found[0]: np.arange(1, bounds[found[0]] + 1)})))
+    if "mod" in ast.unparse(tree) or len(found) > _MAX_VARIABLES:
         return None
-    ends = itertools.product(*[(1, most[name]) for name in found])
-    return max(int(value(tree, dict(zip(found, end, strict=True)))) for end in ends)
+    corners = itertools.product(*[(1, bounds[name]) for name in found])
+    return max(int(value(tree, dict(zip(found, corner, strict=True)))) for corner in corners)
 
 
 def constraint_asked_for(problem: str) -> str | None:
-    """Returns what JAX could not tell of symbolic dimensions, if it holds for all sizes that were tried.
+    """Return the comparison that JAX could not decide, if it holds for all sampled sizes.
 
-    JAX decides of ``b*n - b`` only with a constraint whether it may be below 0; sizes are at least 1, so it is not.
+    JAX needs a constraint to know that ``b*n - b`` is not negative, though sizes are at least 1.
 
     Args:
-      problem: the text of an error: where it is `jax.errors.InconclusiveDimensionOperation`'s, it says what was asked.
+      problem: the text of an error; `jax.errors.InconclusiveDimensionOperation` names the comparison.
 
     Returns:
       A constraint as ``jax.export.symbolic_shape`` takes it.
@@ -141,9 +147,9 @@ def constraint_asked_for(problem: str) -> str | None:
 
 
 def constraint_of_sizes(problem: str) -> str | None:
-    """Returns what JAX could not tell of symbolic dimensions, if it holds for some sizes that were tried: ``b >= 5``.
+    """Return the comparison that JAX could not decide, if it holds for some sampled sizes: ``b >= 5``.
 
-    ``tf.zeros([b - 5])`` has a size where b is 5 or more; TensorFlow fails for smaller ones.
+    ``tf.zeros([b - 5])`` needs b to be 5 or more; TensorFlow fails for smaller ones.
 
     Args:
       problem: as above.
@@ -156,33 +162,32 @@ def constraint_of_sizes(problem: str) -> str | None:
 
 
 def _asked(problem: str, tried: Sequence[int] = SIZES) -> tuple[str | None, list[bool]]:
-    """Returns a constraint that an error asks for, and whether it holds for each of the sizes that are tried."""
+    """Return the constraint that an error asks for, and whether it holds for each sample."""
     asked = _INCONCLUSIVE.search(problem)
-    if asked is None or FOUND in asked[0]:
+    if asked is None or DYNAMIC in asked[0]:
         return None, [False]
     return f"{asked[1]} >= {asked[2]}", _compared(parsed(f"({asked[1]}) - ({asked[2]})"), tried)
 
 
 def _compared(tree: ast.expr, tried: Sequence[int] = SIZES) -> list[bool]:
-    """Returns whether an expression is not below 0, for each of the sizes that are tried; False if none is."""
+    """Return for each sample whether an expression is at least 0; [False] if it is not sampled."""
     found = sorted(names(tree))
-    if not 0 < len(found) <= MOST_TRIED:
+    if not 0 < len(found) <= MAX_SAMPLED_VARIABLES:
         return [False]
     sizes = np.meshgrid(*[np.array(tried)] * len(found))
     return (value(tree, dict(zip(found, sizes, strict=True))) >= 0).reshape(-1).tolist()
 
 
 def holds_for_all(constraint: str) -> bool:
-    """Whether a constraint, as the functions above return them, holds for all sizes that are tried."""
+    """Return whether a constraint, as the functions above return them, holds for all samples."""
     left, sign, right = re.split("(>=|<=)", constraint)
     return all(_compared(parsed(f"({left}) - ({right})" if sign == ">=" else f"({right}) - ({left})")))
 
 
 def constraint_of_shapes(problem: str) -> str | None:
-    """Returns what an error says has to hold of symbolic dimensions, or shows by shapes that would fit: ``n <= 20``.
+    """Return the constraint that an error states, or that would make the shapes in it equal: ``n <= 20``.
 
-    A table of 20 rows, of which the first n are taken, has min(n, 20): added to what is n long, it has n, or
-    TensorFlow fails.
+    The first n of 20 rows are min(n, 20) rows. Adding n rows to them needs n <= 20, or TensorFlow fails.
 
     Args:
       problem: the text of an error.
@@ -191,8 +196,8 @@ def constraint_of_shapes(problem: str) -> str | None:
       A constraint as ``jax.export.symbolic_shape`` takes it.
     """
     if (found := _HOLDS.search(problem)) is not None:
-        return None if FOUND in found[1] else found[1]
+        return None if DYNAMIC in found[1] else found[1]
     for size, limit in _LIMITED.findall(problem):
-        if FOUND not in size and re.search(rf"[(\[, ]{re.escape(size)}[,)\]]", _LIMITED.sub("", problem)):
+        if DYNAMIC not in size and re.search(rf"[(\[, ]{re.escape(size)}[,)\]]", _LIMITED.sub("", problem)):
             return f"{size} <= {limit}"
     return None

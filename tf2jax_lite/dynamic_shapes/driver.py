@@ -1,4 +1,4 @@
-"""Runs a program, with symbols for the sizes that data decides if there are any."""
+"""Traces a program with symbols for its data-dependent dimensions, and evaluates it with padded arrays."""
 
 from __future__ import annotations
 
@@ -11,30 +11,33 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import core, export
+from jax import export
 
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.errors import LoweringError, StaticInputError, Tf2JaxError
 
 from . import rules_control_flow, rules_elementwise, rules_indexing, rules_reductions, rules_shapes, rules_windows  # noqa: F401
 from .actual_sizes import Sizes, is_symbolic
-from .assumptions import read_only, sizes_in
-from .dim_expr import FOUND
+from .assumptions import variables_in, without_dead_sizes
+from .bounds import is_data_dependent
+from .dim_expr import DYNAMIC
 from .evaluator import Evaluator
-from .tracker import SINGLE, Agreed, Extents, UnboundedError, is_found
+from .tracker import DynamicShapes, UnboundedError
+from .unification import SINGLE, Equalities
 
-__all__ = ["traced"]
+__all__ = ["trace_and_evaluate"]
 
 _log = logging.getLogger("tf2jax_lite")
 
 
-_MOST_AGREED = 32  # pairs of sizes: for each the program is traced once more
+_MAX_EQUALITIES = 32  # each costs one more trace
 
 
-class _OpenResultError(Exception):
-    """A result has a size that data decides, or nothing tells how large one can be.
+class _DynamicResultError(Exception):
+    """A result of the program has a data-dependent dimension, or a dimension without an upper bound.
 
     Attributes:
-      results: what the program returned, as it was traced: flat results, and variables by name.
+      results: the traced results: a flat list, and variables by name.
     """
 
     def __init__(self, results: Any):
@@ -42,128 +45,128 @@ class _OpenResultError(Exception):
         self.results = results
 
 
-def traced(
+def trace_and_evaluate(
     run: Callable[..., Any],
     args: tuple[Any, ...],
     limit: int | None,
     names: Callable[[], Sequence[str]] = list,
     single: Mapping[int, Sequence[int]] | None = None,
 ) -> Any:
-    """Returns what a program gives.
+    """Return the results of a program that may have data-dependent dimensions.
 
-    It is run as it is first. Where an op of it finds a size that data decides, it is traced anew with a symbol for
-    it, and what was traced is evaluated with arrays that have room for the most that there can be.
+    The program is traced as it is first. If an op raises because its result has a data-dependent size, the program is
+    traced again with a symbol for that size, and the jaxpr is evaluated with arrays padded to upper bounds.
 
     Args:
-      run: called as ``run(*args, extents=..., pads=...)``; see `Trace`.
+      run: called as ``run(*args, tracker=..., pads=...)``; see `Trace`.
       args: its arguments: pytrees of arrays.
-      limit: what to pad results of such sizes to; None refuses them.
+      limit: the length to which results of such sizes are padded; None: they are not supported.
       names: returns the names of the results, for messages.
-      single: for inputs, by position in the second of ``args``, the axes of size 1 that the signature leaves open.
+      single: for inputs, by position in the second of ``args``, the axes of size 1 that are symbolic in the signature.
 
     Raises:
-      LoweringError: a node's result has a size that data decides, and what follows cannot be computed so.
+      LoweringError: a node does not support a data-dependent dimension.
     """
     leaves, tree = jax.tree.flatten(args)
-    moving = [i for i, v in enumerate(leaves) if isinstance(v, core.Tracer)]
-    if not moving:
+    traced = [i for i, v in enumerate(leaves) if is_traced(v)]
+    if not traced:
         return run(*args, pads=True)
     try:
         return run(*args, pads=False)
     except StaticInputError as error:
-        refusal = error
+        first_error = error
     except LoweringError as error:
         if not isinstance(error.__cause__, UnboundedError):
             raise
-        refusal = error
+        first_error = error
     try:
-        return _with_extents(run, leaves, tree, moving, limit)
-    except _OpenResultError as error:
+        return _with_symbols(run, leaves, tree, traced, limit)
+    except _DynamicResultError as error:
         before = len(jax.tree.leaves(args[0]))
         if single and limit is None:
-            with contextlib.suppress(_OpenResultError, Tf2JaxError):
-                return _with_extents(run, leaves, tree, moving, limit, {before + i: axes for i, axes in single.items()})
-        raise _extended(refusal, _shown(error, names())) from refusal.__cause__
+            with contextlib.suppress(_DynamicResultError, Tf2JaxError):
+                return _with_symbols(run, leaves, tree, traced, limit, {before + i: axes for i, axes in single.items()})
+        raise _with_text(first_error, _describe_dynamic_result(error, names())) from first_error.__cause__
     except Tf2JaxError as error:
         if limit is None:
-            place = f"Without that it fails at {error}" if getattr(error, "node", "") != refusal.node else ""
-            raise _extended(refusal, place) from error
+            text = f"Without that it fails at {error}" if getattr(error, "node", "") != first_error.node else ""
+            raise _with_text(first_error, text) from error
         reason = error
     try:
         results = run(*args, pads=True)
     except LoweringError as error:
         if not isinstance(error, StaticInputError) and not isinstance(error.__cause__, UnboundedError):
             raise
-        # To set the bound, as that error says, is no advice where it is set.
-        why = f"nor do results padded to {limit} do, which node {error.node!r} ({error.op}) cannot take"
+        # That error advises to set the bound, which is set.
+        why = f"results padded to {limit} fail, too: node {error.node!r} ({error.op}) does not support them"
         message = f"{str(reason).rstrip('.')}; {why}"
-        raise LoweringError(message, node=refusal.node, op=refusal.op, path=refusal.path) from error
-    _log.warning("Results are padded to %d, and what is computed of them counts the padding in: %s", limit, reason)
+        raise LoweringError(message, node=first_error.node, op=first_error.op, path=first_error.path) from error
+    _log.warning("Results are padded to %d, and later nodes include the padding: %s", limit, reason)
     return results
 
 
-def _extended(refusal: LoweringError, text: str) -> LoweringError:
-    """Return an error that says more; of the same type, so that it can be caught as that."""
-    message = f"{str(refusal).rstrip('.')}. {text}" if text else str(refusal)
-    return type(refusal)(message, node=refusal.node, op=refusal.op, path=refusal.path)
+def _with_text(first_error: LoweringError, text: str) -> LoweringError:
+    """Return an error of the same type with more text."""
+    message = f"{str(first_error).rstrip('.')}. {text}" if text else str(first_error)
+    return type(first_error)(message, node=first_error.node, op=first_error.op, path=first_error.path)
 
 
-def _shown(error: _OpenResultError, names: Sequence[str]) -> str:
+def _describe_dynamic_result(error: _DynamicResultError, names: Sequence[str]) -> str:
     """Return a sentence about the first result of data-dependent size."""
     flat, variables = error.results
     found = [(f"Result {name}", value) for name, value in zip(names, flat, strict=False)]
     found += [(f"Variable {name!r}", value) for name, value in variables.items()]
     for name, value in found:
         if isinstance(value, jax.Array) and is_symbolic(shape := value.shape):
-            sizes = ", ".join("?" if is_found(size) else str(size) for size in shape)
+            sizes = ", ".join("?" if is_data_dependent(size) else str(size) for size in shape)
             return f"{name} of shape [{sizes}] cannot leave jax.jit otherwise"
     return ""
 
 
-def _with_extents(
+def _with_symbols(
     run: Callable[..., Any],
     leaves: list[Any],
     tree: Any,
-    moving: list[int],
+    traced: list[int],
     limit: int | None,
     single: Mapping[int, Sequence[int]] | None = None,
 ) -> Any:
-    """Traces with symbols, and evaluates.
+    """Trace a program with symbols, and evaluate the jaxpr.
 
     Args:
-      run: see `traced`.
+      run: see `trace_and_evaluate`.
       leaves: the arguments' arrays.
       tree: their structure.
-      moving: which of them are traced.
-      limit: see `traced`.
-      single: for leaves, the axes of size 1 that are a symbol, too: a batch of one, which is not to be broadcast.
+      traced: the indices of those that are traced.
+      limit: see `trace_and_evaluate`.
+      single: for leaves, the axes of size 1 that become a symbol, too: a batch of one must not broadcast.
     """
     form: list[Any] = []
     returned: list[Any] = [([], {})]
 
-    def function(extents: Extents, chosen: list[Any]) -> list[Any]:
+    def function(tracker: DynamicShapes, chosen: list[Any]) -> list[Any]:
         given = list(leaves)
-        for i, value in zip(moving, chosen, strict=True):
+        for i, value in zip(traced, chosen, strict=True):
             given[i] = value
-        results = run(*jax.tree.unflatten(tree, given), extents=extents, pads=False)
+        results = run(*jax.tree.unflatten(tree, given), tracker=tracker, pads=False)
         returned[:] = [results]
         found, structure = jax.tree.flatten(results, is_leaf=lambda v: v is None)
         arrays = [i for i, v in enumerate(found) if isinstance(v, jax.Array)]
         form[:] = [[None if i in arrays else v for i, v in enumerate(found)], arrays, structure]
         return [found[i] for i in arrays]
 
-    scope, others = _given([leaves[i] for i in moving])
-    operands, sizes = [leaves[i] for i in moving], Sizes(others)
+    scope, others = _symbols_of([leaves[i] for i in traced])
+    operands, sizes = [leaves[i] for i in traced], Sizes(others)
     if single:
         scope = export.SymbolicScope() if scope is None else scope
         (one,) = export.symbolic_shape(SINGLE, scope=scope)
-        operands = [_with_symbol(leaves[i], single.get(i, ()), one) for i in moving]
+        operands = [_with_symbol(leaves[i], single.get(i, ()), one) for i in traced]
         sizes.define(SINGLE, 1, np.int32(1))
-    closed = _agreeing(lambda extents: functools.partial(function, extents), operands, limit, scope)
-    if closed is None or (limit is None and not sizes_of_results(closed) <= {SINGLE}):
-        raise _OpenResultError(returned[0])
+    closed = _trace_until_unified(lambda tracker: functools.partial(function, tracker), operands, limit, scope)
+    if closed is None or (limit is None and not variables_of_results(closed) <= {SINGLE}):
+        raise _DynamicResultError(returned[0])
     found, arrays, structure = form
-    values = Evaluator(sizes).checked(closed, [leaves[i] for i in moving])
+    values = Evaluator(sizes).checked(closed, [leaves[i] for i in traced])
     for i, value in zip(arrays, values, strict=True):
         found[i] = value
     return jax.tree.unflatten(structure, found)
@@ -174,37 +177,42 @@ def _with_symbol(leaf: Any, axes: Sequence[int], dim: Any) -> Any:
     return jax.ShapeDtypeStruct(shape, leaf.dtype) if axes else leaf
 
 
-def sizes_of_results(closed: Any) -> set[str]:
-    """Return the names of the data-dependent variables in the shapes of a jaxpr's results."""
-    dims = [dim for aval in closed.out_avals for dim in getattr(aval, "shape", ()) if is_found(dim)]
-    return {name for dim in dims for name in re.findall(rf"\b{FOUND}\d+", str(dim))}
+def variables_of_results(closed: Any) -> set[str]:
+    """Return the data-dependent variables in the shapes of a jaxpr's results."""
+    dims = [dim for aval in closed.out_avals for dim in getattr(aval, "shape", ()) if is_data_dependent(dim)]
+    return {name for dim in dims for name in re.findall(rf"\b{DYNAMIC}\d+", str(dim))}
 
 
-def _agreeing(function: Callable[[Extents], Any], args: list[Any], limit: int | None, scope: Any) -> Any:
-    """Traces a program, and anew wherever it fails as two sizes meet that nothing says are equal: then they are.
+def _trace_until_unified(
+    function: Callable[[DynamicShapes], Any], args: list[Any], limit: int | None, scope: Any
+) -> Any:
+    """Trace a program, again with one more equality whenever two sizes meet that are not known to be equal.
 
-    Returns None if nothing tells how large a size can be.
+    Returns None if a dimension has no upper bound.
     """
-    agreed = Agreed()
+    equalities = Equalities()
     while True:
-        before, extents = len(agreed), Extents(limit, export.SymbolicScope() if scope is None else scope, agreed)
+        before, tracker = (
+            len(equalities),
+            DynamicShapes(limit, scope, equalities),
+        )
         try:
-            closed = jax.make_jaxpr(function(extents))(args)
+            closed = jax.make_jaxpr(function(tracker))(args)
         except Tf2JaxError:
-            if len(agreed) == before or len(agreed) > _MOST_AGREED:
+            if len(equalities) == before or len(equalities) > _MAX_EQUALITIES:
                 raise
             continue
-        if not extents.open:
+        if not tracker.unbounded:
             return closed
-        read = read_only(closed, extents.open)
-        if extents.open.isdisjoint(sizes_in(read.jaxpr)):
-            return read
-        if len(agreed) == before and not extents.settle():
+        live = without_dead_sizes(closed, tracker.unbounded)
+        if tracker.unbounded.isdisjoint(variables_in(live.jaxpr)):
+            return live
+        if len(equalities) == before and not tracker.assume_expected_bounds():
             return None
 
 
-def _given(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[str, Any]]:
-    """Returns the scope of the symbolic dimensions that arrays have, and their variables by name."""
+def _symbols_of(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[str, Any]]:
+    """Return the scope of the symbolic dimensions of arrays, and their variables by name."""
     dims = [dim for x in arrays for dim in x.shape if not isinstance(dim, int)]
     if not dims:
         return None, {}

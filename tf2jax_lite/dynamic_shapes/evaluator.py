@@ -1,4 +1,4 @@
-"""Evaluates a jaxpr whose shapes have symbolic dimensions with arrays that have room for the most there can be."""
+"""Evaluates a jaxpr with data-dependent dimensions on arrays padded to their upper bounds."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core as jex
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import Var, bind
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.walk import inner, parts
 from tf2jax_lite.support.errors import OpError, Tf2JaxError
 from tf2jax_lite.values.static import as_array
 
 from .actual_sizes import Sizes, is_symbolic
-from .assumptions import doubtful
-from .tracker import is_found, prefix_p
+from .assumptions import affected_by_assumptions
+from .bounds import is_data_dependent
+from .primitives import truncate_p
 
 __all__ = ["Evaluator", "Rule", "rule", "rules"]
 
 Rule = Callable[["Evaluator", Any, list[Any]], list[Any]]
-"""How one primitive is evaluated, of an equation and its operands with room: gives its results with room."""
+"""Evaluates one equation: takes it and its padded operands, returns its padded results."""
 
 rules: dict[str, Rule] = {}
 
 
 def rule(*names: str, bounded: bool = False) -> Callable[[Rule], Rule]:
-    """Registers the rule of the primitives called so.
+    """Register the rule of some primitives.
 
     Args:
-      *names: of primitives.
-      bounded: whether what is not there of its floating-point results is made 0.
+      *names: of the primitives.
+      bounded: whether the padding of floating-point results is set to 0, which stops NaN gradients there.
     """
 
     def register(found: Rule) -> Rule:
@@ -56,14 +57,13 @@ def _bounded(found: Rule) -> Rule:
 
 
 class Evaluator:
-    """Evaluates equations.
+    """Evaluates equations on padded arrays.
 
-    Elements beyond a dimension's size hold anything that is finite. Rules see to it that none of it reaches an element
-    that is there. Gradients flow the other way: where something that is there may have an influence on what is not, a
-    rule is `bounded`, so that NaN in the gradient of what is not there ends there.
+    Padding holds arbitrary finite values, and rules keep them from valid elements. Gradients flow the other way: where
+    valid operands influence padding of the result, the rule is `bounded`: a NaN gradient of padding stops there.
 
     Args:
-      sizes: what is known of the variables in dimensions; equations of `prefix_p` add to it.
+      sizes: the variables in dimensions; equations of `truncate_p` define more.
     """
 
     def __init__(self, sizes: Sizes):
@@ -71,57 +71,50 @@ class Evaluator:
         self._symbolic: dict[int, bool] = {}
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
-        """Evaluates a jaxpr, closed or open."""
-        jaxpr, consts = parts(closed)
-        env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-        env.update(zip(jaxpr.invars, args, strict=True))
+        """Evaluate a jaxpr, closed or open."""
 
-        def read(atom: Any) -> Any:
-            if not isinstance(atom, jex.Literal):
-                return env[atom]
-            # JAX may leave a number as wide as numpy gave it, where what takes it is as wide as JAX's.
-            return as_array(atom.val) if isinstance(atom.val, np.ndarray | np.generic) else atom.val
+        def literal(value: Any) -> Any:
+            # A literal may have numpy's 64-bit dtype where the equation expects JAX's 32-bit one.
+            return as_array(value) if isinstance(value, np.ndarray | np.generic) else value
 
-        for eqn in jaxpr.eqns:
-            env.update(zip(eqn.outvars, self._equation(eqn, [read(v) for v in eqn.invars]), strict=True))
-        return [read(v) for v in jaxpr.outvars]
+        return evaluate(closed, args, self._equation, literal=literal)
 
     def inside(self, closed: Any, *args: Any) -> list[Any]:
-        """Evaluates a jaxpr within a trace of its own: what it finds of sizes stays there."""
-        return [jnp.asarray(v) for v in Evaluator(self.sizes.given(self.sizes.values)).checked(closed, args)]
+        """Evaluate a jaxpr within a trace of its own; variables defined and checks made there stay there."""
+        return [jnp.asarray(v) for v in Evaluator(self.sizes.with_values(self.sizes.values)).checked(closed, args)]
 
     def checked(self, closed: Any, args: Sequence[Any]) -> list[Any]:
-        """Evaluates a jaxpr; where sizes turn out not to be what they were taken to be, its results are NaN.
+        """Evaluate a jaxpr; results that depend on a violated assumption about sizes are invalidated.
 
-        Whole numbers are the least that there are then, without a sign the greatest.
+        Floating-point and complex results become NaN, integers ``iinfo(dtype).min``, unsigned ones ``.max``.
 
         Raises:
-          OpError: a truth value depends on such a size, or another result that cannot say so.
+          OpError: such a result is a bool, or of another dtype without a value that marks it invalid.
         """
         results = self.run(closed, args)
         if not self.sizes.checks:
             return results
         fits = functools.reduce(operator.and_, self.sizes.checks)
-        affected = doubtful(parts(closed)[0])
+        affected = affected_by_assumptions(parts(closed)[0])
         return [
-            self._marked(v, x, fits) if isinstance(v, jex.Var) and v in affected else x
+            self._invalidated(v, x, fits) if isinstance(v, Var) and v in affected else x
             for v, x in zip(parts(closed)[0].outvars, results, strict=True)
         ]
 
-    def _marked(self, var: Any, value: Any, fits: Any) -> Any:
+    def _invalidated(self, var: Any, value: Any, fits: Any) -> Any:
         dtype = var.aval.dtype
-        if jnp.issubdtype(dtype, jnp.integer):  # what jnp.take fills with where an index is out of range
+        if jnp.issubdtype(dtype, jnp.integer):  # the fill values of jnp.take
             info = jnp.iinfo(dtype)
             return jnp.where(fits, value, info.min if jnp.issubdtype(dtype, jnp.signedinteger) else info.max)
         if not jnp.issubdtype(dtype, jnp.inexact):
             raise OpError(
-                f"two sizes that data decides are taken to be equal, and a result of dtype {dtype} could not say so if "
-                "they are not"
+                f"two data-dependent sizes are assumed to be equal, and a result of dtype {dtype} has no value that "
+                "marks it invalid if they are not"
             )
-        return value * jnp.where(fits, 1, jnp.nan).astype(value.dtype)  # a product: its gradient is NaN, too
+        return value * jnp.where(fits, 1, jnp.nan).astype(value.dtype)  # a product, so the gradient is NaN, too
 
     def _equation(self, eqn: Any, args: list[Any]) -> list[Any]:
-        if not self._concerns(eqn):
+        if not self._is_dynamic(eqn):
             return bind(eqn, *args)
         found = rules.get(eqn.primitive.name)
         if found is None:
@@ -130,25 +123,25 @@ class Evaluator:
             return found(self, eqn, args)
         except OpError as error:
             where = str(eqn.source_info.name_stack)
-            if where and "(node " not in str(error):  # what is inside of a call does not know its node
+            if where and "(node " not in str(error):  # raised inside of a call, without its node
                 raise OpError(f"{error} (node {where!r})") from error
             raise
         except Tf2JaxError:
             raise
-        except Exception as error:  # of JAX, about shapes that a rule made: what it is about is this equation
-            raise OpError(f"JAX's {shown(eqn)}: {type(error).__name__}: {str(error).split(chr(10))[0]}") from error
+        except Exception as error:  # of JAX, about operands that a rule padded
+            raise OpError(f"JAX's {describe(eqn)}: {type(error).__name__}: {str(error).split(chr(10))[0]}") from error
 
     def is_symbolic(self, closed: Any) -> bool:
-        """Whether anything in a jaxpr has a symbolic dimension."""
+        """Return whether an equation of a jaxpr has a data-dependent dimension."""
         jaxpr, _ = parts(closed)
         if id(jaxpr) not in self._symbolic:
-            self._symbolic[id(jaxpr)] = any(map(self._concerns, jaxpr.eqns))
+            self._symbolic[id(jaxpr)] = any(map(self._is_dynamic, jaxpr.eqns))
         return self._symbolic[id(jaxpr)]
 
-    def _concerns(self, eqn: Any) -> bool:
+    def _is_dynamic(self, eqn: Any) -> bool:
         if (
-            eqn.primitive is prefix_p
-            or is_found(eqn.params.get("dim", 0))
+            eqn.primitive is truncate_p
+            or is_data_dependent(eqn.params.get("dim", 0))
             or any(is_symbolic(v.aval.shape) for v in _shaped(eqn))
         ):
             return True
@@ -159,13 +152,13 @@ def _shaped(eqn: Any) -> Iterator[Any]:
     return (v for v in (*eqn.invars, *eqn.outvars) if hasattr(v.aval, "shape"))
 
 
-def shown(eqn: Any) -> str:
-    """Returns which primitive of which node this is, for messages."""
+def describe(eqn: Any) -> str:
+    """Return an equation's primitive, operand shapes and node, for messages."""
     where = str(eqn.source_info.name_stack)
     shapes = ", ".join(str(list(v.aval.shape)) for v in eqn.invars if hasattr(v.aval, "shape"))
     return f"{eqn.primitive.name} of shapes {shapes}" + (f" (node {where!r})" if where else "")
 
 
 def unsupported(eqn: Any) -> OpError:
-    """Returns the error for an equation that cannot be evaluated so."""
-    return OpError(f"JAX's {shown(eqn)} cannot have a size that depends on traced values there")
+    """Return the error for an equation without a rule for its data-dependent dimensions."""
+    return OpError(f"JAX's {describe(eqn)} cannot have a size that depends on traced values there")

@@ -1,4 +1,4 @@
-"""Which sizes the operands of a node may have, found by evaluating its shapes for some."""
+"""Samples sizes of a node's operands, to find which of them it accepts, by abstract evaluation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from tf2jax_lite.values import static
 
-from .dim_expr import FOUND, names, parsed, value
+from .dim_expr import DYNAMIC, names, parsed, value
 
 __all__ = ["fitting_sizes"]
 
-# Two sizes that occur nowhere else, with divisors enough for reshapes: whether a node tells them apart is the question.
+# Two sizes that are unlikely in a program, with many divisors for reshapes.
 _SIZES = (120, 168)
 _MAX_TRIED = 512
 
@@ -23,10 +23,10 @@ _MAX_TRIED = 512
 def fitting_sizes(
     run: Callable[[list[Any]], Any], inputs: Sequence[Any], shapes: Sequence[Sequence[Any]]
 ) -> Sequence[Mapping[str, int]]:
-    """Return the values of symbolic variables for which a node's operands fit, of some that are tried.
+    """Return the samples of symbolic variables for which a node accepts its operands.
 
-    Each size is tried as either of two numbers, and as each fixed size that an operand has: so an equality that the
-    node needs holds in all of the results, and one that it does not need fails in some.
+    Each variable takes two values, and each fixed size of an operand. So an equality that the node needs holds in all
+    returned samples, and one that it does not need fails in some.
 
     Args:
       run: evaluates the node, given its inputs.
@@ -36,11 +36,11 @@ def fitting_sizes(
     sizes = {size for shape in shapes for size in shape}
     variables = sorted({name for size in sizes if not isinstance(size, int) for name in names(parsed(str(size)))})
     fixed = {size for size in sizes if isinstance(size, int)}
-    # Of a size that is broadcast where it is 1, nothing is to be learned, unless nothing else fits.
+    # A size of 1 broadcasts, so it tells nothing about equalities; it is a sample only if no other works.
     for tried in ({*_SIZES, *fixed} - {0, 1}, {*_SIZES, *fixed}):
         chosen = sorted(tried if len(tried) ** len(variables) <= _MAX_TRIED else _SIZES)
-        # A data-dependent size is one less than its variable.
-        each = [[size + name.startswith(FOUND) for size in chosen] for name in variables]
+        # A data-dependent dimension is its variable minus 1.
+        each = [[size + name.startswith(DYNAMIC) for size in chosen] for name in variables]
         some = itertools.islice(itertools.product(*each), _MAX_TRIED)
         found = [dict(zip(variables, numbers, strict=True)) for numbers in some]
         if fitting := [given for given in found if _fits(run, inputs, given)]:
@@ -64,6 +64,6 @@ def _fits(run: Callable[[list[Any]], Any], inputs: Sequence[Any], sizes: Mapping
             elif isinstance(v, jax.Array):
                 structs[i] = jax.ShapeDtypeStruct(tuple(map(size, v.shape)), v.dtype)
         jax.eval_shape(call, structs)
-    except Exception:  # whatever a node says of sizes that it does not take
+    except Exception:  # any error of the node about its operands' sizes
         return False
     return True

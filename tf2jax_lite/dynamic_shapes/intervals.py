@@ -1,7 +1,7 @@
-"""Between which numbers a traced number lies, as far as what it is computed of tells: interval arithmetic.
+"""Interval analysis of traced values and jaxprs: lower and upper bounds from the equations that compute them.
 
-The number of true values in a row is at most as many as the row is long, so what is made of that size has room in so
-many places. JAX's tracers know the equation that made them (see provenance.py); this walks back through those.
+The number of true values in a vector is at most its length, so a result of that size has a static capacity. JAX's
+tracers refer to the equations that computed them (see provenance.py), which are followed backwards.
 """
 
 from __future__ import annotations
@@ -12,39 +12,37 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core
-from jax.extend import core as jex
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, InconclusiveDimensionOperation, Literal, max_dim
 
 from .provenance import FORWARDING, constant_of, equation_of
 
-__all__ = ["OPAQUE", "Range", "jaxpr_ranges", "range_of"]
+__all__ = ["OPAQUE", "Interval", "interval_of", "jaxpr_intervals"]
 
 _MAX_DEPTH, _MAX_EQUATIONS = 48, 400
 _SLACK = 1e-3
 
 
-class Range(NamedTuple):
-    """Numbers from ``least`` to ``most``; None where nothing is known. ``most`` may have symbolic dimensions."""
+class Interval(NamedTuple):
+    """Numbers from ``lower`` to ``upper``; None: unbounded. ``upper`` may be a symbolic dimension."""
 
-    least: Any = None
-    most: Any = None
-
-
-_UNKNOWN = Range()
-OPAQUE = Range()
-"""The range of results of equations that nothing is known of; told from other unlimited ranges by identity."""
+    lower: Any = None
+    upper: Any = None
 
 
-def range_of(value: Any) -> Range:
-    """Returns what all elements of a number or an array lie between. NaN lies between all."""
-    return _Walk().of(value, _MAX_DEPTH)
+_UNKNOWN = Interval()
+OPAQUE = Interval()
+"""The interval of results of equations without a rule; differs from other unbounded intervals by identity."""
 
 
-def jaxpr_ranges(closed: jex.ClosedJaxpr) -> list[Range]:
-    """Returns the ranges of a jaxpr's results, whatever its arguments and constants are."""
-    walk = _Walk()
+def interval_of(value: Any) -> Interval:
+    """Return an interval that has all elements of a number or an array; NaN is in every interval."""
+    return _Analysis().of(value, _MAX_DEPTH)
+
+
+def jaxpr_intervals(closed: ClosedJaxpr) -> list[Interval]:
+    """Return the intervals of a jaxpr's results for arbitrary arguments and constants."""
+    walk = _Analysis()
     walk.limit(math.inf)
     return walk.called({"jaxpr": closed}, [_UNKNOWN] * len(closed.in_avals), closed.out_avals)
 
@@ -78,17 +76,17 @@ def _product(a: Any, b: Any) -> Any:
 
 
 def _larger(a: Any, b: Any) -> Any:
-    """Returns a bound that two others keep."""
+    """Return the larger of two upper bounds."""
     if a is None or b is None:
         return None
     a, b = _rounded_up(a, b)
     if isinstance(a, int | float) and isinstance(b, int | float):
         return max(a, b)
-    return core.max_dim(a, b) if isinstance(a, int) or isinstance(b, int) or a is not b else a
+    return max_dim(a, b) if isinstance(a, int) or isinstance(b, int) or a is not b else a
 
 
 def _smaller(a: Any, b: Any) -> Any:
-    """Returns the tighter of two bounds from above, either of which holds."""
+    """Return the tighter of two upper bounds that both hold."""
     if a is None or b is None:
         return b if a is None else a
     if isinstance(a, int | float) and isinstance(b, int | float):
@@ -96,70 +94,70 @@ def _smaller(a: Any, b: Any) -> Any:
     return a if isinstance(a, int | float) else b
 
 
-def _joined(*parts: Range) -> Range:
+def _union(*parts: Interval) -> Interval:
     if any(p is OPAQUE for p in parts):
         return OPAQUE
-    least = None if any(p.least is None for p in parts) else min(p.least for p in parts)
-    most = parts[0].most
+    lower = None if any(p.lower is None for p in parts) else min(p.lower for p in parts)
+    upper = parts[0].upper
     for part in parts[1:]:
-        most = _larger(most, part.most)
-    return Range(least, most)
+        upper = _larger(upper, part.upper)
+    return Interval(lower, upper)
 
 
-def _add(a: Range, b: Range) -> Range:
-    return Range(_plus(a.least, b.least), _plus(a.most, b.most))
+def _add(a: Interval, b: Interval) -> Interval:
+    return Interval(_plus(a.lower, b.lower), _plus(a.upper, b.upper))
 
 
-def _sub(a: Range, b: Range) -> Range:
-    # A bound from below is a number: what is symbolic could be anything.
-    most = b.most if isinstance(b.most, int | float) else None
-    return Range(_minus(a.least, most), _minus(a.most, b.least))
+def _sub(a: Interval, b: Interval) -> Interval:
+    # Lower bounds are numbers: a symbolic upper bound has no known value.
+    upper = b.upper if isinstance(b.upper, int | float) else None
+    return Interval(_minus(a.lower, upper), _minus(a.upper, b.lower))
 
 
-def _mul(a: Range, b: Range) -> Range:
-    if a.least is None or b.least is None or a.least < 0 or b.least < 0:
+def _mul(a: Interval, b: Interval) -> Interval:
+    if a.lower is None or b.lower is None or a.lower < 0 or b.lower < 0:
         return _UNKNOWN
-    return Range(a.least * b.least, _product(a.most, b.most))
+    return Interval(a.lower * b.lower, _product(a.upper, b.upper))
 
 
-def _max(a: Range, b: Range) -> Range:
-    known = [p.least for p in (a, b) if p.least is not None]
-    return Range(max(known, default=None), _larger(a.most, b.most))
+def _max(a: Interval, b: Interval) -> Interval:
+    known = [p.lower for p in (a, b) if p.lower is not None]
+    return Interval(max(known, default=None), _larger(a.upper, b.upper))
 
 
-def _min(a: Range, b: Range) -> Range:
-    least = None if a.least is None or b.least is None else min(a.least, b.least)
-    return Range(least, _smaller(a.most, b.most))
+def _min(a: Interval, b: Interval) -> Interval:
+    lower = None if a.lower is None or b.lower is None else min(a.lower, b.lower)
+    return Interval(lower, _smaller(a.upper, b.upper))
 
 
-def _neg(a: Range) -> Range:
-    return Range(-a.most if isinstance(a.most, int | float) else None, None if a.least is None else -a.least)
+def _neg(a: Interval) -> Interval:
+    return Interval(-a.upper if isinstance(a.upper, int | float) else None, None if a.lower is None else -a.lower)
 
 
-def _div(a: Range, b: Range) -> Range:
-    """A quotient by one or more is no larger; whole ones are rounded towards zero."""
-    if a.least is None or b.least is None or a.least < 0 or b.least < 1:
+def _div(a: Interval, b: Interval) -> Interval:
+    """Bound a quotient by a divisor of at least 1; integer division rounds towards zero."""
+    if a.lower is None or b.lower is None or a.lower < 0 or b.lower < 1:
         return _UNKNOWN
-    if isinstance(a.most, int | float) and b.least == b.most and isinstance(a.most, float):
-        return Range(0, a.most / b.least)
-    return Range(0, a.most)
+    if isinstance(a.upper, int | float) and b.lower == b.upper and isinstance(a.upper, float):
+        return Interval(0, a.upper / b.lower)
+    return Interval(0, a.upper)
 
 
-def _rem(a: Range, b: Range) -> Range:
-    if not isinstance(b.most, int) or b.least is None or b.least < 1:
+def _rem(a: Interval, b: Interval) -> Interval:
+    if not isinstance(b.upper, int) or b.lower is None or b.lower < 1:
         return _UNKNOWN
-    return Range(0 if a.least is not None and a.least >= 0 else 1 - b.most, b.most - 1)
+    return Interval(0 if a.lower is not None and a.lower >= 0 else 1 - b.upper, b.upper - 1)
 
 
-def _unit(*_: Range) -> Range:
-    return Range(0, 1)
+def _unit(*_: Interval) -> Interval:
+    return Interval(0, 1)
 
 
-def _first(a: Range, *_: Range) -> Range:
+def _first(a: Interval, *_: Interval) -> Interval:
     return a
 
 
-_RULES: dict[str, Callable[..., Range]] = {
+_RULES: dict[str, Callable[..., Interval]] = {
     "add": _add,
     "add_any": _add,
     "sub": _sub,
@@ -167,31 +165,31 @@ _RULES: dict[str, Callable[..., Range]] = {
     "max": _max,
     "min": _min,
     "neg": _neg,
-    "abs": lambda a: Range(0, a.most if a.least is not None and a.least >= 0 else None),
+    "abs": lambda a: Interval(0, a.upper if a.lower is not None and a.lower >= 0 else None),
     "div": _div,
     "rem": _rem,
-    "sign": lambda a: Range(0 if a.least is not None and a.least >= 0 else -1, 1),
+    "sign": lambda a: Interval(0 if a.lower is not None and a.lower >= 0 else -1, 1),
     "logistic": _unit,
-    "exp": lambda a: Range(0, 1 if isinstance(a.most, int | float) and a.most <= 0 else None),
-    "tanh": lambda a: Range(-1, 1),
-    "erf": lambda a: Range(-1, 1),
-    "square": lambda a: Range(0),
-    "floor": lambda a: Range(None if a.least is None else math.floor(a.least), a.most),
-    "ceil": lambda a: Range(a.least, math.ceil(a.most) if isinstance(a.most, float) else a.most),
-    "round": lambda a: Range(
-        None if a.least is None else math.floor(a.least), math.ceil(a.most) if isinstance(a.most, float) else a.most
+    "exp": lambda a: Interval(0, 1 if isinstance(a.upper, int | float) and a.upper <= 0 else None),
+    "tanh": lambda a: Interval(-1, 1),
+    "erf": lambda a: Interval(-1, 1),
+    "square": lambda a: Interval(0),
+    "floor": lambda a: Interval(None if a.lower is None else math.floor(a.lower), a.upper),
+    "ceil": lambda a: Interval(a.lower, math.ceil(a.upper) if isinstance(a.upper, float) else a.upper),
+    "round": lambda a: Interval(
+        None if a.lower is None else math.floor(a.lower), math.ceil(a.upper) if isinstance(a.upper, float) else a.upper
     ),
     "clamp": lambda low, x, high: _min(_max(x, low), high),
-    "select_n": lambda _, *cases: _joined(*cases),
-    "concatenate": _joined,
-    "stack": _joined,
-    "pad": _joined,
+    "select_n": lambda _, *cases: _union(*cases),
+    "concatenate": _union,
+    "stack": _union,
+    "pad": _union,
     **dict.fromkeys(
         [
             *("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "copy", "copy_p", "prefix"),
             *("slice", "dynamic_slice", "stop_gradient", "reduce_max", "reduce_min", "cummax", "cummin", "sort"),
             *("optimization_barrier", "reduce_precision", "gather", "real", "once"),
-            "convert_element_type",  # NaN becomes anything, but sizes are cut to their room
+            "convert_element_type",  # NaN becomes any integer, but counts are clipped to their capacity
         ],
         _first,
     ),
@@ -205,71 +203,71 @@ _CALLS = frozenset(
 _UNLIMITED = frozenset(
     {"dot_general", "conv_general_dilated", "log", "log1p", "sin", "cos", "mul_no_nan", "integer_pow"}
 )
-"""Primitives without a rule whose results may be any numbers, rather than results that nothing is known of."""
+"""Primitives without a rule whose results may be any numbers, but are not `OPAQUE`."""
 
 
-class _Walk:
-    """One question, with what was found on the way."""
+class _Analysis:
+    """One query, with a cache of the values it has seen."""
 
     def __init__(self) -> None:
-        self._found: dict[int, Range] = {}
+        self._found: dict[int, Interval] = {}
         self._left: float = _MAX_EQUATIONS
 
     def limit(self, equations: float) -> None:
-        """Sets how many more equations are looked at."""
+        """Set how many more equations are analyzed."""
         self._left = equations
 
-    def of(self, value: Any, depth: int) -> Range:
-        """Returns the range of a value of the trace."""
+    def of(self, value: Any, depth: int) -> Interval:
+        """Return the interval of a value of the trace."""
         known = constant_of(value)
         if known is not None:
             return _of_array(known)
         if id(value) not in self._found:
             self._found[id(value)] = every = _of_dtype(value.dtype)
-            if every.most is None and depth and self._left:
+            if every.upper is None and depth and self._left:
                 name, operands, params = equation_of(value)
                 if name:
-                    self._found[id(value)] = self._made(name, operands, params, value, depth - 1)
+                    self._found[id(value)] = self._of_equation(name, operands, params, value, depth - 1)
         return self._found[id(value)]
 
-    def _made(self, name: str, operands: Sequence[Any], params: Any, result: Any, depth: int) -> Range:
+    def _of_equation(self, name: str, operands: Sequence[Any], params: Any, result: Any, depth: int) -> Interval:
         self._left -= 1
         if name not in _RULES and name not in _CALLS and name not in _BY_SIZE:
             return _of_dtype(result.dtype)
         return self._apply(name, [self.of(o, depth) for o in operands], operands, params, result)[0]
 
     def _apply(
-        self, name: str, ranges: list[Range], operands: Sequence[Any], params: Any, *results: Any
-    ) -> list[Range]:
+        self, name: str, intervals: list[Interval], operands: Sequence[Any], params: Any, *results: Any
+    ) -> list[Interval]:
         if name == "cond":
-            branches = [self.called({"jaxpr": branch}, ranges[1:], results) for branch in params["branches"]]
-            return [_joined(*found) for found in zip(*branches, strict=True)]
+            branches = [self.called({"jaxpr": branch}, intervals[1:], results) for branch in params["branches"]]
+            return [_union(*found) for found in zip(*branches, strict=True)]
         if name in _CALLS:
-            return self.called(params, ranges, results)
-        if name == "sort":  # of several, by the first of them
-            return [_fitting(found, result.dtype) for found, result in zip(ranges, results, strict=False)]
+            return self.called(params, intervals, results)
+        if name == "sort":  # several operands are sorted by the first
+            return [_within_dtype(found, result.dtype) for found, result in zip(intervals, results, strict=False)]
         if len(results) != 1:
             return [_of_dtype(result.dtype) for result in results]
         try:
             if name in _BY_SIZE:
-                found = _BY_SIZE[name](ranges, operands, params, results[0])
+                found = _BY_SIZE[name](intervals, operands, params, results[0])
             else:
-                found = _RULES[name](*ranges)
+                found = _RULES[name](*intervals)
         except (InconclusiveDimensionOperation, OverflowError, TypeError):
             found = _UNKNOWN
-        return [_fitting(found, results[0].dtype)]
+        return [_within_dtype(found, results[0].dtype)]
 
-    def called(self, params: Any, ranges: list[Range], results: Sequence[Any]) -> list[Range]:
-        """Goes through a function that is called."""
+    def called(self, params: Any, intervals: list[Interval], results: Sequence[Any]) -> list[Interval]:
+        """Return the intervals of the results of a called function."""
         closed = params.get("jaxpr", params.get("call_jaxpr", params.get("fun_jaxpr")))
         inner = getattr(closed, "jaxpr", closed)
         unknown = [_of_dtype(result.dtype) for result in results]
-        if inner is None or len(inner.invars) != len(ranges) or len(inner.outvars) != len(results):
+        if inner is None or len(inner.invars) != len(intervals) or len(inner.outvars) != len(results):
             return unknown
-        known = dict(zip(inner.invars, ranges, strict=True))
+        known = dict(zip(inner.invars, intervals, strict=True))
 
-        def read(atom: Any) -> Range:
-            if isinstance(atom, jex.Literal):
+        def read(atom: Any) -> Interval:
+            if isinstance(atom, Literal):
                 return _of_array(np.asarray(atom.val))
             return known.get(atom, _of_dtype(atom.aval.dtype))
 
@@ -289,132 +287,131 @@ class _Walk:
             avals = [v.aval for v in eqn.outvars]
             found = self._apply(name, [read(v) for v in eqn.invars], [v.aval for v in eqn.invars], eqn.params, *avals)
             if name == "div" and jnp.issubdtype(avals[0].dtype, np.floating) and _are_positive(map(read, eqn.invars)):
-                found = [Range(0, 1 if _is_share(eqn, made) else found[0].most)]
-            elif name == "sub" and _is_log_share(eqn, made):
-                found = [Range(None, 0)]
+                found = [Interval(0, 1 if _is_softmax(eqn, made) else found[0].upper)]
+            elif name == "sub" and _is_log_softmax(eqn, made):
+                found = [Interval(None, 0)]
             known.update(zip(eqn.outvars, found, strict=True))
-        return [_fitting(read(atom), result.dtype) for atom, result in zip(inner.outvars, results, strict=True)]
+        return [_within_dtype(read(atom), result.dtype) for atom, result in zip(inner.outvars, results, strict=True)]
 
 
-def _behind(atom: Any, made: Mapping[Any, Any]) -> Any:
-    """Returns the variable whose values another one has, in another shape or dtype."""
-    while not isinstance(atom, jex.Literal) and atom in made and made[atom].primitive.name in FORWARDING:
+def _source(atom: Any, made: Mapping[Any, Any]) -> Any:
+    """Return the variable of which another one is a reshaped or cast copy."""
+    while not isinstance(atom, Literal) and atom in made and made[atom].primitive.name in FORWARDING:
         atom = made[atom].invars[0]
     return atom
 
 
 def _summed(atom: Any, made: Mapping[Any, Any], name: str = "reduce_sum") -> Any:
-    """Returns the variable of which another one is the sum (or another function); None if it is none."""
-    atom = _behind(atom, made)
-    is_made = not isinstance(atom, jex.Literal) and atom in made and made[atom].primitive.name == name
-    return _behind(made[atom].invars[0], made) if is_made else None
+    """Return the operand of a sum (or another primitive) that computes a variable; None if it is none."""
+    atom = _source(atom, made)
+    is_made = not isinstance(atom, Literal) and atom in made and made[atom].primitive.name == name
+    return _source(made[atom].invars[0], made) if is_made else None
 
 
-def _are_positive(ranges: Iterable[Range]) -> bool:
-    return all(found.least is not None and found.least >= 0 for found in ranges)
+def _are_positive(intervals: Iterable[Interval]) -> bool:
+    return all(found.lower is not None and found.lower >= 0 for found in intervals)
 
 
-def _is_share(eqn: Any, made: Mapping[Any, Any]) -> bool:
-    """Whether a quotient is ``x / sum(x)``, as in softmax."""
-    return _summed(eqn.invars[1], made) is _behind(eqn.invars[0], made)
+def _is_softmax(eqn: Any, made: Mapping[Any, Any]) -> bool:
+    """Return whether a quotient is ``x / sum(x)``, as in softmax."""
+    return _summed(eqn.invars[1], made) is _source(eqn.invars[0], made)
 
 
-def _is_log_share(eqn: Any, made: Mapping[Any, Any]) -> bool:
-    """Whether a difference is ``x - log(sum(exp(x)))``, as in the logarithm of softmax."""
+def _is_log_softmax(eqn: Any, made: Mapping[Any, Any]) -> bool:
+    """Return whether a difference is ``x - log(sum(exp(x)))``, as in log-softmax."""
     total = _summed(eqn.invars[1], made, "log")
     exponential = None if total is None else _summed(total, made)
-    return exponential is not None and _summed(exponential, made, "exp") is _behind(eqn.invars[0], made)
+    return exponential is not None and _summed(exponential, made, "exp") is _source(eqn.invars[0], made)
 
 
-def _of_dtype(dtype: Any) -> Range:
+def _of_dtype(dtype: Any) -> Interval:
     if dtype == np.bool_:
-        return Range(0, 1)
-    return Range(0) if jnp.issubdtype(dtype, np.unsignedinteger) else _UNKNOWN
+        return Interval(0, 1)
+    return Interval(0) if jnp.issubdtype(dtype, np.unsignedinteger) else _UNKNOWN
 
 
-def _of_array(value: np.ndarray) -> Range:
+def _of_array(value: np.ndarray) -> Interval:
     if value.dtype.kind not in "biuf" or not value.size:
         return _UNKNOWN
-    least, most = value.min().item(), value.max().item()
-    if value.dtype.kind == "f" and not (math.isfinite(least) and math.isfinite(most)):
+    lower, upper = value.min().item(), value.max().item()
+    if value.dtype.kind == "f" and not (math.isfinite(lower) and math.isfinite(upper)):
         return _UNKNOWN
-    return Range(int(least), int(most)) if value.dtype.kind == "b" else Range(least, most)
+    return Interval(int(lower), int(upper)) if value.dtype.kind == "b" else Interval(lower, upper)
 
 
-def _fitting(found: Range, dtype: Any) -> Range:
-    """What might not fit its dtype may be anything."""
+def _within_dtype(found: Interval, dtype: Any) -> Interval:
+    """Return an interval, or that of the dtype if integers may overflow."""
     if jnp.issubdtype(dtype, np.integer):
         info = np.iinfo(dtype)
-        least, most = _whole(found.least, math.floor), _whole(found.most, math.ceil)
-        wraps = (isinstance(most, int) and most > info.max) or (least is not None and least < info.min)
-        return _of_dtype(dtype) if wraps else Range(least, most)
+        lower, upper = _rounded(found.lower, math.floor), _rounded(found.upper, math.ceil)
+        wraps = (isinstance(upper, int) and upper > info.max) or (lower is not None and lower < info.min)
+        return _of_dtype(dtype) if wraps else Interval(lower, upper)
     return found
 
 
-def _whole(bound: Any, rounded: Callable[[float], int]) -> Any:
-    """Returns a bound of floats as one of whole numbers, with room for what floats round to."""
+def _rounded(bound: Any, rounded: Callable[[float], int]) -> Any:
+    """Return a bound of floats as a bound of integers, with slack for rounding errors."""
     if not isinstance(bound, float):
         return bound
     slack = _SLACK * (1 + abs(bound))
     return rounded(bound + slack if rounded is math.ceil else bound - slack)
 
 
-def _times(found: Range, count: Any) -> Range:
-    """Returns the range of sums of so many, which may be none."""
-    if found.least is None or found.least >= 0:
-        least = found.least and 0
+def _times(found: Interval, count: Any) -> Interval:
+    """Return the interval of sums of ``count`` numbers; ``count`` may be 0."""
+    if found.lower is None or found.lower >= 0:
+        lower = found.lower and 0
     else:
-        least = found.least * count if isinstance(count, int) else None
-    nothing_more = isinstance(found.most, int | float) and found.most <= 0
-    return Range(least, 0 if nothing_more else _product(found.most, count))
+        lower = found.lower * count if isinstance(count, int) else None
+    is_not_positive = isinstance(found.upper, int | float) and found.upper <= 0
+    return Interval(lower, 0 if is_not_positive else _product(found.upper, count))
 
 
-def _sum(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:
+def _sum(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:
     del result
-    return _times(ranges[0], math.prod(operands[0].shape[axis] for axis in params["axes"]))
+    return _times(intervals[0], math.prod(operands[0].shape[axis] for axis in params["axes"]))
 
 
-def _running(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:
+def _cumulative(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:
     del result
-    return _times(ranges[0], operands[0].shape[params["axis"]])
+    return _times(intervals[0], operands[0].shape[params["axis"]])
 
 
-def _place(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:
-    del ranges, result
-    return Range(0, math.prod(operands[0].shape[axis] for axis in params["axes"]) - 1)
+def _index(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:
+    del intervals, result
+    return Interval(0, math.prod(operands[0].shape[axis] for axis in params["axes"]) - 1)
 
 
-def _count(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:
-    del ranges, operands, result
-    return Range(0, params["shape"][params["dimension"]] - 1)
+def _count(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:
+    del intervals, operands, result
+    return Interval(0, params["shape"][params["dimension"]] - 1)
 
 
-def _dimension(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:
-    del ranges, operands, result
-    return Range(0, params["dim"])
+def _dimension(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:
+    del intervals, operands, result
+    return Interval(0, params["dim"])
 
 
-def _added_up(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:
+def _scatter_added(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:
     del params, result
-    places = operands[1].shape[:-1]
-    start, more = ranges[0], _times(ranges[2], math.prod(places))
-    least = None if more.least is None else min(more.least, 0)
-    most = None if more.most is None else _larger(more.most, 0)
-    return Range(_plus(start.least, least), _plus(start.most, most))
+    start, more = intervals[0], _times(intervals[2], math.prod(operands[1].shape[:-1]))
+    lower = None if more.lower is None else min(more.lower, 0)
+    upper = None if more.upper is None else _larger(more.upper, 0)
+    return Interval(_plus(start.lower, lower), _plus(start.upper, upper))
 
 
-def _handed_on(ranges: list[Range], operands: Sequence[Any], params: Any, result: Any) -> Range:
+def _forwarded(intervals: list[Interval], operands: Sequence[Any], params: Any, result: Any) -> Interval:
     del operands, result
-    return ranges[params["args"]]  # results stand after the arguments
+    return intervals[params["args"]]  # results stand after the arguments
 
 
-_BY_SIZE: dict[str, Callable[..., Range]] = {
-    "custom_gradient": _handed_on,
+_BY_SIZE: dict[str, Callable[..., Interval]] = {
+    "custom_gradient": _forwarded,
     "reduce_sum": _sum,
-    "cumsum": _running,
-    "scatter-add": _added_up,
-    "argmax": _place,
-    "argmin": _place,
+    "cumsum": _cumulative,
+    "scatter-add": _scatter_added,
+    "argmax": _index,
+    "argmin": _index,
     "iota": _count,
     "dim_as_value": _dimension,
 }

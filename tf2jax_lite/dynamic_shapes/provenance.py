@@ -1,8 +1,8 @@
-"""Where the entries of a small traced vector come from.
+"""Provenance of the entries of a small traced vector: static, or a traced scalar plus an offset.
 
-A slice such as ``x[:2, i:i + 3]`` gets its bounds as vectors packed of constants and traced scalars. What is constant
-in them, and how far the traced ones are apart, decides whether the slice has a size. JAX's tracers know the equation
-that made them; this module reads that, and knows nothing of an entry where the tracer does not tell.
+A slice such as ``x[:2, i:i + 3]`` gets its bounds as vectors packed from constants and traced scalars. Its size is
+static if the bounds are, or if they are one traced scalar with different offsets. JAX's tracers refer to the equations
+that computed them, which this module reads.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jax import core, lax
-from jax.extend import core as jex
+from jax import lax
 
+from tf2jax_lite.jaxprs.compat import Var, is_traced
 from tf2jax_lite.values.static import dims, known
 
 __all__ = [
     "FORWARDING",
     "Entry",
     "column_sources",
-    "constant_behind",
     "constant_of",
     "entries",
     "equation_of",
     "name_of",
+    "source_constant",
     "value_of",
 ]
 
@@ -48,17 +48,17 @@ class Entry:
 
     @property
     def is_known(self) -> bool:
-        """Whether the value is known while tracing."""
+        """Whether the value is static."""
         return self.base is None
 
     def minus(self, other: Entry) -> Any:
-        """Returns the difference if it is known, else None."""
+        """Return the difference if it is static, else None."""
         same = self.base is other.base or (self.base is not None and name_of(self.base) == name_of(other.base))
         return self.offset - other.offset if same else None
 
 
 def entries(vector: Any, length: int) -> list[Entry]:
-    """Returns what is known of each entry of a vector."""
+    """Return the entries of a vector."""
     found = known(vector)
     if found is not None:
         return [Entry(None, d) for d in dims(found)]
@@ -66,7 +66,7 @@ def entries(vector: Any, length: int) -> list[Entry]:
 
 
 def name_of(base: Any) -> Any:
-    """Returns what identifies a traced scalar: how it is computed, from which variables of the jaxpr."""
+    """Return an identity of a traced scalar: the expression that computes it from variables of the jaxpr."""
     if isinstance(base, tuple):
         return (name_of(base[0]), base[1])
     return _structure(base, 0)
@@ -86,7 +86,7 @@ def _structure(tracer: Any, depth: int) -> Any:
 
 
 def value_of(entry: Entry) -> Any:
-    """Returns the traced scalar that an entry stands for."""
+    """Return the traced scalar of an entry."""
     base = entry.base
     if isinstance(base, tuple):
         base = lax.index_in_dim(base[0], base[1], keepdims=False)
@@ -96,28 +96,28 @@ def value_of(entry: Entry) -> Any:
 
 
 def _outermost(tracer: Any) -> Any:
-    """Returns the tracer of the surroundings that one inside a branch or a loop stands for, itself if there is none."""
+    """Return the tracer of the enclosing trace of which one inside a branch or a loop is a constant, else itself."""
     for _ in range(_MAX_DEPTH):
         frame, variable = getattr(getattr(tracer, "_trace", None), "frame", None), getattr(tracer, "val", None)
-        outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, jex.Var) else None
-        if not isinstance(outer, core.Tracer):
+        outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, Var) else None
+        if not is_traced(outer):
             break
         tracer = outer
     return tracer
 
 
 def constant_of(tracer: Any) -> Any:
-    """Returns the value of a tracer that stands for a constant, else None."""
-    if not isinstance(tracer, core.Tracer):
+    """Return the value of a constant tracer, else None."""
+    if not is_traced(tracer):
         return np.asarray(tracer)
     tracer = _outermost(tracer)
     lower = getattr(tracer, "full_lower", None)
     value = lower() if lower is not None else tracer
-    return None if isinstance(value, core.Tracer) else np.asarray(value)
+    return None if is_traced(value) else np.asarray(value)
 
 
 def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:
-    """Returns the primitive whose only result a value is, its operands and parameters; no name if nothing is known."""
+    """Return the name, operands and parameters of the primitive whose only result a value is; "" if there is none."""
     equation = getattr(_outermost(tracer), "parent", None)
     primitive = getattr(equation, "primitive", None)
     operands = getattr(equation, "in_tracers", None)
@@ -127,9 +127,9 @@ def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:
 
 
 def column_sources(vector: Any) -> Iterator[Any]:
-    """Yields a vector, and the vectors it was before it became the first column of a matrix, and was taken out again.
+    """Yield a vector, and the earlier vectors that became the first column of a matrix from which it was sliced.
 
-    That is what indices of a sparse tensor go through.
+    Indices of a sparse tensor are packed and unpacked in this way.
     """
     current = vector
     for _ in range(_MAX_DEPTH):
@@ -167,17 +167,17 @@ def _vector(tracer: Any, length: int, depth: int) -> list[Entry] | None:
             out += _vector(part, size, depth + 1) or [Entry((part, i), 0) for i in range(size)]
         return out
     if name == "slice" and operands[0].ndim == 1:
-        inner = _known_of(operands[0], depth + 1)
+        inner = _static_entries(operands[0], depth + 1)
         steps = (params["strides"] or (1,))[0]
-        places = slice(params["start_indices"][0], params["limit_indices"][0], steps)
-        return None if inner is None else _own(tracer, inner[places])
+        selected = slice(params["start_indices"][0], params["limit_indices"][0], steps)
+        return None if inner is None else _own(tracer, inner[selected])
     if name == "gather" and operands[0].ndim == 1 and params["mode"] == lax.GatherScatterMode.PROMISE_IN_BOUNDS:
-        inner, places = _known_of(operands[0], depth + 1), constant_behind(operands[1])
-        if inner is None or places is None or places.size != length:
+        inner, indices = _static_entries(operands[0], depth + 1), source_constant(operands[1])
+        if inner is None or indices is None or indices.size != length:
             return None
-        return _own(tracer, [inner[int(place)] for place in places.reshape(-1)])
+        return _own(tracer, [inner[int(index)] for index in indices.reshape(-1)])
     if length > 1 and name == "convert_element_type" and np.issubdtype(tracer.dtype, np.signedinteger):
-        inner = _known_of(operands[0], depth + 1)
+        inner = _static_entries(operands[0], depth + 1)
         return None if inner is None else _own(tracer, inner)
     if length == 1 and name in FORWARDING and operands and operands[0].size == 1:
         inner = operands[0]
@@ -185,13 +185,13 @@ def _vector(tracer: Any, length: int, depth: int) -> list[Entry] | None:
     return None
 
 
-def _own(vector: Any, known_ones: list[Entry | None]) -> list[Entry]:
-    """Returns the entries of a vector of which some are known."""
-    return [Entry((vector, i), 0) if entry is None else entry for i, entry in enumerate(known_ones)]
+def _own(vector: Any, static_entries: list[Entry | None]) -> list[Entry]:
+    """Return the entries of a vector, given its static ones."""
+    return [Entry((vector, i), 0) if entry is None else entry for i, entry in enumerate(static_entries)]
 
 
-def constant_behind(tracer: Any) -> Any:
-    """Returns the elements of a constant that was given another shape, else None."""
+def source_constant(tracer: Any) -> Any:
+    """Return the elements of a constant that was only reshaped or cast, else None."""
     for _ in range(_MAX_DEPTH):
         value = constant_of(tracer)
         if value is not None:
@@ -203,12 +203,12 @@ def constant_behind(tracer: Any) -> Any:
     return None
 
 
-def _known_of(vector: Any, depth: int) -> list[Entry | None] | None:
-    """Returns the entries of a vector, None for those that are not known; None if none of them is."""
+def _static_entries(vector: Any, depth: int) -> list[Entry | None] | None:
+    """Return the static entries of a vector, None for the others; None if none is static."""
     size = vector.shape[0]
     found = _vector(vector, size, depth) if isinstance(size, int) and size <= _MAX_LENGTH else None
-    known_ones = [entry if entry.is_known else None for entry in found or ()]
-    return known_ones if any(known_ones) else None
+    static_entries = [entry if entry.is_known else None for entry in found or ()]
+    return static_entries if any(static_entries) else None
 
 
 def _scalar(tracer: Any, depth: int) -> Entry:
@@ -228,11 +228,11 @@ def _scalar(tracer: Any, depth: int) -> Entry:
         if left.is_known and name == "add":
             return Entry(right.base, left.offset + right.offset)
     if name in _OF_VECTORS and operands[0].ndim == 1:
-        inner = _known_of(operands[0], depth + 1)
+        inner = _static_entries(operands[0], depth + 1)
         if inner and all(e is not None and isinstance(e.offset, int) for e in inner):
             return Entry(None, _OF_VECTORS[name]([e.offset for e in inner if e is not None]))
     if name in ("reshape", "squeeze") and operands[0].ndim == 1:
-        inner = _known_of(operands[0], depth + 1)
+        inner = _static_entries(operands[0], depth + 1)
         if inner and inner[0] is not None:
             return inner[0]
     if name in ("convert_element_type", "reshape", "squeeze") and operands and operands[0].ndim == 0:

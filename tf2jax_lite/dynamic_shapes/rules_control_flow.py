@@ -1,4 +1,4 @@
-"""Equations that hold jaxprs: calls, branches, loops and functions with derivatives of their own."""
+"""Rules for primitives with sub-jaxprs: calls, branches, loops, and functions with custom derivatives."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.autodiff.custom_gradient import with_room
-from tf2jax_lite.jaxprs.equations import COMPOSITE, bind, expanded, scan_counts
-from tf2jax_lite.loops.derivatives import MARK, while_loop
+from tf2jax_lite.autodiff.custom_gradient import evaluate_padded
+from tf2jax_lite.jaxprs.compat import COMPOSITE, bind, composite_jaxpr, scan_counts
+from tf2jax_lite.loops.derivatives import WITH_RESIDUALS, while_loop
 
+from .bounds import is_data_dependent
 from .evaluator import Evaluator, rule, unsupported
-from .tracker import is_found
 
 
 @rule("jit", "pjit", "closed_call", "core_call", "call", "custom_lin")
-def _called(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+def _call(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     params = eqn.params
     return ev.run(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], args)
 
 
 @rule(COMPOSITE)
 def _expanded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    return ev.run(expanded(eqn), args)
+    return ev.run(composite_jaxpr(eqn), args)
 
 
 @rule("remat2", "remat", "checkpoint")
-def _kept(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+def _checkpoint(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     run = jax.checkpoint(
         lambda *values: ev.inside(eqn.params["jaxpr"], *values),
         prevent_cse=eqn.params["prevent_cse"],
@@ -59,8 +59,8 @@ def _loop(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     )
 
 
-@rule(MARK)
-def _ended(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+@rule(WITH_RESIDUALS)
+def _loop_mark(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     loop, size = eqn.params["loop"], len(eqn.params["results"])
     results, operands = args[:size], [jnp.asarray(v) for v in args[size:]]
     if loop is not loop.base:
@@ -71,27 +71,27 @@ def _ended(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
         lambda carry: ev.inside(loop.jaxprs[0], *given[: loop.of_cond], *carry)[0],
         lambda carry: ev.inside(loop.jaxprs[1], *given[loop.of_cond :], *carry),
         start,
-        eqn.params["most"],
+        eqn.params["max_trips"],
         [end.get(k, v) for k, v in enumerate(start)],
     )
     return [found[k] for k in eqn.params["results"]]
 
 
 @rule("scan")
-def _scanned(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+def _scan(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     params = eqn.params
     closed_over, carried = scan_counts(params)
     consts, start, sliced = args[:closed_over], args[closed_over : closed_over + carried], args[closed_over + carried :]
-    found = is_found(params["length"])
+    found = is_data_dependent(params["length"])
     size = ev.sizes.actual(params["length"])
-    steps = ev.sizes.most(params["length"])
+    steps = ev.sizes.capacity(params["length"])
 
     def body(carry: Any, at: Any) -> Any:
-        place, rows = at
+        step, rows = at
         results = ev.inside(params["jaxpr"], *consts, *carry, *rows)
         after, out = results[: len(carry)], results[len(carry) :]
-        if found:  # beyond its size, a loop of more iterations changes nothing
-            after = [jnp.where(place < size, new, old) for new, old in zip(after, carry, strict=True)]
+        if found:  # iterations beyond the actual length keep the carry
+            after = [jnp.where(step < size, new, old) for new, old in zip(after, carry, strict=True)]
         return after, out
 
     carry, out = lax.scan(
@@ -105,7 +105,7 @@ def _scanned(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return [*carry, *out]
 
 
-# --- Derivatives of their own
+# --- Custom derivatives
 
 
 def _struct(aval: Any) -> jax.ShapeDtypeStruct:
@@ -113,7 +113,7 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 def _chosen(eqn: Any) -> tuple[list[jax.ShapeDtypeStruct], list[int], Callable[..., Any]]:
-    """Returns the types of an equation's operands, which of them have derivatives, and it as a function of those."""
+    """Return an equation's operand types, the indices of the inexact ones, and the equation as a function of these."""
     structs = [_struct(v.aval) for v in eqn.invars]
     inexact = [i for i, s in enumerate(structs) if jnp.issubdtype(s.dtype, jnp.inexact)]
 
@@ -127,7 +127,7 @@ def _chosen(eqn: Any) -> tuple[list[jax.ShapeDtypeStruct], list[int], Callable[.
 
 
 def _evaluate(ev: Evaluator, sizes: Any, closed: Any, args: Sequence[Any]) -> list[Any]:
-    return Evaluator(ev.sizes.given(sizes)).inside(closed, *args)
+    return Evaluator(ev.sizes.with_values(sizes)).inside(closed, *args)
 
 
 @rule("custom_jvp_call")
@@ -160,7 +160,7 @@ def _with_jvp(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 @rule("custom_gradient", "custom_gradient_tangent")
 def _with_gradient(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    return with_room(eqn, args, ev.sizes.values, ev.sizes.shape, functools.partial(_evaluate, ev))
+    return evaluate_padded(eqn, args, ev.sizes.values, ev.sizes.padded_shape, functools.partial(_evaluate, ev))
 
 
 @rule("custom_vjp_call", "custom_vjp_call_jaxpr")

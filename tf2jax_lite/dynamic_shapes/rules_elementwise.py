@@ -1,13 +1,12 @@
-"""Equations that compute each element by itself."""
+"""Rules for elementwise primitives; operands with infinite derivatives get a safe value in their padding."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax.numpy as jnp
-from jax.extend import core as jex
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import Literal, bind
 
 from .actual_sizes import is_symbolic
 from .evaluator import Evaluator, rule
@@ -62,8 +61,8 @@ _PLAIN = (
     *("round", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh"),
     *("square", "squeeze", "stop_gradient", "sub", "tanh", "threefry2x32", "transpose", "xor"),
 )
-# Where an operand is what is given here, its derivative is finite: what is not there becomes that, or 0 times infinity
-# would come out of it and into the gradients of what is there. One number for all operands, or one for each.
+# Operand values with finite derivatives. Padding gets these, since 0 times infinity there would make gradients of valid
+# elements NaN. One value per operand; None: the operand stays.
 _FINITE_AT: dict[str, tuple[float | None, ...]] = {
     "acos": (0,),
     "acosh": (2,),
@@ -97,28 +96,28 @@ _FINITE_AT: dict[str, tuple[float | None, ...]] = {
 
 @rule(*_PLAIN)
 def _plain(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    return bind(eqn, *_spread(ev, eqn, args))
+    return bind(eqn, *_broadcast_scalars(ev, eqn, args))
 
 
-def _spread(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    """Returns operands with each number beside arrays as one of them: 0 where there is nothing to compute with it.
+def _broadcast_scalars(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    """Return operands with scalars broadcast to the result's shape, and 0 in its padding.
 
-    Its gradient is a sum over all elements, and that of what is not there may be NaN.
+    The gradient of a scalar is a sum over all elements, and the gradient of padding may be NaN.
     """
     shape = eqn.outvars[0].aval.shape if len(eqn.outvars) == 1 else ()
     if not is_symbolic(shape):
         return args
     out = list(args)
     for i, var in enumerate(eqn.invars):
-        if not isinstance(var, jex.Literal) and var.aval.shape == () and jnp.issubdtype(var.aval.dtype, jnp.inexact):
-            out[i] = ev.sizes.filled(jnp.broadcast_to(args[i], ev.sizes.shape(shape)), shape, 0)
+        if not isinstance(var, Literal) and var.aval.shape == () and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+            out[i] = ev.sizes.filled(jnp.broadcast_to(args[i], ev.sizes.padded_shape(shape)), shape, 0)
     return out
 
 
 @rule(*_FINITE_AT)
 def _guarded(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    values, args, shape = _FINITE_AT[eqn.primitive.name], _spread(ev, eqn, args), eqn.outvars[0].aval.shape
+    values, args, shape = _FINITE_AT[eqn.primitive.name], _broadcast_scalars(ev, eqn, args), eqn.outvars[0].aval.shape
     for i, (var, value) in enumerate(zip(eqn.invars, values, strict=False)):
-        if value is not None and not isinstance(var, jex.Literal) and jnp.issubdtype(var.aval.dtype, jnp.inexact):
+        if value is not None and not isinstance(var, Literal) and jnp.issubdtype(var.aval.dtype, jnp.inexact):
             args[i] = ev.sizes.filled(jnp.asarray(args[i]), var.aval.shape or shape, value)
     return bind(eqn, *args)

@@ -1,4 +1,4 @@
-"""Equations that make one number of many: what is not there counts as what changes nothing."""
+"""Rules for reductions, cumulative ops, sorting and contractions: padding is the neutral element."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import bind
 
 from .actual_sizes import is_symbolic
+from .bounds import is_data_dependent
 from .evaluator import Evaluator, rule, unsupported
-from .rules_shapes import longer
-from .tracker import is_found
+from .rules_shapes import extended
 
-__all__ = ["least", "most"]
+__all__ = ["highest", "lowest"]
 
 
 def _is_bool(dtype: Any) -> bool:
     return np.dtype(dtype).kind == "b"
 
 
-def least(dtype: Any) -> Any:
-    """Returns the least value of a dtype."""
+def lowest(dtype: Any) -> Any:
+    """Return the lowest value of a dtype."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return -np.inf
     return False if _is_bool(dtype) else jnp.iinfo(dtype).min
 
 
-def most(dtype: Any) -> Any:
-    """Returns the greatest value of a dtype."""
+def highest(dtype: Any) -> Any:
+    """Return the highest value of a dtype."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return np.inf
     return True if _is_bool(dtype) else jnp.iinfo(dtype).max
@@ -39,8 +39,8 @@ def most(dtype: Any) -> Any:
 _NEUTRAL = {
     "sum": lambda dtype: 0,
     "prod": lambda dtype: 1,
-    "max": least,
-    "min": most,
+    "max": lowest,
+    "min": highest,
     "and": lambda dtype: True if _is_bool(dtype) else -1,
     "or": lambda dtype: 0,
     "xor": lambda dtype: 0,
@@ -55,7 +55,7 @@ def _reduced(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 
 @rule("reduce")
-def _reduced_by(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+def _reduce(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     operands, starts = args[: len(args) // 2], args[len(args) // 2 :]
     axes = eqn.params["dimensions"]
     filled = [
@@ -65,42 +65,42 @@ def _reduced_by(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return bind(eqn, *filled, *starts)
 
 
-_RUNNING = {
+_CUMULATIVE = {
     "cumsum": lambda dtype: 0,
     "cumprod": lambda dtype: 1,
-    "cummax": least,
-    "cummin": most,
-    "cumlogsumexp": least,
+    "cummax": lowest,
+    "cummin": highest,
+    "cumlogsumexp": lowest,
 }
 
 
-@rule(*_RUNNING, bounded=True)
-def _running(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+@rule(*_CUMULATIVE, bounded=True)
+def _cumulative(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     (var,) = eqn.invars
     x, axes = jnp.asarray(args[0]), [eqn.params["axis"]]
     if eqn.params["reverse"] or eqn.primitive.name == "cumlogsumexp":
-        x = ev.sizes.filled(x, var.aval.shape, _RUNNING[eqn.primitive.name](var.aval.dtype), axes)
+        x = ev.sizes.filled(x, var.aval.shape, _CUMULATIVE[eqn.primitive.name](var.aval.dtype), axes)
     return bind(eqn, x)
 
 
 @rule("sort")
 def _sorted(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     axis, shape = eqn.params["dimension"], eqn.invars[0].aval.shape
-    if not is_found(shape[axis]):
+    if not is_data_dependent(shape[axis]):
         return bind(eqn, *args)
-    # What is not there comes last, also after NaN.
-    missing = jnp.broadcast_to(~ev.sizes.valid(shape, [axis]), args[0].shape)
+    # Padding comes last, after NaN, too.
+    padding = jnp.broadcast_to(~ev.sizes.valid(shape, [axis]), args[0].shape)
     keys = eqn.params["num_keys"] + 1
-    return list(lax.sort((missing, *args), dimension=axis, is_stable=eqn.params["is_stable"], num_keys=keys)[1:])
+    return list(lax.sort((padding, *args), dimension=axis, is_stable=eqn.params["is_stable"], num_keys=keys)[1:])
 
 
 @rule("top_k", bounded=True)
 def _largest(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     (var,) = eqn.invars
     axes = [eqn.params.get("axis", -1) % len(var.aval.shape)]
-    k = ev.sizes.most(eqn.params["k"])
-    x = ev.sizes.filled(jnp.asarray(args[0]), var.aval.shape, least(var.aval.dtype), axes)
-    x = longer(x, axes[0], k)
+    k = ev.sizes.capacity(eqn.params["k"])
+    x = ev.sizes.filled(jnp.asarray(args[0]), var.aval.shape, lowest(var.aval.dtype), axes)
+    x = extended(x, axes[0], k)
     return list(lax.top_k(x, k) if axes[0] == x.ndim - 1 else lax.top_k(x, k, axis=axes[0]))
 
 

@@ -1,4 +1,4 @@
-"""Comparisons of sizes that are not known while tracing, as in a function that is exported for all sizes at once."""
+"""Comparisons of symbolic dimensions that JAX cannot decide, as in a function exported for all sizes at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.support.errors import LoweringError
 from tf2jax_lite.values import static
 
@@ -16,17 +16,17 @@ _log = logging.getLogger("tf2jax_lite")
 _T = TypeVar("_T")
 
 
-def decides(inputs: list[Any], results: list[Any]) -> bool:
-    """Whether a comparison took two sizes for different because they are not known."""
+def is_inconclusive(inputs: list[Any], results: list[Any]) -> bool:
+    """Return whether a comparison evaluated to "different" only because a size is symbolic."""
     if not any(v.dtype == bool for v in results if isinstance(v, np.ndarray)) or not any(
         map(static.is_symbolic, inputs)
     ):
         return False
-    return len(inputs) != 2 or any(_is_open(a, b) for a, b in np.broadcast(*inputs))
+    return len(inputs) != 2 or any(_may_be_equal(a, b) for a, b in np.broadcast(*inputs))
 
 
-def _is_open(a: Any, b: Any) -> bool:
-    """Whether two sizes may or may not be equal."""
+def _may_be_equal(a: Any, b: Any) -> bool:
+    """Return whether two different dimensions may have one value."""
     return not (a == b or _is_less(a, b) or _is_less(b, a))
 
 
@@ -37,39 +37,36 @@ def _is_less(a: Any, b: Any) -> bool:
         return False
 
 
-def decided(run: Callable[[list[str] | None], _T]) -> _T:
-    """Runs a program so that what compares sizes is computed when they are known.
+def with_deferred_comparisons(run: Callable[[list[str] | None], _T]) -> _T:
+    """Trace a program with inconclusive comparisons of sizes deferred to run time, or else decided while tracing.
 
-    A branch that they choose, or a shape that is made of what they say, may have to be known while tracing. Then sizes
-    are taken to differ, as JAX takes them (``b == 3`` is False for a symbolic dimension), and a warning of the logger
-    ``tf2jax_lite`` says so.
+    A branch or a shape may need the result of a comparison while tracing. Then the program is traced again with sizes
+    that differ, as JAX decides (``b == 3`` is False for a symbolic dimension), and the logger ``tf2jax_lite`` warns.
 
     Args:
-      run: takes a list that it adds to for each such comparison that it leaves open (which node it is), or None to have
-        them decided.
+      run: takes a list to which it adds the node of each comparison that it defers, or None to decide them.
 
     Returns:
-      What ``run`` returns.
+      The result of ``run``.
 
     Raises:
-      LoweringError: what ``run`` raises, of both times the last.
+      LoweringError: the second trace failed, or the first one without a deferred comparison.
     """
-    met: list[str] = []
+    deferred: list[str] = []
     try:
-        return run(met)
+        return run(deferred)
     except LoweringError as error:
-        if not met:
+        if not deferred:
             raise
         reason = error
     try:
         results = run(None)
     except LoweringError as error:
-        error.add_note(f"Where sizes are compared when they are known: {reason}")
+        error.add_note(f"With comparisons of sizes deferred to run time: {reason}")
         raise
     _log.warning(
-        "Sizes that node %r compares are not known while tracing and taken to differ; results are wrong where they do "
-        "not: %s",
-        met[0],
+        "Sizes that node %r compares are symbolic and assumed to differ; results are wrong where they are equal: %s",
+        deferred[0],
         reason,
     )
     return results

@@ -1,7 +1,18 @@
-"""Artifacts without TensorFlow: write, read, update.
+"""Artifacts, which run without TensorFlow: write, read, update.
 
-`export_functions` and `load` are the entries. Read `stage` (one trace for all formats), `artifact`, `load`; `codegen`
-prints readable source, `stablehlo_module` serializes, `params_file` and `interface_json` hold params and signatures.
+Entries: `export_functions` writes an artifact, `load` reads it.
+
+Read in this order:
+  stage: one trace of a function, from which all formats are written.
+  symbolic_dims, dimension_syntax: symbolic dimensions of arguments, found by trial traces.
+  artifact: the writer; codegen prints source, stablehlo_module serializes, params_file stores params.
+  interface_json, metadata: the signature and metadata of an artifact, as JSON.
+  load, execution: the reader; one run with a check of memory.
+  update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
+  to_tensorflow, orbax: params back into a TensorFlow model, or into a checkpoint.
+  predictions: whether results are probabilities or logits.
+
+Only `to_tensorflow` imports TensorFlow, inside of functions. Must not import `verification`, `cli` or `finetuning`.
 """
 
 from .artifact import ExportReport, export_functions

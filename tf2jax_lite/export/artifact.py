@@ -1,11 +1,10 @@
-"""Artefacts: a directory with params, StableHLO and source, from which TensorFlow is gone."""
+"""Writes artifacts: directories with params, StableHLO and source, which need no TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import importlib.metadata
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from tf2jax_lite.support.errors import ExportError, InputError, Tf2JaxError
 from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
-from .atomic_dir import METADATA, new_directory, sha256
+from .atomic_dir import new_directory
+from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
 from .orbax import write_checkpoint
 from .params_file import SHARD_BYTES, write_tensors
 from .predictions import prediction_kinds
@@ -27,23 +27,22 @@ from .stablehlo_module import serialize
 from .stage import Staged, argument_names
 from .symbolic_dims import stage_symbolic
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "ExportReport", "converted_function", "entry", "export_functions"]
+__all__ = ["ExportReport", "converted_function", "entry", "export_functions"]
 
-FORMAT = "tf2jax_lite artefact"
-FORMAT_VERSION = 1
+_SOURCE = "model.py"
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """What was written.
+    """Summary of an export.
 
     Attributes:
       path: the directory.
       files: file name to size in bytes.
       signatures: names of the exported functions.
       parameters: number of parameters (elements of all params).
-      warnings: what could not be written, and why.
+      warnings: the parts that could not be written, and why.
     """
 
     path: str
@@ -68,117 +67,154 @@ def export_functions(
     shard_bytes: int = SHARD_BYTES,
     progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
-    """Writes converted functions as an artefact.
+    """Write converted functions as an artifact.
 
     Args:
       functions: name to a function and its params, as `tf2jax_lite.convert` and `tf2jax_lite.convert_saved_model`
-        return them. Params of one name are one array.
-      path: the directory to make. It appears when all is written.
+        return them. Functions share params of the same name.
+      path: the directory to create; it appears when everything is written.
       shapes: shapes of arguments, by name (of any of the functions) or in order (of each), such as
-        ``"b, 224, 224, 3"``; names are symbolic dimensions.
-        Unknown dimensions are symbolic where nothing else is said.
-      platforms: what StableHLO is lowered for.
+        ``"b, 224, 224, 3"``; names are symbolic dimensions. Default: each unknown dimension is symbolic.
+      platforms: the platforms to lower StableHLO for.
       dtype: floating dtype to which floating params are converted (``bfloat16``), and in which the functions compute.
       title: first line of the source's docstring.
       options: recorded in the metadata.
-      overwrite: replace an artefact that is there.
+      overwrite: replace an existing artifact.
       stablehlo: write StableHLO, too.
       checkpoint: write params as an Orbax checkpoint, too (``checkpoint/``; needs the extra ``checkpoint``).
-      shard_bytes: largest params file.
+      shard_bytes: maximum size of a params file.
       progress: called with the name of each step as it begins.
 
     Raises:
-      ExportError: a function cannot be written, neither as StableHLO nor as source, or ``path`` cannot be.
-      InputError: ``shapes`` do not fit, or there is no such platform.
+      ExportError: a function can be written neither as StableHLO nor as source, or ``path`` cannot be written.
+      InputError: ``shapes`` do not fit, or a platform is unknown.
     """
     platforms = _platforms(platforms)
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params = _merged(functions)
     if dtype is not None:
         params = {name: _cast(value, np.dtype(dtype)) for name, value in params.items()}
-    trainable = {name: bool(getattr(name, "trainable", True)) for name in params}
     warnings: list[str] = []
     with new_directory(Path(path), overwrite=overwrite) as folder:
-        entries, signatures, unread = {}, {}, []
-        spelled = codegen.Names()
+        entries, signatures, problems = {}, {}, []
+        names = codegen.Names()
         for name, (fn, _) in functions.items():
             progress(f"trace {name}")
             converted = converted_function(fn)
             staged = stage_symbolic(converted, given[name], params, dtype)
-            function = spelled.new(name, "model")
+            function = names.new(name, "model")
             try:
                 entries[name] = entry(name, converted, staged, function)
-            except Tf2JaxError:  # of calls back to Python, of which there is no StableHLO either
+            except Tf2JaxError:  # a Python callback, which StableHLO cannot hold either
                 raise
-            except Exception as error:  # an artefact is of use without source, too
-                unread.append(f"{name}: {type(error).__name__}: {error}")
+            except Exception as error:  # an artifact without source is useful, too
+                problems.append(f"{name}: {type(error).__name__}: {error}")
             signatures[name] = _signature(converted, staged)
             if restrictions := staged.restrictions():
                 warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
-                file = "model.stablehlo" if len(functions) == 1 else f"model.{function}.stablehlo"
-                try:
-                    module, problem = serialize(staged, params, platforms)
-                    (folder / file).write_bytes(module)
-                    signatures[name]["stablehlo"] = file
-                    signatures[name]["differentiable"] = not problem
-                    if problem:
-                        warnings.append(f"{name}: {problem}")
-                except ExportError as error:
-                    warnings.append(f"{name}: {error}")
+                file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{function}.stablehlo")
+                warnings += _write_stablehlo(file, name, staged, params, platforms, signatures[name])
         progress("write source")
-        if unread:
-            text, constants = None, {}
-            warnings.extend(f"no source: {why}" for why in unread)
-        else:
-            text, constants = _source(entries, title, signatures, warnings)
-        if text is not None:
-            (folder / "model.py").write_text(text, encoding="utf-8")
-        lost = [name for name, found in signatures.items() if text is None and found["stablehlo"] is None]
+        constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems)
+        warnings += [f"no source: {problem}" for problem in problems]
+        lost = [name for name, found in signatures.items() if problems and found["stablehlo"] is None]
         if lost:
             raise ExportError(f"there would be no way to run {', '.join(map(repr, lost))}: {'; '.join(warnings)}")
         arrays = {**params, **constants}
-        progress(f"write params ({size_text(sum(v.nbytes for v in arrays.values()))})")
+        size = size_text(sum(v.nbytes for v in arrays.values()))
+        progress(f"write params ({size})")
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
-        files = {f.name: {"sha256": sha256(f), "bytes": f.stat().st_size} for f in sorted(folder.iterdir())}
-        if checkpoint:
-            progress(f"write checkpoint ({size_text(sum(v.nbytes for v in arrays.values()))})")
-            write_checkpoint(arrays, folder / "checkpoint")
         metadata = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
-            "source": "model.py" if text is not None else None,
+            "source": None if problems else _SOURCE,
             "signatures": signatures,
-            "params": {
-                str(name): {
-                    "shape": list(np.shape(value)),
-                    "dtype": np.dtype(value.dtype).name,
-                    "trainable": trainable.get(name, False),
-                    "constant": name not in params,
-                    "file": placed[name],
-                }
-                for name, value in sorted(arrays.items())
-            },
+            "params": _params_entries(params, arrays, placed),
             "options": dict(options or {}),
             "warnings": warnings,
-            "files": files,
+            "files": hashed_files(folder),
         }
-        content = (json.dumps(metadata, indent=2, sort_keys=True) + "\n").encode()
-        (folder / METADATA).write_bytes(content)
-        sizes = {name: int(info["bytes"]) for name, info in files.items()} | {METADATA: len(content)}
+        if checkpoint:
+            progress(f"write checkpoint ({size})")
+            write_checkpoint(arrays, folder / "checkpoint")
+        sizes = write_metadata(folder, metadata)
     count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
     return ExportReport(str(path), sizes, list(functions), count, warnings)
 
 
+def _write_stablehlo(
+    file: Path,
+    name: str,
+    staged: Staged,
+    params: Mapping[str, Any],
+    platforms: Sequence[str],
+    signature: dict[str, Any],
+) -> list[str]:
+    """Write a function's StableHLO and record the file in its signature; return warnings."""
+    try:
+        module, problem = serialize(staged, params, platforms)
+    except ExportError as error:
+        return [f"{name}: {error}"]
+    file.write_bytes(module)
+    signature["stablehlo"] = file.name
+    signature["differentiable"] = not problem
+    return [f"{name}: {problem}"] if problem else []
+
+
+def _write_source(
+    file: Path,
+    entries: Mapping[str, codegen.Entry],
+    title: str,
+    signatures: dict[str, Any],
+    problems: list[str],
+) -> tuple[dict[str, Any], list[str]]:
+    """Write the source module unless there are problems, and record its functions in the signatures.
+
+    Returns:
+      The constants that the source reads from params, and the problems, which are empty if it was written.
+    """
+    if problems:
+        return {}, problems
+    doc = [title or "A model converted from TensorFlow.", "", "Needs JAX and numpy only; params are a dict of arrays."]
+    try:
+        text, constants = codegen.write_module(list(entries.values()), doc)
+    except ExportError as error:
+        return {}, [str(error)]
+    except Exception as error:  # an artifact without source is useful, too
+        return {}, [f"{type(error).__name__}: {error}"]
+    for name, entry in entries.items():
+        arguments = [interface_json.encode(a) for a in entry.arguments.values()]
+        signatures[name]["function"] = {"name": entry.name, "arguments": arguments}
+    file.write_text(text, encoding="utf-8")
+    return constants, []
+
+
+def _params_entries(
+    params: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Return the metadata of params and of the source's constants, by name."""
+    return {
+        str(name): {
+            "shape": list(np.shape(value)),
+            "dtype": np.dtype(value.dtype).name,
+            "trainable": name in params and bool(getattr(name, "trainable", True)),
+            "constant": name not in params,
+            "file": files[name],
+        }
+        for name, value in sorted(arrays.items())
+    }
+
+
 def _by_function(functions: Mapping[str, Any], shapes: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Returns for each function the shapes of its own arguments; each shape is of an argument of at least one."""
+    """Return the given shapes of each function's own arguments; each name must belong to at least one function."""
     known = {name: argument_names(converted_function(fn)) for name, (fn, _) in functions.items()}
-    there = {argument: None for arguments in known.values() for argument in arguments}
-    unknown = [name for name in shapes if name not in there]
+    every = {argument: None for arguments in known.values() for argument in arguments}
+    unknown = [name for name in shapes if name not in every]
     if unknown:
-        raise InputError(f"no argument {unknown[0]!r}; there are {', '.join(there) or 'none'}")
+        raise InputError(f"no argument {unknown[0]!r}; there are {', '.join(every) or 'none'}")
     return {name: {a: shapes[a] for a in arguments if a in shapes} for name, arguments in known.items()}
 
 
@@ -190,10 +226,10 @@ def _platforms(names: Sequence[str]) -> list[str]:
 
 
 def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
-    """Returns what is behind a converted function.
+    """Return the `ConvertedFunction` of a function that `tf2jax_lite.convert` returned.
 
     Raises:
-      InputError: it is something else.
+      InputError: the function is no such function.
     """
     found = getattr(getattr(fn, "fn", None), "converted", None)
     if not isinstance(found, ConvertedFunction):
@@ -226,17 +262,17 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
 
 
 def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str) -> codegen.Entry:
-    """Returns a traced function as an entry of a source module, with the arguments that the original takes.
+    """Return a traced function as an entry of a source module, with the arguments of the original.
 
     Args:
       name: TensorFlow's name for it.
       converted: the function.
-      staged: what tracing it gave.
+      staged: the trace of it.
       function: its name in the source.
     """
     interface = converted.interface
-    spelled = codegen.Names()
-    inputs = [spelled.new(spec.name, "x") for spec in staged.inputs]
+    names = codegen.Names()
+    inputs = [names.new(spec.name, "x") for spec in staged.inputs]
     arguments: dict[str, Any] = {}
     named = [(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
     for argument, structure in [*named, *interface.kwargs.items()]:
@@ -246,7 +282,7 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
             arguments[inputs[structure.index]] = codegen.Ref(structure.index)
         else:
             refs = map_structure(lambda x: codegen.Ref(x.index) if isinstance(x, TensorArgument) else x, structure)
-            arguments[spelled.new(argument, "inputs")] = refs
+            arguments[names.new(argument, "inputs")] = refs
     results = len(staged.results)
     block = codegen.from_jaxpr(staged.jaxpr)
     return codegen.Entry(
@@ -298,27 +334,3 @@ def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
         "stablehlo": None,
         "function": None,
     }
-
-
-def _source(
-    entries: Mapping[str, codegen.Entry], title: str, signatures: dict[str, Any], warnings: list[str]
-) -> tuple[str | None, dict[str, Any]]:
-    try:
-        text, constants = codegen.write_module(
-            list(entries.values()),
-            [
-                title or "A model converted from TensorFlow.",
-                "",
-                "Needs JAX and numpy only; params are a dict of arrays.",
-            ],
-        )
-    except ExportError as error:
-        warnings.append(f"no source: {error}")
-        return None, {}
-    except Exception as error:  # an artefact is of use without source, too
-        warnings.append(f"no source: {type(error).__name__}: {error}")
-        return None, {}
-    for name, entry in entries.items():
-        arguments = [interface_json.encode(a) for a in entry.arguments.values()]
-        signatures[name]["function"] = {"name": entry.name, "arguments": arguments}
-    return text, constants

@@ -1,4 +1,4 @@
-"""Directories that appear whole or not at all."""
+"""Writes directories and files atomically: they appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tf2jax_lite.support.errors import ExportError
 __all__ = ["METADATA", "new_directory", "refuse_existing", "sha256", "write_file"]
 
 METADATA = "metadata.json"
-_MOST_LINKS = 40  # as many as Linux follows; links may go round in a circle
+_MAX_LINKS = 40  # as in Linux; links may form a cycle
 
 
 @contextlib.contextmanager
 def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yields a directory to fill, which takes the name ``path`` when all is done.
+    """Yield a directory to fill; it is renamed to ``path`` at the end.
 
     Args:
       path: the final name.
-      overwrite: replace an artefact that is there. Anything else is never replaced.
+      overwrite: replace an existing artifact. Anything else is never replaced.
 
     Raises:
-      ExportError: something is at ``path`` that must not be replaced, or it cannot be written.
+      ExportError: ``path`` exists and must not be replaced, or it cannot be written.
     """
     path = Path(os.path.abspath(path))
     refuse_existing(path, overwrite=overwrite)
@@ -51,34 +51,34 @@ def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
-    """Says before hours of work, not after, that its result has no place.
+    """Check before hours of work that its result can be written.
 
     Args:
-      path: where it is to be.
-      overwrite: an artefact that is there may be replaced.
+      path: the path of the result.
+      overwrite: whether an existing artifact may be replaced.
 
     Raises:
-      ExportError: something is there that must not be replaced, or there can be nothing.
+      ExportError: ``path`` exists and must not be replaced, or it cannot be written.
     """
     path = Path(path)
     try:
         if not (path.exists() or path.is_symlink()):
-            _refuse_place(path)
+            _check_parent(path)
             return
-        artefact = not path.is_symlink() and (path / METADATA).is_file()
-    except OSError as error:  # a name that is too long, a folder on the way that may not be entered
+        artifact = not path.is_symlink() and (path / METADATA).is_file()
+    except OSError as error:  # a name that is too long, a parent without permission
         raise ExportError(f"cannot write {path}: {error.strerror}") from error
     if not overwrite:
         raise ExportError(f"{path} exists; choose another name, or overwrite it (--force)")
-    if not artefact:
-        raise ExportError(f"{path} is not an artefact of tf2jax_lite; it is left as it is")
+    if not artifact:
+        raise ExportError(f"{path} is not an artifact of tf2jax_lite; it is left as it is")
 
 
-def _refuse_place(path: Path) -> None:
-    """Refuses a name that the first folder that is there on the way to it cannot hold, nor what is to be made in it.
+def _check_parent(path: Path) -> None:
+    """Check the closest existing parent of a path.
 
     Raises:
-      ExportError: that is no folder, or nothing may be written in it.
+      ExportError: it is no directory, or not writable.
     """
     folder = next(f for f in Path(os.path.abspath(path)).parents if f.exists() or f.is_symlink())
     if not folder.is_dir():
@@ -88,7 +88,7 @@ def _refuse_place(path: Path) -> None:
 
 
 def _is_running(stale: Path) -> bool:
-    """Whether the process that makes a directory is still there."""
+    """Return whether the process that writes a partial directory is running."""
     number = stale.name.split(".")[-2]
     try:
         os.kill(int(number), 0)
@@ -126,9 +126,9 @@ def _sync(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a single file: beside its name first, then renamed. What a link leads to is written, and the link stays.
+    """Write a single file under a temporary name, then rename it. A link stays, and its target is written.
 
-    Pipes, devices and what the process has open (``/dev/stdout``) are written to as they are.
+    Pipes, devices and open files of the process (``/dev/stdout``) are written directly.
 
     Raises:
       ExportError: it cannot be written.
@@ -152,10 +152,10 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether no file may take the name: a pipe, a device, or a link to an open file (``/dev/stdout``)."""
+    """Return whether a path cannot be replaced: a pipe, a device, or a link to an open file (``/dev/stdout``)."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         return True
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         if not path.is_symlink():
             break
         if os.path.realpath(path.parent).startswith("/proc/"):

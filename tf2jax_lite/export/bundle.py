@@ -1,4 +1,4 @@
-"""Several artefacts in one directory: what a training of several models writes."""
+"""Writes several artifacts in one directory, as trainings of several models do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .artifact import ExportReport
 from .atomic_dir import METADATA, new_directory
-from .metadata import FAMILY
+from .metadata import FAMILY, FAMILY_MEMBERS
 
 __all__ = ["write_family"]
 
@@ -20,16 +20,16 @@ def write_family(
     extra: Mapping[str, bytes] | None = None,
     overwrite: bool = False,
 ) -> ExportReport:
-    """Writes artefacts side by side, all of them or none.
+    """Write artifacts into subdirectories, all of them or none.
 
     Args:
-      path: the directory to make. Each member is an artefact; the directory itself is none.
-      members: name of a folder to what writes an artefact there.
+      path: the directory to create; it is no artifact itself.
+      members: name of a subdirectory to a function that writes an artifact there.
       extra: further files of the directory: name to content.
-      overwrite: replace an artefact, or such a directory, that is there.
+      overwrite: replace an existing artifact or directory of artifacts.
 
     Returns:
-      What was written: ``files`` has ``folder/file`` for those of members; other values are the first member's.
+      A report: ``files`` has ``folder/file`` for those of members; other values are the first member's.
 
     Raises:
       ExportError: ``path`` cannot be written, or a member cannot.
@@ -40,7 +40,7 @@ def write_family(
         for name, write in members.items():
             reports.append(write(work / name))
             files |= {f"{name}/{file}": size for file, size in reports[-1].files.items()}
-        metadata = {"format": FAMILY, "format_version": 1, "artefacts": list(members)}
+        metadata = {"format": FAMILY, "format_version": 1, FAMILY_MEMBERS: list(members)}
         for name, content in {**(extra or {}), METADATA: (json.dumps(metadata, indent=2) + "\n").encode()}.items():
             (work / name).write_bytes(content)
             files[name] = len(content)

@@ -1,4 +1,4 @@
-"""Sizes of arguments that are not fixed: symbolic dimensions, multiples of them, and these with an offset."""
+"""Syntax of sizes of arguments: symbolic dimensions, multiples of them, and offsets: ``b``, ``8*h``, ``b+1``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a loaded artefact once, after looking at how much memory that takes."""
+"""Runs a loaded artifact once, after a check of the memory that it needs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["check_memory", "run_compiled"]
 
 
 def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
-    """Compiles a loaded function for some arrays and runs it, if the machine has the memory.
+    """Compile a loaded function for some arrays and run it, if the machine has the memory.
 
-    XLA's CPU client ends the process where an allocation fails; what it will allocate is known before.
+    XLA's CPU client ends the process if an allocation fails; the sizes are known after compilation.
 
     Args:
-      fn: as `load` returns it.
+      fn: a result of `load`.
       params: its params.
       arrays: by name, see `call_with_arrays`.
       rng: a key, for functions that draw random numbers.
@@ -32,8 +32,8 @@ def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapp
       The results, without updated params.
 
     Raises:
-      LimitError: it takes more memory than there is.
-      ExportError: XLA refuses to compile or to run it.
+      LimitError: it needs more memory than available.
+      ExportError: XLA cannot compile or run it.
     """
 
     def results(params: Any, arrays: Any, rng: Any) -> Any:
@@ -41,7 +41,7 @@ def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapp
 
     try:
         lowered = jax.jit(results).lower(dict(params), dict(arrays), rng)
-        # Before compiling, which takes XLA without end for some programs whose results are too large for any machine.
+        # Before compilation, which does not end for some programs with huge results.
         _check(sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(lowered.out_info)))
         compiled = lowered.compile()
         check_memory(compiled)
@@ -53,13 +53,13 @@ def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapp
 
 
 def check_memory(compiled: Any) -> None:
-    """Refuses a compiled function that allocates more memory on the CPU than this process may have.
+    """Check that a compiled function allocates no more memory on the CPU than this process may have.
 
     Args:
-      compiled: what ``jax.jit(f).lower(...).compile()`` returns.
+      compiled: the result of ``jax.jit(f).lower(...).compile()``.
 
     Raises:
-      LimitError: as said.
+      LimitError: it allocates more.
     """
     sizes = compiled.memory_analysis()
     if sizes is not None:
@@ -67,13 +67,13 @@ def check_memory(compiled: Any) -> None:
 
 
 def _check(needed: int) -> None:
-    allowed = _memory() if jax.default_backend() == "cpu" else None  # elsewhere XLA says so itself when it allocates
+    allowed = _memory() if jax.default_backend() == "cpu" else None  # on other backends XLA raises on allocation
     if allowed is not None and needed > allowed:
         raise LimitError(f"running the model takes {needed} bytes of memory; there are {allowed}.")
 
 
 def _memory() -> int | None:
-    """Returns how many bytes this process may allocate at most, or None where the system does not say."""
+    """Return how many bytes this process may allocate at most; None if the system does not tell."""
     try:
         found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
@@ -81,10 +81,10 @@ def _memory() -> int | None:
     try:
         import resource
 
-        most = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if most != resource.RLIM_INFINITY:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            found = min(found, max(most - used, 0))
+            found = min(found, max(limit - used, 0))
     except (ImportError, OSError, ValueError):
         pass
     return found

@@ -1,4 +1,4 @@
-"""Interfaces of functions as JSON, and back."""
+"""Encodes interfaces of functions as JSON, and decodes them with checks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def encode(item: Any) -> Any:
 
 
 def decode_interface(data: Any) -> Interface:
-    """Returns the interface that JSON data describes.
+    """Return the interface that JSON data describes.
 
     Raises:
       ExportError: the data is damaged.
@@ -105,7 +105,7 @@ def _text(value: Any) -> str:
 
 
 def decode(data: Any, depth: int = 0) -> Any:
-    """Undoes `encode`; arrays are `OutputRef` leaves."""
+    """Decode the result of `encode`; arrays are `OutputRef` leaves."""
     if depth > 64:
         raise ValueError("nested too deeply")
     ((kind, value),) = data.items()

@@ -1,4 +1,4 @@
-"""Reads artefacts. No TensorFlow, no pickles; source is run only where that is asked for."""
+"""Reads artifacts without TensorFlow or pickle; Python source runs only on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.mlir import ir
 
 from tf2jax_lite.calling.interface import (
     Interface,
@@ -25,6 +24,7 @@ from tf2jax_lite.calling.interface import (
     match_arrays,
 )
 from tf2jax_lite.calling.params import VariableName
+from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
 from tf2jax_lite.support.errors import (
@@ -51,21 +51,21 @@ __all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "read_p
 def load(
     path: str | Path, signature: str | None = None, *, backend: str = "stablehlo", verify_hashes: bool = True
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Loads an artefact that ``tf2jax-lite convert`` or `export_functions` wrote.
+    """Load an artifact that ``tf2jax-lite convert`` or `export_functions` wrote.
 
     Args:
       path: the directory.
-      signature: which function; may be left out if there is one, or one named ``serving_default``.
-      backend: ``"stablehlo"`` calls the serialized module, which runs no code of the artefact's in Python;
-        ``"source"`` imports ``model.py``: only for artefacts that you trust.
+      signature: name of the function; default: the only one, or ``serving_default``.
+      backend: ``"stablehlo"`` calls the serialized module, which runs no Python code of the artifact; ``"source"``
+        imports ``model.py``: only for artifacts that you trust.
       verify_hashes: compare files with the hashes in the metadata.
 
     Returns:
       ``(fn, params)``: ``fn(params, *args, rng=key, **kwargs)`` returns ``(results, updated params)``.
-      The params are numpy arrays: pass them through ``jax.device_put`` once where the function is called often.
+      The params are numpy arrays: call ``jax.device_put`` on them once if the function is called often.
 
     Raises:
-      ExportError: the artefact is damaged or incomplete, or has no such function or backend.
+      ExportError: the artifact is damaged or incomplete, or has no such function or backend.
     """
     folder = Path(path)
     with reading(str(folder), ExportError):
@@ -99,7 +99,7 @@ def _load(
 
 
 def _kinds(entry: Mapping[str, Any], interface: Interface) -> Any:
-    """Returns the kinds of a function's results (see `prediction_kinds`) in their structure; None if not recorded."""
+    """Return the kinds of a function's results (see `prediction_kinds`) in their structure; None if not recorded."""
     outputs = entry.get("outputs")
     outputs = outputs if isinstance(outputs, list) else []
     found = [info.get("kind") if isinstance(info, dict) else None for info in outputs]
@@ -110,14 +110,14 @@ def _kinds(entry: Mapping[str, Any], interface: Interface) -> Any:
 
 
 def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads an artefact's params, and its large constants.
+    """Read an artifact's params, and its large constants.
 
     Args:
-      folder: the artefact.
-      metadata: as `read_metadata` returned it.
+      folder: the artifact.
+      metadata: the result of `read_metadata`.
 
     Raises:
-      ExportError: a file is missing or damaged, or does not hold what the metadata says.
+      ExportError: a file is missing or damaged, or contradicts the metadata.
     """
     files: dict[str, dict[str, np.ndarray]] = {}
     params: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
         except (KeyError, TypeError) as error:
             raise ExportError(f"the metadata of param {name!r} is damaged") from error
         if file not in metadata["files"]:
-            raise ExportError(f"param {name!r} is in {file!r}, which is not a file of the artefact")
+            raise ExportError(f"param {name!r} is in {file!r}, which is not a file of the artifact")
         if file not in files:
             files[file] = read_tensors(inside(folder, file))
         if name not in files[file]:
@@ -154,7 +154,7 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
 
 
 def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface, name: str) -> None:
-    """Refuses metadata that tell of more or fewer arrays than the StableHLO module takes and gives."""
+    """Raise `ExportError` if the metadata and the StableHLO module differ in the numbers of arrays."""
     taken, given = exported.in_tree.children()[:1], exported.out_tree
     counts = [_counts(tree) for tree in (*taken, given)]
     expected = [len(entry["variables"]), len(entry["inputs"]), int(bool(entry["rng"]))]
@@ -165,7 +165,7 @@ def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface,
 
 
 def _counts(tree: Any) -> list[int]:
-    """Returns how many arrays each part of a structure holds; -1 for what is not a list of arrays."""
+    """Return the number of arrays in each part of a structure; -1 for a part that is not a list of arrays."""
     return [len(part.children()) if part.num_leaves == len(part.children()) else -1 for part in tree.children()]
 
 
@@ -173,8 +173,8 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
     variables, updates = list(entry["variables"]), list(entry["updates"])
     needs_key = bool(entry["rng"])
     (held, taken, _), _ = jax.tree.unflatten(exported.in_tree, [np.dtype(a.dtype) for a in exported.in_avals])
-    # The module keeps the width that it was written with, whatever jax_enable_x64 says here.
-    wide = any(_canonical_32(a.dtype) != a.dtype for a in (*exported.in_avals, *exported.out_avals))
+    # The module keeps the types that it was exported with, whatever jax_enable_x64 is here.
+    needs_x64 = any(_canonical_32(a.dtype) != a.dtype for a in (*exported.in_avals, *exported.out_avals))
 
     def call(params: Mapping[str, Any], inputs: list[Any], key: list[Any]) -> Any:
         given = [_in_width(params[v], d) for v, d in zip(variables, held, strict=True)]
@@ -184,7 +184,7 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
         except (ValueError, ir.MLIRError) as error:  # MLIR's where a result would have a size below 0
             text = " ".join(str(error).split())
             empty = " An empty batch runs with backend='source'." if "Expected value >= 1" in text else ""
-            raise InputError(f"{interface.name}: what was given does not fit the StableHLO.{empty} {text}") from error
+            raise InputError(f"{interface.name}: the inputs do not fit the StableHLO.{empty} {text}") from error
 
     def function(*args: Any, **kwargs: Any) -> Any:
         params, args = interface.take_params(args, kwargs)
@@ -198,7 +198,7 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
         if needs_key and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = [_key_data(rng)] if needs_key else []
-        with jax.enable_x64(True) if wide else contextlib.nullcontext():
+        with jax.enable_x64(True) if needs_x64 else contextlib.nullcontext():
             results, changed = call(params, bound.flat, key)
         results = [jnp.asarray(v, _canonical(v.dtype)) for v in results]
         after = {n: _in_width(v, _canonical(params.get(n, v).dtype)) for n, v in zip(updates, changed, strict=True)}
@@ -211,14 +211,14 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
 def _as_dtype(value: Any, dtype: np.dtype, interface: Interface) -> jax.Array:
     if kind_of(value.dtype) > kind_of(dtype):
         raise DtypeMismatchError(
-            f"{interface.name}: an array {value.dtype} is given for {dtype}, which cannot hold it, and the StableHLO "
+            f"{interface.name}: got an array of {value.dtype} for {dtype}, which cannot hold it, and the StableHLO "
             f"module takes no other. Cast it. {interface.expected()}"
         )
     return jnp.asarray(value, dtype)
 
 
 def _in_width(value: Any, dtype: np.dtype) -> Any:
-    """Returns an array with 32 bits for 64 or 64 for 32, as ``dtype`` says; anything else is left as it is."""
+    """Return an array as ``dtype`` if the dtypes differ only in 64 or 32 bits, else unchanged."""
     return jnp.asarray(value, dtype) if _canonical_32(value.dtype) == _canonical_32(dtype) else value
 
 
@@ -277,7 +277,7 @@ def _from_source(
 
 
 def _check_multiples(interface: Interface, entry: Mapping[str, Any], flat: Sequence[Any]) -> None:
-    """Refuses arrays of other sizes than the multiples, of symbolic dimensions, that a function takes."""
+    """Raise `InputError` for arrays whose sizes are not the required multiples of symbolic dimensions."""
     for info, array in zip(entry["inputs"], flat, strict=False):
         for axis, (size, wanted) in enumerate(zip(np.shape(array), info["shape"], strict=False)):
             match = MULTIPLE.fullmatch(wanted) if isinstance(wanted, str) else None
@@ -293,9 +293,9 @@ def _typed(rng: Any) -> Any:
 def call_with_arrays(
     fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None
 ) -> tuple[Any, Any]:
-    """Calls a loaded function with arrays by name; a nested argument's leaves are named ``inputs/ids``.
+    """Call a loaded function with arrays by name; leaves of a nested argument are named ``inputs/ids``.
 
-    The one array of a function of one tensor may have any name.
+    If the function takes one array, it may have any name.
 
     Raises:
       InputError: an array is missing, or there is one too many.
@@ -307,10 +307,10 @@ def call_with_arrays(
 
 
 def fitting_arrays(fn: Callable[..., Any], arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns arrays by name in the dtypes that a loaded function computes with.
+    """Return arrays by name in the dtypes that a loaded function computes with, for `call_with_arrays`.
 
-    Integers may become other integers that hold their values, and floating numbers other floating ones; integers may
-    become floating, and real numbers complex. `call_with_arrays` takes what comes out.
+    Integers may become other integers that hold their values, and floats other floats; integers may become floats, and
+    real numbers complex.
 
     Raises:
       InputError: an array is missing, there is one too many, or one would have other values.
@@ -337,16 +337,16 @@ def _in_dtype(name: str, array: np.ndarray, wanted: np.dtype | None, computed: n
     with np.errstate(over="ignore"):
         found = array.astype(dtype)
     if want == [1] and not np.array_equal(found, array):
-        wide = f", which {wanted} becomes without JAX_ENABLE_X64=1, here and where it was converted"
-        wide = wide if dtype != wanted else ""
-        raise InputError(f"array {name!r} has values from {array.min()} to {array.max()}, too large for {dtype}{wide}")
+        cause = f", which {wanted} becomes without JAX_ENABLE_X64=1, here and at conversion"
+        cause = cause if dtype != wanted else ""
+        raise InputError(f"array {name!r} has values from {array.min()} to {array.max()}, too large for {dtype}{cause}")
     return found
 
 
 def _placed(
     interface: Interface, arrays: Mapping[str, Any], see: Callable[[str, TensorArgument, Any], Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Returns arguments made of arrays by name, each as ``see(name, specification, array)`` gives it."""
+    """Return arguments built from arrays by name, each passed through ``see(name, specification, array)``."""
     arguments = interface.tensors()
     chosen, left = match_arrays(arguments, arrays)
 
@@ -371,7 +371,7 @@ def _placed(
 
 
 def flat_results(results: Any) -> dict[str, Any]:
-    """Returns results by name: ``output_0`` for a bare one, paths such as ``scores/0`` in structures."""
+    """Return results by name: ``output_0`` for a single one, paths such as ``scores/0`` in structures."""
     found: dict[str, Any] = {}
 
     def visit(path: str, item: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reads an artefact's metadata.json, and believes nothing of it that was not looked at."""
+"""Reads and writes an artifact's metadata.json; it is untrusted input, so each entry is checked before use."""
 
 from __future__ import annotations
 
@@ -13,38 +13,54 @@ import numpy as np
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.limits import regular
 
-from .artifact import FORMAT, FORMAT_VERSION
 from .atomic_dir import METADATA, sha256
 
-__all__ = ["FAMILY", "check_hashes", "inside", "named_signature", "read_metadata"]
+__all__ = [
+    "FAMILY",
+    "FAMILY_MEMBERS",
+    "FORMAT",
+    "FORMAT_VERSION",
+    "check_hashes",
+    "hashed_files",
+    "inside",
+    "named_signature",
+    "read_metadata",
+    "write_metadata",
+]
 
+# Stored files hold these three strings, hence their British spelling.
+FORMAT = "tf2jax_lite artefact"
+"""The format of an artifact."""
 FAMILY = "tf2jax_lite artefacts"
-"""The format of a directory that holds several artefacts."""
+"""The format of a directory that holds several artifacts."""
+FAMILY_MEMBERS = "artefacts"
+"""The key of their names."""
+FORMAT_VERSION = 1
 
-_MOST_METADATA = 256 * 1024**2
+_MAX_METADATA = 256 * 1024**2
 _PARAM = {"file": str, "dtype": str, "shape": list, "trainable": bool}
 _SIGNATURE = {"variables": [str], "updates": [str], "rng": bool, "inputs": [{"name": str, "dtype": str, "shape": list}]}
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Reads and checks an artefact's metadata.
+    """Reads and checks an artifact's metadata.
 
     Raises:
       ExportError: it is missing, damaged, of a newer format, or names files outside the directory.
     """
     file = folder / METADATA
     try:
-        if regular(file, ExportError).stat().st_size > _MOST_METADATA:
-            raise ExportError(f"{file} is too large to be an artefact's metadata")
+        if regular(file, ExportError).stat().st_size > _MAX_METADATA:
+            raise ExportError(f"{file} is too large to be an artifact's metadata")
         metadata = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ExportError(f"{folder} is not an artefact: it has no {METADATA}") from None
+        raise ExportError(f"{folder} is not an artifact: it has no {METADATA}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ExportError(f"{file} cannot be read: {error}") from error
     if isinstance(metadata, dict) and metadata.get("format") == FAMILY:
-        raise ExportError(f"{folder} holds several artefacts: {metadata.get('artefacts')}; name one of them")
+        raise ExportError(f"{folder} holds several artifacts: {metadata.get(FAMILY_MEMBERS)}; name one of them")
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        raise ExportError(f"{file} is not the metadata of a tf2jax_lite artefact")
+        raise ExportError(f"{file} is not the metadata of a tf2jax_lite artifact")
     if metadata.get("format_version") != FORMAT_VERSION:
         raise ExportError(
             f"{folder} has format version {metadata.get('format_version')}; this release reads {FORMAT_VERSION}"
@@ -66,10 +82,22 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     return metadata
 
 
+def hashed_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the size and the SHA-256 of the files in a directory, by name."""
+    return {f.name: {"sha256": sha256(f), "bytes": f.stat().st_size} for f in sorted(folder.iterdir())}
+
+
+def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> dict[str, int]:
+    """Write an artifact's metadata; return the sizes of its files in bytes, the metadata's included."""
+    content = (json.dumps(metadata, indent=2, sort_keys=True) + "\n").encode()
+    (folder / METADATA).write_bytes(content)
+    return {name: int(info["bytes"]) for name, info in metadata["files"].items()} | {METADATA: len(content)}
+
+
 def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
-    """Looks at an object's entries: a type, a list of one kind of items (``[str]``), or an object (a dict of kinds)."""
+    """Check an object's entries against a type, a list of items of one type (``[str]``), or a dict of types."""
     if not isinstance(found, dict):
-        raise ExportError(f"{where} is damaged: it is no object")
+        raise ExportError(f"{where} is damaged: it is not an object")
     for key, kind in kinds.items():
         value = found.get(key)
         if isinstance(kind, list):
@@ -84,7 +112,7 @@ def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
 
 
 def inside(folder: Path, name: Any) -> Path:
-    """Returns a file of the artefact; names with any path in them are refused."""
+    """Return the path of an artifact's file; raise `ExportError` for names that hold a path."""
     if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):
         raise ExportError(f"the metadata names a file {name!r}, which is not a plain name")
     file = folder / name
@@ -94,7 +122,7 @@ def inside(folder: Path, name: Any) -> Path:
 
 
 def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
-    """Compares an artefact's files with the hashes in its metadata.
+    """Compares an artifact's files with the hashes in its metadata.
 
     Raises:
       ExportError: one differs, or is missing.
@@ -122,5 +150,5 @@ def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[st
         try:
             np.dtype(item["dtype"])
         except TypeError as error:
-            raise ExportError(f"{where} names a dtype {item['dtype']!r}, which there is not") from error
+            raise ExportError(f"{where} names a dtype {item['dtype']!r}, which does not exist") from error
     return wanted, entry

@@ -15,7 +15,7 @@ __all__ = ["write_checkpoint"]
 
 
 def write_checkpoint(params: Mapping[str, Any], path: Path) -> None:
-    """Writes params as a flat dict.
+    """Write params as a flat dict.
 
     Raises:
       ExportError: Orbax is not installed, or cannot write them.

@@ -1,4 +1,4 @@
-"""Params in safetensors files, split when they are large."""
+"""Stores params in safetensors files, sharded by size."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["SHARD_BYTES", "as_complex", "read_tensors", "write_tensors"]
 
 SHARD_BYTES = 5 * 1000**3
 
-# safetensors has no complex numbers: they are stored with a last dimension of real and imaginary parts.
+# safetensors has no complex dtypes: they are stored with a last axis of real and imaginary parts.
 _COMPLEX = {"complex64": np.float32, "complex128": np.float64}
-# Its reader of files looks for these in numpy, where they are not.
+# Its file reader looks for these dtypes in numpy, which lacks them.
 _FLOAT8 = {
     "F8_E4M3": ml_dtypes.float8_e4m3fn,
     "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
@@ -31,18 +31,18 @@ _OTHERS = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_, "C64": np.complex64}
 
 
 def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> dict[str, str]:
-    """Writes arrays to ``params.safetensors``, or to several files if they are larger than ``shard_bytes``.
+    """Write arrays to ``params.safetensors``, or to several files if they are larger than ``shard_bytes``.
 
     Args:
       tensors: name to array.
-      folder: where to.
-      shard_bytes: largest file; a tensor that is larger gets a file of its own.
+      folder: the directory.
+      shard_bytes: maximum size of a file; a larger tensor gets a file of its own.
 
     Returns:
       The file of each name.
 
     Raises:
-      ExportError: an array's dtype has no place in the format.
+      ExportError: the format does not support an array's dtype.
     """
     shards: list[list[str]] = [[]]
     size = 0
@@ -64,7 +64,7 @@ def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int 
 
 def _plain(value: Any) -> np.ndarray:
     array = np.asarray(value)
-    array = np.ascontiguousarray(array).reshape(array.shape)  # other layouts are written wrongly
+    array = np.ascontiguousarray(array).reshape(array.shape)  # safetensors ignores other layouts
     return array[..., None].view(_COMPLEX[array.dtype.name]) if array.dtype.name in _COMPLEX else array
 
 
@@ -87,7 +87,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
         if kinds.isdisjoint(_FLOAT8):
             return safetensors.numpy.load_file(str(path))
         return {name: _array(found) for name, found in safetensors.deserialize(path.read_bytes())}
-    except Exception as error:  # SafetensorError, and what damaged headers lead to
+    except Exception as error:  # SafetensorError, and others for damaged headers
         raise ExportError(f"{path.name} is damaged: {error}") from error
 
 
@@ -98,5 +98,5 @@ def _array(found: Mapping[str, Any]) -> np.ndarray:
 
 
 def as_complex(array: np.ndarray, dtype: str) -> np.ndarray:
-    """Undoes how complex numbers are stored."""
+    """Return a stored array as complex numbers if its dtype is complex."""
     return np.ascontiguousarray(array).view(dtype)[..., 0] if dtype in _COMPLEX else array

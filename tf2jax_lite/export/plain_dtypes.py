@@ -1,4 +1,4 @@
-"""Arrays of dtypes that numpy's side of safetensors lacks, as bytes: those of ml_dtypes, complex128, dates, strings."""
+"""Encodes arrays of dtypes that safetensors lacks as bytes: ml_dtypes, complex128, dates, strings."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _PLAIN |= {"float16", "float32", "float64", "complex64"}
 
 
 def to_plain(array: np.ndarray) -> tuple[np.ndarray, str | None]:
-    """Returns an array that can be stored.
+    """Encode an array for storage.
 
     Args:
-      array: any shape and dtype but objects and records; fixed-width strings, too.
+      array: of any shape, and any dtype except objects and records.
 
     Returns:
       ``(array, None)`` in C order and little-endian; or, for a dtype that cannot be stored, uint8 with the bytes of an
       element as the last axis, and the dtype's name for `from_plain`.
 
     Raises:
-      ValueError: the dtype cannot be stored as bytes either.
+      ValueError: the dtype is not supported.
     """
     shape = np.shape(array)  # NumPy's ascontiguousarray makes scalars one-dimensional
     array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(shape)
@@ -33,14 +33,14 @@ def to_plain(array: np.ndarray) -> tuple[np.ndarray, str | None]:
 
 
 def from_plain(array: np.ndarray, name: str | None) -> np.ndarray:
-    """Undoes `to_plain`.
+    """Decode the result of `to_plain`.
 
     Args:
-      array: uint8 (..., bytes of an element), or what is as it was if ``name`` is None.
-      name: the dtype's name that `to_plain` gave.
+      array: uint8 (..., bytes of an element), or any array if ``name`` is None.
+      name: the dtype's name from `to_plain`.
 
     Raises:
-      ValueError: there is no such dtype, or the bytes do not hold it.
+      ValueError: there is no such dtype, or the number of bytes is wrong.
     """
     if name is None:
         return array

@@ -1,10 +1,10 @@
-"""Whether results are probabilities or logits, as far as the operations that compute them tell."""
+"""Classifies results as probabilities or logits, by interval analysis of the jaxpr."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from tf2jax_lite.dynamic_shapes.intervals import OPAQUE, Range, jaxpr_ranges
+from tf2jax_lite.dynamic_shapes.intervals import OPAQUE, Interval, jaxpr_intervals
 
 __all__ = ["LOGITS", "PROBABILITIES", "UNKNOWN", "Kind", "prediction_kinds"]
 
@@ -15,17 +15,17 @@ UNKNOWN: Kind = "unknown"
 
 
 def prediction_kinds(closed_jaxpr: Any) -> list[Kind]:
-    """Returns the kind of each result of a jaxpr.
+    """Return the kind of each result of a jaxpr.
 
-    Probabilities lie between 0 and 1: results of a softmax or a sigmoid. Results that may be negative are logits. The
-    kind is unknown if the results are positive without a limit, or come out of a call or a loop.
+    Probabilities are in [0, 1]: results of a softmax or a sigmoid. Results that may be negative are logits. The kind is
+    unknown if results are positive and unbounded, or results of a call or a loop.
     """
-    return [_kind(found) for found in jaxpr_ranges(closed_jaxpr)]
+    return [_kind(found) for found in jaxpr_intervals(closed_jaxpr)]
 
 
-def _kind(found: Range) -> Kind:
+def _kind(found: Interval) -> Kind:
     if found is OPAQUE:
         return UNKNOWN
-    if found.least is None or found.least < 0:
+    if found.lower is None or found.lower < 0:
         return LOGITS
-    return PROBABILITIES if isinstance(found.most, int | float) and found.most <= 1 else UNKNOWN
+    return PROBABILITIES if isinstance(found.upper, int | float) and found.upper <= 1 else UNKNOWN

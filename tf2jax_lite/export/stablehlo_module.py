@@ -1,4 +1,4 @@
-"""Functions as serialized StableHLO, with what is needed to differentiate them."""
+"""Serializes functions as StableHLO, with their VJPs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["serialize"]
 
 
 def serialize(staged: Staged, params: Mapping[str, Any], platforms: Sequence[str]) -> tuple[bytes, str]:
-    """Lowers a traced function for several platforms and serializes it with its VJP.
+    """Lower a traced function for several platforms and serialize it with its VJP.
 
     The function takes ``(variables, inputs, key)``: lists of arrays, the last one of raw key data (uint32), empty if
     no random numbers are drawn. It returns ``(results, updates)``.
@@ -40,7 +40,7 @@ def serialize(staged: Staged, params: Mapping[str, Any], platforms: Sequence[str
     floating = any(jnp.issubdtype(v.dtype, jnp.inexact) for v in [*variables, *inputs])
     try:
         exported = jax.export.export(jax.jit(function), platforms=list(platforms))(variables, inputs, key)
-    except Exception as error:  # lowering fails in as many ways as there are primitives
+    except Exception as error:  # each primitive has its own errors
         raise ExportError(f"no StableHLO for {', '.join(platforms)}: {type(error).__name__}: {error}") from error
     if floating:
         try:
@@ -53,5 +53,5 @@ def serialize(staged: Staged, params: Mapping[str, Any], platforms: Sequence[str
 def _serialized(exported: jax.export.Exported) -> bytes:
     try:
         return bytes(exported.serialize())
-    except Exception as error:  # a dtype that JAX has no number for (int2)
+    except Exception as error:  # a dtype that JAX cannot serialize (int2)
         raise ExportError(f"JAX cannot write the StableHLO: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""A converted function traced once, for fixed or symbolic shapes: what every form of export starts from."""
+"""Traces a converted function once, for fixed or symbolic shapes; every export format starts from that trace."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Staged:
       outputs: structure of the results, with `OutputRef` leaves.
       results: abstract values of the flat results.
       updates: names of the variables that the function assigns to.
-      function: what was traced.
-      constraints: what of sizes JAX has to be told: it holds for all there are, or for all that TensorFlow can take.
+      function: the traced function.
+      constraints: on symbolic dimensions, for JAX; they hold for all sizes, or all that TensorFlow supports.
     """
 
     jaxpr: Any
@@ -71,7 +71,7 @@ class Staged:
     constraints: tuple[str, ...] = ()
 
     def restrictions(self) -> list[str]:
-        """Returns which of the constraints do not hold for all sizes."""
+        """Return the constraints that do not hold for all sizes."""
         return [constraint for constraint in self.constraints if not holds_for_all(constraint)]
 
     def arguments(self) -> list[jax.ShapeDtypeStruct]:
@@ -86,24 +86,24 @@ def input_specs(
     *,
     one_batch: bool = False,
 ) -> list[InputSpec]:
-    """Returns the array arguments of a function, unknown dimensions named.
+    """Return the array arguments of a function, with names for unknown dimensions.
 
     The first unknown dimension is ``b``; others get a name each.
 
     Args:
       converted: the function.
       shapes: for each argument (by name, or in order) a shape such as ``"b, 224, 224, 3"``.
-      dtype: instead of the dtype of floating arguments.
-      one_batch: unknown first dimensions are all ``b``.
+      dtype: replaces the dtype of floating arguments.
+      one_batch: use ``b`` for all unknown first dimensions.
 
     Raises:
-      InputError: a shape contradicts the signature, or an argument is not there.
-      ExportError: an argument has no dtype or rank that JAX could be given.
+      InputError: a shape contradicts the signature, or there is no such argument.
+      ExportError: an argument has no numeric dtype, or no known rank.
     """
     ordered = _arguments(converted)
     given = given_shapes(shapes, [name for name, _ in ordered])
     taken = {identifier(name) for name, _ in ordered}
-    if not one_batch:  # an unknown dimension is that of a given shape only where it has to be
+    if not one_batch:  # unknown dimensions differ from those of given shapes unless the function needs it
         taken.update(d for shape in given.values() for d in _WORD.findall(shape))
     dimensions = _Dimensions(taken, one_batch)
     specs = []
@@ -152,7 +152,7 @@ def _arguments(converted: ConvertedFunction) -> list[tuple[str, TensorArgument]]
 
 
 class _Dimensions:
-    """Names for unknown dimensions."""
+    """Generates names for unknown dimensions."""
 
     def __init__(self, taken: set[str], one_batch: bool):
         self._taken = taken
@@ -162,7 +162,7 @@ class _Dimensions:
         self._given: set[str] = set()
 
     def name(self, axis: int, size: int | None) -> int | str:
-        """Returns a known size, or a name for an unknown one."""
+        """Return a known size, or a name for an unknown one."""
         if size is not None:
             return size
         if axis == 0 and (self._one_batch or self._batch not in self._given):
@@ -180,10 +180,10 @@ class _Dimensions:
 
 
 def given_shapes(shapes: Mapping[str, str] | Sequence[str] | None, names: list[str]) -> dict[str, str]:
-    """Returns the shapes that are given, by argument.
+    """Return the given shapes by argument.
 
     Raises:
-      InputError: there are more than arguments, or of one that is not there.
+      InputError: there are more shapes than arguments, or there is no such argument.
     """
     if shapes is None:
         return {}
@@ -217,16 +217,16 @@ def _parsed(name: str, text: str, declared: tuple[int | None, ...] | None) -> tu
 def stage(
     converted: ConvertedFunction, specs: Sequence[InputSpec], params: Mapping[str, Any], *, loose: bool = False
 ) -> Staged:
-    """Traces a converted function.
+    """Trace a converted function.
 
     Args:
       converted: the function.
       specs: shapes and dtypes of its array arguments.
-      params: variable name to something with a shape and a dtype.
+      params: variable name to an object with a shape and a dtype.
       loose: dtypes differ from those that TensorFlow recorded.
 
     Raises:
-      ExportError: symbolic dimensions get in the way; the message says how to go on.
+      ExportError: the function needs fixed sizes.
     """
     constraints: list[str] = []
     while True:
@@ -235,7 +235,7 @@ def stage(
         except Exception as error:
             problem = str(error)
             constraint = constraint_asked_for(problem) or constraint_of_shapes(problem) or constraint_of_sizes(problem)
-            if constraint is not None and constraint not in constraints and len(constraints) < _MOST_CONSTRAINTS:
+            if constraint is not None and constraint not in constraints and len(constraints) < _MAX_CONSTRAINTS:
                 constraints.append(constraint)
                 continue
             if "InconclusiveDimensionOperation" in f"{error!r} {error}":
@@ -279,13 +279,13 @@ def _staged(
     return Staged(jaxpr, names, list(specs), rng, outputs, list(results), updates, function, constraints)
 
 
-_MOST_CONSTRAINTS = 16
+_MAX_CONSTRAINTS = 16
 _SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixed shapes (--shapes). {}"
 
 
 def _check_outputs(outputs: Any) -> None:
     def look(leaf: Any) -> None:
         if not (leaf is None or isinstance(leaf, (OutputRef, bool, int, float, str))):
-            raise ExportError(f"a result of type {type(leaf).__name__} cannot be written into an artefact")
+            raise ExportError(f"a result of type {type(leaf).__name__} cannot be written into an artifact")
 
     map_structure(look, outputs)

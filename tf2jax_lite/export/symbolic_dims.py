@@ -1,4 +1,4 @@
-"""Unknown sizes of arguments: which of them are one symbolic dimension, so that a function can be traced."""
+"""Finds symbolic dimensions for unknown sizes of arguments, by trial traces: which sizes have to be equal."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ def stage_symbolic(
     params: Mapping[str, Any],
     dtype: Any = None,
 ) -> Staged:
-    """Traces a function for its unknown dimensions.
+    """Trace a function with symbols for its unknown dimensions.
 
-    Each is one on its own, or two or three are one that an error names (parts of a sparse tensor are as many as each
-    other), or one is another with an offset (row splits beside a batch). If that fails, there is one batch dimension,
-    and the offsets stay. If that fails, too, those of the others are one that do not fit each other (a text and its
-    mask are equally long, a graph's adjacency matrix is square), or else all others are multiples of 2, 4, ...: an
-    encoder that halves an image several times and a decoder that doubles it again need such; or else some are one with
-    the batch (a square matrix).
+    The first of these attempts that succeeds counts:
+      1. Each dimension is a symbol of its own, except for two or three that an error names (the components of a sparse
+         tensor have equal lengths), or for offsets from each other (row splits and a batch).
+      2. One batch dimension, with the offsets of the first attempt.
+      3. Other dimensions that errors name are equal (a text and its mask, an adjacency matrix).
+      4. All other dimensions are multiples of 2, 4, ..., as an encoder and a decoder of images need.
+      5. Some dimensions equal the batch (a square matrix).
 
     Raises:
-      Tf2JaxError: nothing of this works.
+      Tf2JaxError: all attempts failed.
     """
     loose = dtype is not None
     specs = input_specs(converted, shapes, dtype)
@@ -49,10 +50,10 @@ def stage_symbolic(
 
     if specs != together:
         with contextlib.suppress(Exception):  # raised again below, for one batch
-            apart = _apart(specs, given, run)
-            if isinstance(apart, Staged):
-                return apart
-            together = _with_offsets(together, apart, given)
+            separate = _separate_dims(specs, given, run)
+            if isinstance(separate, Staged):
+                return separate
+            together = _with_offsets(together, separate, given)
     try:
         return run(together)
     except (LoweringError, ExportError) as error:
@@ -72,10 +73,10 @@ def stage_symbolic(
         raise
 
 
-def _apart(
+def _separate_dims(
     specs: list[InputSpec], given: Mapping[str, str], run: Callable[[list[InputSpec]], Staged]
 ) -> Staged | list[InputSpec]:
-    """Takes sizes to be different, but for two or three that errors name one after the other.
+    """Trace with separate dimensions, except for two or three that an error names.
 
     Returns:
       The traced function, or the arguments with which it fails for other reasons.
@@ -85,11 +86,11 @@ def _apart(
     except (LoweringError, ExportError) as error:
         fixed = _given_names(specs, given)
         names = [*fixed, *(name for name in _names(specs, given) if name not in fixed)]
-        return _with_equal_sizes(specs, names, error, run, fixed=fixed, guessed=2, most=3)
+        return _with_equal_sizes(specs, names, error, run, fixed=fixed, guessed=2, max_named=3)
 
 
 def _with_offsets(specs: list[InputSpec], found: list[InputSpec], given: Mapping[str, str]) -> list[InputSpec]:
-    """Give dimensions of arguments the offsets that they have in others, which name dimensions differently."""
+    """Copy the offsets of dimensions from arguments that name dimensions differently."""
     pairs = [(d, e) for s, f in zip(specs, found, strict=True) for d, e in zip(s.shape, f.shape, strict=True)]
     bases: dict[str, str] = {}
     for own, other in pairs:
@@ -113,36 +114,37 @@ def _with_equal_sizes(
     run: Callable[[list[InputSpec]], Staged],
     fixed: Sequence[str] = (),
     guessed: int = sys.maxsize,
-    most: int = sys.maxsize,
+    max_named: int = sys.maxsize,
 ) -> Staged | list[InputSpec]:
-    """Takes sizes for equal that an error names, as long as that makes another node fail, or none.
+    """Equate dimensions that an error names, as long as the next trace fails at another node.
 
     Args:
       specs: arguments.
-      free: names of sizes that may be equal; of those that are, the first is kept.
-      failed: why the arguments do not do as they are.
+      free: names of dimensions that may be equal; the first of equal ones is kept.
+      failed: the error for ``specs``.
       run: traces for arguments.
-      fixed: the first of those names, which stay.
-      guessed: of up to how many sizes that an error names any may be equal; of more, those at one place of shapes.
-      most: how many sizes an error may name, that anything is tried.
+      fixed: those of the names, at their start, that must stay.
+      guessed: if an error names at most so many dimensions, any of them may be equal; otherwise only those on one axis
+        of the shapes in the error.
+      max_named: give up if an error names more dimensions.
 
     Returns:
-      The traced function for the arguments with equal sizes; the arguments, if it fails for other reasons.
+      The traced function for the arguments with equal dimensions, or the arguments with which it fails otherwise.
     """
     names = list(free)
-    while len(named := _named(failed, names)) <= most:
+    while len(named := _named(failed, names)) <= max_named:
         equalities = _equalities(failed, named, guess=len(named) <= guessed)
-        ways = [{name: min(equal, key=names.index) for equal in sets for name in equal} for sets in equalities]
-        for kept in [*_offsets(failed, names), *ways]:
-            if any(kept.get(name, name) != name for name in fixed):
+        equal = [{name: min(group, key=names.index) for group in sets for name in group} for sets in equalities]
+        for renaming in [*_offsets(failed, names), *equal]:
+            if any(renaming.get(name, name) != name for name in fixed):
                 continue
-            equal_specs = _renamed(specs, kept)
+            equal_specs = _renamed(specs, renaming)
             try:
                 return run(equal_specs)
             except (LoweringError, ExportError) as error:
-                if _place(error) != _place(failed):
+                if _failed_node(error) != _failed_node(failed):
                     specs, failed = equal_specs, error
-                    names = [name for name in names if kept.get(name, name) == name]
+                    names = [name for name in names if renaming.get(name, name) == name]
                     break
         else:
             return specs
@@ -150,18 +152,18 @@ def _with_equal_sizes(
 
 
 def _offsets(error: Exception, names: Sequence[str]) -> list[dict[str, str]]:
-    """Returns sizes that are another one and some more, of shapes that an error tells.
+    """Return dimensions that are another one plus an offset, from the shapes in an error.
 
-    Row splits beside a batch are such: ``(d1 - 1, 5)`` beside ``(b, 5)``, so that ``d1`` is ``b+1``.
+    Row splits and a batch are such: ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``.
     """
     found: list[dict[str, str]] = []
-    for place in _places(error):
-        terms = [match for part in place if (match := _TERM.fullmatch(part))]
+    for axis in _axes(error):
+        terms = [match for part in axis if (match := _TERM.fullmatch(part))]
         sizes = [(match["name"], int((match["more"] or "0").replace(" ", ""))) for match in terms]
         for (name, more), (other, other_more) in itertools.permutations(sizes, 2):
-            way = {name: f"{other}+{other_more - more}"}
-            if name in names and name != other and other_more > more and way not in found:
-                found.append(way)
+            renaming = {name: f"{other}+{other_more - more}"}
+            if name in names and name != other and other_more > more and renaming not in found:
+                found.append(renaming)
     return found
 
 
@@ -169,29 +171,29 @@ _TERM = re.compile(r"(?P<name>[a-z][a-z0-9_]*)(?P<more> [+-] \d+)?")
 
 
 def _equalities(error: Exception, named: Sequence[str], *, guess: bool) -> list[list[set[str]]]:
-    """Returns what may be equal of the names that an error names: disjoint sets, ways that take least for equal first.
+    """Return candidate partitions of the names in an error into equal dimensions, those with fewest equalities first.
 
-    Those are any two, for a guess; those at one place of the shapes that it tells, which count from the last as in
-    broadcasting; those at each place; all, for a guess.
+    With ``guess``: each pair. Then the names on one axis of the shapes in the error (aligned at the last axis), the
+    names on all axes, and with ``guess`` all names.
     """
-    places = [place & set(named) for place in _places(error)]
-    places = [place for place in places if len(place) > 1]
-    ways = [[{*pair}] for pair in itertools.combinations(named, 2)] if guess else []
-    ways += [*([place] for place in places), _disjoint(places)]
+    axes = [axis & set(named) for axis in _axes(error)]
+    axes = [axis for axis in axes if len(axis) > 1]
+    candidates = [[{*pair}] for pair in itertools.combinations(named, 2)] if guess else []
+    candidates += [*([axis] for axis in axes), _disjoint(axes)]
     if guess and len(named) > 1:
-        ways.append([{*named}])
-    return [way for i, way in enumerate(ways) if way and way not in ways[:i]]
+        candidates.append([{*named}])
+    return [sets for i, sets in enumerate(candidates) if sets and sets not in candidates[:i]]
 
 
-def _places(error: Exception) -> list[set[str]]:
-    """Returns the sizes at each place of the shapes that an error tells, which count from the last."""
-    shapes = [[part.strip() for part in inner.split(",")] for inner in re.findall(r"\(([^()]*)\)", _said(error))]
+def _axes(error: Exception) -> list[set[str]]:
+    """Return the sizes on each axis of the shapes in an error, from the last axis."""
+    shapes = [[part.strip() for part in inner.split(",")] for inner in re.findall(r"\(([^()]*)\)", _text(error))]
     backwards = [[part for part in reversed(shape) if part] for shape in shapes]
-    return [{part for part in place if part} for place in itertools.zip_longest(*backwards)]
+    return [{part for part in axis if part} for axis in itertools.zip_longest(*backwards)]
 
 
 def _disjoint(sets: Sequence[set[str]]) -> list[set[str]]:
-    """Returns sets with those united that have something in common."""
+    """Return the sets, with those united that intersect."""
     found: list[set[str]] = []
     for one in sets:
         met = [other for other in found if other & one]
@@ -200,33 +202,33 @@ def _disjoint(sets: Sequence[set[str]]) -> list[set[str]]:
 
 
 def _named(error: Exception, names: Sequence[str]) -> list[str]:
-    """Returns which of some names an error names: those of sizes that do not fit, or have to be known."""
-    return [name for name in dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*\b", _said(error))) if name in names]
+    """Return the names, of some, that occur in an error."""
+    return [name for name in dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*\b", _text(error))) if name in names]
 
 
-def _said(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return "\n".join([str(error), *getattr(error, "__notes__", ())])
 
 
-def _place(error: BaseException) -> Any:
-    """Returns which node an error is about: where one was met on another try, the node at which that ended."""
+def _failed_node(error: BaseException) -> Any:
+    """Return the node of an error, or that of the first error in its chain of causes."""
     while isinstance(error.__cause__, LoweringError):
         error = error.__cause__
     return getattr(error, "node", None), getattr(error, "path", None)
 
 
 def _names(specs: Sequence[InputSpec], given: Mapping[str, str]) -> list[str]:
-    """Returns the names of unknown dimensions, of arguments whose shapes are not given."""
+    """Return the names of unknown dimensions, of arguments without a given shape."""
     return _dimension_names(d for s in specs if s.name not in given for d in s.shape)
 
 
 def _given_names(specs: Sequence[InputSpec], given: Mapping[str, str]) -> list[str]:
-    """Returns the names of dimensions in the shapes that are given."""
+    """Return the names of dimensions in the given shapes."""
     return _dimension_names(d for s in specs if s.name in given for d in s.shape)
 
 
 def _free_names(specs: Sequence[InputSpec], given: Mapping[str, str]) -> list[str]:
-    """Returns the names of unknown dimensions but the batch's, of arguments whose shapes are not given."""
+    """Return the names of unknown dimensions except the first, of arguments without a given shape."""
     free = _dimension_names(d for spec in specs if spec.name not in given for d in spec.shape[1:])
     first = _dimension_names(spec.shape[0] for spec in specs if spec.shape)
     return [name for name in free if name not in first]

@@ -1,4 +1,4 @@
-"""Back to TensorFlow: an artefact's weights in the model that it was converted from."""
+"""Exports an artifact's weights into the TensorFlow model that it was converted from."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["TfExportReport", "export_to_tf", "match_names"]
 
 @dataclasses.dataclass(frozen=True)
 class TfExportReport:
-    """What was written.
+    """Summary of an export.
 
     Attributes:
       path: the SavedModel, or the Keras file.
-      model: the model that the artefact came from.
+      model: the model that the artifact came from.
       changed: names of the variables whose values differ from that model's.
       kept: names of the others.
     """
@@ -46,26 +46,26 @@ def export_to_tf(
     model: str | Path | None = None,
     tags: Sequence[str] | None = None,
 ) -> TfExportReport:
-    """Writes an artefact's weights into the TensorFlow model that it was converted from. Needs TensorFlow.
+    """Write an artifact's weights into the TensorFlow model that it was converted from. Needs TensorFlow.
 
-    A SavedModel is copied, and its checkpoint gets other values under the same keys: signatures, functions, assets and
-    everything else stay byte for byte, so whatever serves the original serves the copy. A Keras model gets the weights
-    assigned, and is exported as a SavedModel, or saved as a Keras file if ``saved_model_dir`` ends in ``.keras`` or
-    ``.h5``. What is written is read again and compared with the artefact before it takes its name.
+    A SavedModel is copied, and its checkpoint gets new values under the same keys: signatures, functions, assets and
+    everything else stay byte for byte, so the copy serves like the original. The weights are assigned to a Keras model,
+    which is exported as a SavedModel, or saved as a Keras file if ``saved_model_dir`` ends in ``.keras`` or ``.h5``.
+    The result is read again and compared with the artifact before it gets its name.
 
     Args:
-      artifact: the artefact, as a rule a trained one.
-      saved_model_dir: the directory to make, which must not exist.
+      artifact: the artifact, usually a trained one.
+      saved_model_dir: the directory to create, which must not exist.
       model: the original: a SavedModel directory or a Keras file. By default the path that ``convert`` recorded.
       tags: of a SavedModel, which MetaGraph.
 
     Returns:
-      What was written.
+      A report with the names of changed variables.
 
     Raises:
-      ExportError: the artefact does not fit the model, something is at ``saved_model_dir``, or it cannot be written.
+      ExportError: the artifact does not fit the model, ``saved_model_dir`` exists, or it cannot be written.
       InvalidModelError: the original cannot be read.
-      InputError: the original is not known, or has no tags to choose by.
+      InputError: the original is not known, or takes no tags.
     """
     folder, out = Path(artifact), Path(saved_model_dir)
     metadata = read_metadata(folder)
@@ -108,15 +108,15 @@ def _variables(functions: Mapping[str, Any], params: Mapping[str, Any], source: 
     names = match_names(params, variables)
     missing = sorted(params.keys() - names.keys())
     if missing:
-        raise ExportError(f"{source} has no variables {missing}; the artefact is not of this model")
+        raise ExportError(f"{source} has no variables {missing}; the artifact is not of this model")
     return {name: variables[names[name]] for name in params}
 
 
 def match_names(params: Iterable[str], variables: Iterable[str]) -> dict[str, str]:
-    """Returns for each param of an artefact the variable of the model that it is, of those that can be told.
+    """Return the model's variable for each param of an artifact, as far as names determine it.
 
-    Keras numbers what has no name of its own (a Dropout's ``seed_generator_1``) by process: what does not agree by name
-    agrees in order.
+    Keras numbers unnamed objects (a Dropout's ``seed_generator_1``) per process: names that differ only in numbers are
+    matched by order.
     """
     ours, theirs = set(params), set(variables)
     names = {name: name for name in ours & theirs}
@@ -128,7 +128,7 @@ def match_names(params: Iterable[str], variables: Iterable[str]) -> dict[str, st
 
 
 def _by_bare_name(names: Iterable[str]) -> dict[str, list[str]]:
-    """Returns names by what is left without numbers at the ends of their parts, each list in the numbers' order."""
+    """Group names by their text without number suffixes, each group in the order of the numbers."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(re.sub(r"_\d+(?=/|$)", "", name), []).append(name)
@@ -177,12 +177,12 @@ def _keras(source: Path, out: Path, params: Mapping[str, np.ndarray], signatures
         with tempfile.TemporaryDirectory(prefix="tf2jax_lite") as folder:
             work = Path(folder) / out.name
             model.save(work)
-            read = zip(load_keras(work).weights, model.weights, strict=True)  # without seeds, which files do not hold
+            read = zip(load_keras(work).weights, model.weights, strict=True)  # without seeds, which files do not store
             if not all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in read):
-                raise ExportError(f"{out}: what Keras wrote differs from the artefact")
+                raise ExportError(f"{out}: the file that Keras wrote differs from the artifact")
             write_file(out, work.read_bytes())
         return changed
-    # Keras prints what it writes, and where to for now.
+    # Keras prints the temporary path.
     with new_directory(out, overwrite=False) as work, contextlib.redirect_stdout(io.StringIO()):
         model.export(str(work))
     return changed
@@ -191,4 +191,4 @@ def _keras(source: Path, out: Path, params: Mapping[str, np.ndarray], signatures
 def _check(variables: Mapping[str, Any], values: Mapping[str, np.ndarray], out: Path) -> None:
     wrong = [name for name, value in values.items() if not np.array_equal(variables[name].numpy(), value)]
     if wrong:
-        raise ExportError(f"{out}: the variables {wrong[:5]} were not written as the artefact has them")
+        raise ExportError(f"{out}: the variables {wrong[:5]} were not written with the artifact's values")

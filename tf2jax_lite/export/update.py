@@ -1,8 +1,7 @@
-"""An artefact with other values of its params: what training writes."""
+"""Writes a copy of an artifact with other params, as training does."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +13,9 @@ import numpy as np
 from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport
-from .atomic_dir import METADATA, new_directory, sha256
+from .atomic_dir import new_directory
 from .load import read_params
-from .metadata import read_metadata
+from .metadata import hashed_files, read_metadata, write_metadata
 from .orbax import write_checkpoint
 from .params_file import SHARD_BYTES, write_tensors
 
@@ -33,20 +32,20 @@ def write_trained(
     overwrite: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> ExportReport:
-    """Writes a copy of an artefact with other params. Functions, StableHLO and source stay as they are.
+    """Write a copy of an artifact with other params; functions, StableHLO and source stay as they are.
 
     Args:
-      source: the artefact's directory. It may be ``path``, with ``overwrite``.
-      path: the directory to make. It appears when all is written.
-      params: name to array, in the shapes and dtypes of the artefact's, or 32-bit ones for 64-bit ones, as JAX has them
-        by default. Those left out, and those that did not change, keep their values.
-      training: recorded in the metadata as ``options["training"]``, a list: one entry for each training.
-      extra: further files: name to content, or to a function that writes the file it is given.
-      overwrite: replace an artefact that is there.
-      shard_bytes: largest params file.
+      source: the artifact's directory. It may be ``path``, with ``overwrite``.
+      path: the directory to create; it appears when everything is written.
+      params: name to array, in the shapes and dtypes of the artifact's params; 32-bit arrays for 64-bit params are
+        allowed. Params left out, and those that did not change, keep their values.
+      training: recorded in the metadata as ``options["training"]``, a list with one entry per training.
+      extra: further files: name to content, or to a function that writes the file at a given path.
+      overwrite: replace an existing artifact.
+      shard_bytes: maximum size of a params file.
 
     Raises:
-      ExportError: the artefact is damaged, has no such param, a value does not fit, or ``path`` cannot be written.
+      ExportError: the artifact is damaged, has no such param, a value does not fit, or ``path`` cannot be written.
     """
     folder = Path(source)
     metadata = read_metadata(folder)
@@ -61,14 +60,14 @@ def write_trained(
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, work, shard_bytes=shard_bytes)
         for name, content in (extra or {}).items():
             if Path(name).name != name or name.startswith(".") or (work / name).exists():
-                raise ExportError(f"an artefact cannot hold a further file {name!r}")
+                raise ExportError(f"an artifact cannot hold a further file {name!r}")
             if callable(content):
                 content(work / name)
             else:
                 (work / name).write_bytes(content)
-        files = {f.name: {"sha256": sha256(f), "bytes": f.stat().st_size} for f in sorted(work.iterdir())}
+        files = hashed_files(work)
         if (folder / "checkpoint").is_dir():
-            # Left as it was it would hold the weights from before.
+            # The old one holds the weights from before the training.
             write_checkpoint(arrays, work / "checkpoint")
         options = dict(metadata.get("options") or {})
         if training is not None:
@@ -79,21 +78,19 @@ def write_trained(
             "options": options,
             "params": {name: {**info, "file": placed[name]} for name, info in metadata["params"].items()},
         }
-        content = (json.dumps(changed, indent=2, sort_keys=True) + "\n").encode()
-        (work / METADATA).write_bytes(content)
-    sizes = {name: int(info["bytes"]) for name, info in files.items()} | {METADATA: len(content)}
+        sizes = write_metadata(work, changed)
     count = sum(int(np.prod(v["shape"], dtype=np.int64)) for v in metadata["params"].values() if not v.get("constant"))
     return ExportReport(str(path), sizes, list(metadata["signatures"]), count, list(metadata.get("warnings", [])))
 
 
 def _fitting(known: Mapping[str, np.ndarray], name: str, value: Any) -> np.ndarray:
     if name not in known:
-        raise ExportError(f"the artefact has no param {name!r}")
+        raise ExportError(f"the artifact has no param {name!r}")
     array, old = np.asarray(value), known[name]
     narrow = np.dtype(jax.dtypes.canonicalize_dtype(old.dtype))
     if array.shape != old.shape or array.dtype not in (old.dtype, narrow):
         raise ExportError(
             f"param {name!r} is {array.dtype.name}{list(array.shape)}; "
-            f"the artefact has {old.dtype.name}{list(old.shape)}"
+            f"the artifact has {old.dtype.name}{list(old.shape)}"
         )
     return old if np.array_equal(array, old.astype(array.dtype)) else array.astype(old.dtype)

@@ -18,10 +18,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend import core as jex_core
 
 from tf2jax_lite.federated.model import Model
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, bind
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.xla_cpu import pooling as _window  # noqa: F401
 from tf2jax_lite.xla_cpu.conv import rule as _conv  # noqa: F401  (these two register what `twin_of` finds)
 from tf2jax_lite.xla_cpu.rules import twin_of
@@ -102,7 +102,7 @@ def _inner(eqn: Any) -> list[Any]:
     found = []
     for value in eqn.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(item, (jex_core.Jaxpr, jex_core.ClosedJaxpr)):
+            if isinstance(item, (Jaxpr, ClosedJaxpr)):
                 found.append(getattr(item, "jaxpr", item))
     return found
 
@@ -132,7 +132,7 @@ def contains_convolution(fn: Callable[..., Any], *args: Any) -> bool:
 def keeps_convolution_on_cpu(fn: Callable[..., Any], *args: Any) -> bool:
     """Returns whether XLA's CPU backend is given a convolution to run for ``fn(*args)``.
 
-    Those of converted models may be spelled as other operations when they are lowered; those inside an artefact's
+    Those of converted models may be spelled as other operations when they are lowered; those inside an artifact's
     StableHLO are found, too.
 
     Args:
@@ -145,27 +145,15 @@ def keeps_convolution_on_cpu(fn: Callable[..., Any], *args: Any) -> bool:
     return "stablehlo.convolution" in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
-def _evaluate(jaxpr: Any, consts: Sequence[Any], *args: Any) -> list[Any]:
-    """Evaluates a jaxpr with its convolutions replaced; calls are entered, custom derivatives left as they are."""
-    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-    env.update(zip(jaxpr.invars, args, strict=True))
-
-    def read(var: Any) -> Any:
-        return var.val if isinstance(var, jex_core.Literal) else env[var]
-
-    for eqn in jaxpr.eqns:
-        values = [read(v) for v in eqn.invars]
-        name = eqn.primitive.name
-        if name == "conv_general_dilated" and _suits(eqn):
-            keep = ("window_strides", "padding", "rhs_dilation", "dimension_numbers")
-            found = [patch_convolution(*values, **{k: eqn.params[k] for k in keep})]
-        elif name in _CALLS and _any_convolution(eqn.params["jaxpr"].jaxpr, _SPELLED):
-            closed = eqn.params["jaxpr"]
-            found = _evaluate(closed.jaxpr, closed.consts, *values)
-        else:
-            found = bind(eqn, *values, primitive=twin_of(eqn.primitive))
-        env.update(zip(eqn.outvars, found, strict=True))
-    return [read(v) for v in jaxpr.outvars]
+def _replaced(eqn: Any, operands: list[Any]) -> list[Any]:
+    """Evaluates an equation with convolutions replaced; calls are entered, custom derivatives left as they are."""
+    name = eqn.primitive.name
+    if name == "conv_general_dilated" and _suits(eqn):
+        keep = ("window_strides", "padding", "rhs_dilation", "dimension_numbers")
+        return [patch_convolution(*operands, **{k: eqn.params[k] for k in keep})]
+    if name in _CALLS and _any_convolution(eqn.params["jaxpr"].jaxpr, _SPELLED):
+        return evaluate(eqn.params["jaxpr"], operands, _replaced)
+    return bind(eqn, *operands, primitive=twin_of(eqn.primitive))
 
 
 def convolutions_as_products(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,7 +168,7 @@ def convolutions_as_products(fn: Callable[..., Any]) -> Callable[..., Any]:
         closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
         if not _any_convolution(closed.jaxpr, _SPELLED):
             return fn(*args)
-        leaves = _evaluate(closed.jaxpr, closed.consts, *jax.tree.leaves(args))
+        leaves = evaluate(closed, jax.tree.leaves(args), _replaced)
         return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
     return replaced

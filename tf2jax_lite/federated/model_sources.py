@@ -1,4 +1,4 @@
-"""Models from plain functions, from converted TensorFlow functions, and from artefacts."""
+"""Models from plain functions, from converted TensorFlow functions, and from artifacts."""
 
 from __future__ import annotations
 
@@ -168,19 +168,19 @@ def create_model_from_artifact(
     eval_signature: str | None = None,
     backend: str = "stablehlo",
 ) -> Model:
-    """Makes a model of an artefact that ``tf2jax-lite convert --train`` wrote. TensorFlow is not imported.
+    """Makes a model of an artifact that ``tf2jax-lite convert --train`` wrote. TensorFlow is not imported.
 
     Args:
-      path: the artefact's directory.
+      path: the artifact's directory.
       train_loss: as for `create_model_from_fn`.
       eval_metrics: name to metric.
       inputs: which parts of a batch the functions get.
-      train_signature: the function in training mode. An artefact without it trains in evaluation mode.
+      train_signature: the function in training mode. An artifact without it trains in evaluation mode.
       eval_signature: the function in evaluation mode; as `tf2jax_lite.load` chooses by default.
       backend: ``"stablehlo"`` or ``"source"``; see `tf2jax_lite.load`.
 
     Raises:
-      ExportError: the artefact is damaged.
+      ExportError: the artifact is damaged.
       InputError: a function of it has no derivative.
     """
     metadata = read_metadata(Path(path))
@@ -300,7 +300,7 @@ def argument_reader(inputs: InputSource) -> Callable[[Mapping[str, Any]], tuple[
 
 
 def _takes_key(fn: Any) -> bool:
-    found = getattr(fn, "needs_key", None)  # of an artefact
+    found = getattr(fn, "needs_key", None)  # of an artifact
     if found is not None:
         return bool(found)
     converted = getattr(getattr(fn, "fn", None), "converted", None)

@@ -1,6 +1,6 @@
 """Where a training's arrays are: on one device, and known to be.
 
-A program that calls what ``jax.export`` wrote, an artefact's StableHLO, gives arrays that are *committed* to their
+A program that calls what ``jax.export`` wrote, an artifact's StableHLO, gives arrays that are *committed* to their
 device; arrays that were just made are not, and JAX compiles a program anew where one takes the other's place. A state
 that is committed from the start has each program of a round compiled once.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+
+from tf2jax_lite.jaxprs.compat import is_traced
 
 __all__ = ["resident"]
 
@@ -25,7 +27,7 @@ def resident(state: Any) -> Any:
       The state; arrays that are where they should be are not copied.
     """
     arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in arrays):
+    if any(is_traced(leaf) for leaf in arrays):
         return state
     loose = [leaf for leaf in arrays if not leaf.committed]
     fixed = {device for leaf in arrays if leaf.committed for device in leaf.devices()}

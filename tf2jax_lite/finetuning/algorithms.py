@@ -1,4 +1,4 @@
-"""Federated algorithms and aggregations by name: what a shell command can say."""
+"""Federated algorithms and aggregators by name, as the command line gives them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["AGGREGATORS", "ALGORITHMS", "check_algorithm", "client_batching", "n
 
 
 @dataclasses.dataclass(frozen=True)
-class _Wanted:
-    """What was asked for, checked."""
+class _Options:
+    """Checked options of a training process."""
 
     model: Model
     plain: optax.GradientTransformation
@@ -40,7 +40,7 @@ class _Wanted:
     options: dict[str, Any]
 
 
-def _agnostic(w: _Wanted) -> LearningProcess:
+def _agnostic(w: _Options) -> LearningProcess:
     if w.domains is None:
         raise InputError("agnostic_fed_avg needs domains")
     return agnostic.build_agnostic_fed_avg(
@@ -55,7 +55,7 @@ def _agnostic(w: _Wanted) -> LearningProcess:
     )
 
 
-_PROCESSES: dict[str, Callable[[_Wanted], LearningProcess]] = {
+_PROCESSES: dict[str, Callable[[_Options], LearningProcess]] = {
     "fed_avg": lambda w: fed_avg.build_weighted_fed_avg(w.model, w.client, w.server, **w.options),
     "unweighted_fed_avg": lambda w: fed_avg.build_unweighted_fed_avg(w.model, w.client, w.server, **w.options),
     "fed_prox": lambda w: fed_avg.build_fed_prox(w.model, w.proximal_strength, w.client, w.server, **w.options),
@@ -72,14 +72,14 @@ ALGORITHMS = tuple(_PROCESSES)
 _WITHOUT_SERVER = ("mime", "mime_lite", "scaffold")
 _REFUSED = dict.fromkeys(
     ("fed_kmeans", "kmeans", "k_means"),
-    "it moves centroids among the data, and an artefact has none; "
+    "it moves centroids among the data, and an artifact has none; "
     "in Python, tf2jax_lite.federated.build_fed_kmeans gives them",
 )
 _WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd")
 
 
 def _codec(make: Callable[..., agg.Codec]) -> Callable[..., agg.Factory]:
-    """Returns a maker of an aggregation over updates compressed so; its options are the codec's."""
+    """Return a function that makes an aggregator with compressed updates; its options are the codec's."""
 
     def compressed(**options: Any) -> agg.Factory:
         return agg.CompressionFactory(make(**options))
@@ -118,7 +118,7 @@ _AGGREGATORS: dict[str, Callable[..., agg.Factory]] = {
     "top_k": _codec(agg.TopK),
 }
 AGGREGATORS = (*_AGGREGATORS, "dp")
-_TRUTHS = {"true": True, "false": False}
+_BOOLS = {"true": True, "false": False}
 
 
 def named_aggregator(
@@ -130,17 +130,17 @@ def named_aggregator(
     zeroing_norm: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> agg.Factory | None:
-    """Returns an aggregation; None for the algorithm's own.
+    """Return an aggregator; None for the algorithm's own.
 
     Args:
       name: one of `AGGREGATORS`, or None.
       clients_per_round: for differential privacy.
-      noise_multiplier: of "dp"; must be given there.
-      clip_norm: of "dp", a fixed norm; adaptive clipping if None. Around other aggregations, a norm to clip to.
-      zeroing_norm: around all, updates with a number larger than this count as zeros.
+      noise_multiplier: required by "dp".
+      clip_norm: of "dp", a fixed norm; adaptive clipping if None. Of other aggregators, a norm to clip to.
+      zeroing_norm: of all aggregators: updates with a larger element are replaced by zeros.
       options: more of the aggregation's own, by the names of its factory: ``num_byzantine`` of "krum",
-        ``trim_fraction`` of "trimmed_mean", ``bound`` of "secure", ``num_levels`` of "quantized". Truth values may be
-        text: "true", "False".
+        ``trim_fraction`` of "trimmed_mean", ``bound`` of "secure", ``num_levels`` of "quantized". Bools may be text:
+        "true", "False".
 
     Raises:
       InputError: no such name, or an option is missing, out of range or does not go with it.
@@ -183,25 +183,25 @@ def _made(name: str, make: Callable[..., agg.Factory], options: Mapping[str, Any
         raise InputError(f"the aggregator {name} does not take {dict(options)}: {error}") from error
 
 
-def _like(what: str, default: Any, value: Any) -> Any:
-    """Returns an option's value if it is of its default's kind; truth values may be text, as the shell gives them."""
+def _like(name: str, default: Any, value: Any) -> Any:
+    """Return an option's value if it has its default's type; bools may be text, as on the command line."""
     if isinstance(default, bool):
-        found = _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else value
+        found = _BOOLS.get(value.strip().lower()) if isinstance(value, str) else value
         if not isinstance(found, bool):
-            raise InputError(f"{what} is true or false, not {value!r}")
+            raise InputError(f"{name} is true or false, not {value!r}")
         return found
     if isinstance(default, (int, float)) and (isinstance(value, bool) or not isinstance(value, (int, float))):
-        raise InputError(f"{what} is a number such as {default!r}, not {value!r}")
+        raise InputError(f"{name} is a number such as {default!r}, not {value!r}")
     return value
 
 
 def client_batching(batch_size: int, client_epochs: int) -> ShuffleRepeatBatchHParams:
-    """Returns how a client's examples are batched in a round: epochs on end, each shuffled, the last batch short."""
+    """Return the batching of a client's examples in a round: consecutive shuffled epochs, the last batch short."""
     return ShuffleRepeatBatchHParams(batch_size=batch_size, num_epochs=client_epochs, fill_remainder=False)
 
 
 def check_algorithm(name: str) -> None:
-    """Raises an InputError if there is no such algorithm; it says which there are."""
+    """Raise `InputError` if there is no such algorithm."""
     if name in _REFUSED:
         raise InputError(f"{name} does not train a model: {_REFUSED[name]}")
     if name not in ALGORITHMS:
@@ -224,22 +224,22 @@ def named_process(
     num_clusters: int | None = None,
     domains: Domains | None = None,
 ) -> LearningProcess:
-    """Returns a training process.
+    """Return a training process.
 
     Args:
       name: one of `ALGORITHMS`.
       model: the model.
-      client_optimizer: what clients step with; for mime the optimizer whose statistics clients use.
+      client_optimizer: the clients' optimizer; for mime the optimizer whose statistics clients use.
       server_optimizer: the server's; SGD with rate 1 if None.
-      batch_size: examples in a client's step.
-      client_epochs: how often a client goes through its examples in a round.
-      aggregator: how updates become one; the algorithm's own if None.
+      batch_size: examples per client step.
+      client_epochs: a client's passes over its examples in a round.
+      aggregator: of the clients' updates; the algorithm's own if None.
       proximal_strength: mu of fed_prox, 0.01 by default.
       client_decay: clients' steps are scaled by this to the power of the round's number; above 0.
-      num_clients: how many clients there are in all; for scaffold.
+      num_clients: total number of clients; for scaffold.
       learning_rates: of clients and the server; for scaffold, whose clients step with plain SGD, and, the server's
         alone, for mime.
-      num_clusters: how many models hyp_cluster has, 2 by default.
+      num_clusters: number of models of hyp_cluster, 2 by default.
       domains: of agnostic_fed_avg, see `count_domains`.
 
     Raises:
@@ -263,7 +263,7 @@ def named_process(
     def decaying(round_number: Any) -> optax.GradientTransformation:
         return optax.chain(client_optimizer, optax.scale(client_decay**round_number))
 
-    wanted = _Wanted(
+    chosen = _Options(
         model=model,
         plain=client_optimizer,
         client=client_optimizer if client_decay == 1 else decaying,
@@ -275,4 +275,4 @@ def named_process(
         domains=domains,
         options=options,
     )
-    return _PROCESSES[name](wanted)
+    return _PROCESSES[name](chosen)

@@ -1,4 +1,4 @@
-"""Artefacts in, trained artefacts out."""
+"""Fine-tunes artifacts, and writes trained artifacts with their history."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tf2jax_lite.federated.process import ModelWeights
 from .central_training import finetune
 from .history import History
 from .optimizers import named_optimizer
-from .trained_artifact import Subject, artifact_subject
+from .trained_artifact import TrainableModel, trainable_model
 
 __all__ = ["TrainingReport", "finetune_artifact", "training_identity", "write_result"]
 
@@ -31,12 +31,12 @@ Report = Callable[[dict[str, Any]], None]
 
 @dataclasses.dataclass(frozen=True)
 class TrainingReport:
-    """What was trained and written.
+    """Summary of a training.
 
     Attributes:
-      export: what was written; where several models were trained, a directory with an artefact for each.
+      export: the report of the export; for several models, of a directory with an artifact for each.
       history: the records of all epochs or rounds.
-      from_logits: whether predictions were taken for logits.
+      from_logits: whether predictions were treated as logits.
       signatures: the functions in training and in evaluation mode.
     """
 
@@ -66,45 +66,45 @@ def finetune_artifact(
     checkpoint_dir: str | Path | None = None,
     overwrite: bool = False,
     report: Report = lambda record: None,
-    **subject_options: Any,
+    **model_options: Any,
 ) -> TrainingReport:
-    """Fine-tunes an artefact on one dataset and writes a new one. TensorFlow is not imported.
+    """Fine-tune an artifact on one dataset and write a new one. TensorFlow is not imported.
 
-    The new artefact holds the same functions with other params, ``history.jsonl`` (a record for each epoch),
-    ``history.svg`` (a plot) and, in its metadata, what was done. It appears whole or not at all.
+    The new artifact holds the same functions with other params, ``history.jsonl`` (a record per epoch), ``history.svg``
+    (a plot) and the options of the training in its metadata. It appears atomically.
 
     Args:
-      artifact: what ``tf2jax-lite convert`` made; with ``--train`` it has a training mode.
+      artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.
       examples: dict of arrays (n, ...): the model's inputs by name, and the targets.
-      out: the directory to make.
+      out: the directory to create.
       loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
       optimizer: a name, see `named_optimizer`, as for momentum, weight_decay, clip_norm, schedule and warmup_steps.
       learning_rate: the highest rate.
       epochs: passes over the examples.
       batch_size: examples in a step.
-      seed: of the order of examples and what the model draws.
+      seed: for the order of examples and the model's random numbers.
       eval_examples: evaluated before training and after each epoch.
       momentum: see `named_optimizer`.
       weight_decay: see `named_optimizer`.
       clip_norm: see `named_optimizer`.
       schedule: see `named_optimizer`.
       warmup_steps: see `named_optimizer`.
-      checkpoint_dir: where the state is kept after each epoch, and training goes on from; see `finetune`.
-      overwrite: replace an artefact that is at ``out``.
+      checkpoint_dir: the state is saved there after each epoch, and training resumes from it; see `finetune`.
+      overwrite: replace an existing artifact at ``out``.
       report: called with each record of the history.
-      **subject_options: see `artifact_subject`: from_logits, label, output, train_signature, eval_signature, freeze,
+      **model_options: see `trainable_model`: from_logits, label, output, train_signature, eval_signature, freeze,
         backend.
 
     Raises:
-      Tf2JaxError: see `artifact_subject`, `named_optimizer`, `finetune` and `write_trained`.
+      Tf2JaxError: see `trainable_model`, `named_optimizer`, `finetune` and `write_trained`.
     """
     refuse_existing(out, overwrite=overwrite)
-    subject = artifact_subject(artifact, loss, sample=examples, **subject_options)
-    train = subject.examples(examples, "the training data", may_be_empty=False)
+    trainable = trainable_model(artifact, loss, sample=examples, **model_options)
+    train = trainable.examples(examples, "the training data", may_be_empty=False)
     held_out = None
     if eval_examples is not None:
-        held_out = subject.examples(eval_examples, "the evaluation data", may_be_empty=False)
-    per_epoch = -(-len(train[subject.label]) // batch_size) if batch_size > 0 else 0
+        held_out = trainable.examples(eval_examples, "the evaluation data", may_be_empty=False)
+    per_epoch = -(-len(train[trainable.label]) // batch_size) if batch_size > 0 else 0
     options = {
         "optimizer": optimizer,
         "learning_rate": learning_rate,
@@ -124,11 +124,11 @@ def finetune_artifact(
         warmup_steps=warmup_steps,
         total_steps=epochs * per_epoch,
     )
-    identity = training_identity(artifact, loss, subject, subject_options, options)
+    identity = training_identity(artifact, loss, trainable, model_options, options)
     if schedule != "constant":
-        identity["epochs"] = epochs  # the rate depends on it; otherwise a training may be prolonged
+        identity["epochs"] = epochs  # the schedule depends on it; without one, a training may be extended
     weights, history = finetune(
-        subject.model,
+        trainable.model,
         train,
         optimizer=optimization,
         epochs=epochs,
@@ -140,19 +140,23 @@ def finetune_artifact(
         report=report,
     )
     record = {"kind": "finetune", **identity, "epochs": epochs, "batch_size": batch_size, "seed": seed}
-    return write_result(artifact, out, weights, history, subject, record, overwrite)
+    return write_result(artifact, out, weights, history, trainable, record, overwrite)
 
 
 def training_identity(
-    artifact: str | Path, loss: str, subject: Subject, subject_options: Mapping[str, Any], options: Mapping[str, Any]
+    artifact: str | Path,
+    loss: str,
+    trainable: TrainableModel,
+    model_options: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns what makes a training the one it is: the artefact's params and all options that change the result.
+    """Return the identity of a training: hashes of the artifact's params, and all options that change the result.
 
     Args:
-      artifact: the artefact's directory.
+      artifact: the artifact's directory.
       loss: the loss's name.
-      subject: the model.
-      subject_options: how it was made.
+      trainable: the model.
+      model_options: options of `trainable_model`.
       options: of the algorithm.
     """
     metadata = read_metadata(Path(artifact))
@@ -160,10 +164,10 @@ def training_identity(
     return {
         "artifact": hashlib.sha256("".join(metadata["files"][f]["sha256"] for f in files).encode()).hexdigest(),
         "loss": loss,
-        "from_logits": subject.from_logits,
-        "signatures": list(subject.signatures),
-        "freeze": list(subject_options.get("freeze") or ()),
-        "output": subject_options.get("output"),
+        "from_logits": trainable.from_logits,
+        "signatures": list(trainable.signatures),
+        "freeze": list(model_options.get("freeze") or ()),
+        "output": model_options.get("output"),
         **options,
     }
 
@@ -181,20 +185,20 @@ def write_result(
     out: str | Path,
     weights: ModelWeights | Sequence[ModelWeights],
     history: History,
-    subject: Subject,
+    trainable: TrainableModel,
     record: Mapping[str, Any],
     overwrite: bool,
 ) -> TrainingReport:
-    """Writes what was trained: one artefact, or a directory with ``cluster_0``, ``cluster_1``, ... for several weights.
+    """Write the trained artifact, or a directory with ``cluster_0``, ``cluster_1``, ... for several weights.
 
     Args:
-      artifact: what was trained.
-      out: the directory to make.
+      artifact: the original artifact.
+      out: the directory to create.
       weights: the weights, or those of each cluster.
       history: its records become ``history.jsonl`` and ``history.svg``.
-      subject: the model.
-      record: what was done, for the metadata.
-      overwrite: replace an artefact that is at ``out``.
+      trainable: the model.
+      record: of the training, for the metadata.
+      overwrite: replace an existing artifact at ``out``.
 
     Raises:
       ExportError: it cannot be written.
@@ -202,10 +206,10 @@ def write_result(
     files = {"history.jsonl": history.jsonl(), "history.svg": history.svg()}
     last = history.records[-1] if history.records else {}
 
-    def write(place: str | Path, weights: ModelWeights, extra: Mapping[str, bytes], **more: Any) -> ExportReport:
+    def write(folder: str | Path, weights: ModelWeights, extra: Mapping[str, bytes], **more: Any) -> ExportReport:
         params = {str(name): np.asarray(value) for part in weights for name, value in part.items()}
         return write_trained(
-            artifact, place, params, training={**record, **more, "result": last}, extra=extra, overwrite=overwrite
+            artifact, folder, params, training={**record, **more, "result": last}, extra=extra, overwrite=overwrite
         )
 
     if isinstance(weights, ModelWeights):
@@ -216,4 +220,4 @@ def write_result(
             for i, found in enumerate(weights)
         }
         written = write_family(out, members, extra=files, overwrite=overwrite)
-    return TrainingReport(written, history, subject.from_logits, subject.signatures)
+    return TrainingReport(written, history, trainable.from_logits, trainable.signatures)

@@ -1,4 +1,4 @@
-"""Central training: epochs over one dataset."""
+"""Central training: epochs over one dataset, with checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["FinetuneState", "finetune"]
 
 
 class FinetuneState(NamedTuple):
-    """What training carries from step to step.
+    """State of a training between steps.
 
     Attributes:
       weights: the model's `ModelWeights`.
@@ -53,23 +53,23 @@ def finetune(
     identity: Mapping[str, Any] | None = None,
     report: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> tuple[ModelWeights, History]:
-    """Trains a model on one dataset.
+    """Train a model on one dataset.
 
-    Every epoch goes through all examples once, in an order drawn from the seed; the last batch may be short. Results
-    depend on the arguments alone: the same seed, the same weights.
+    Every epoch visits all examples once, in an order drawn from the seed; the last batch may be short. Results depend
+    only on the arguments: the same seed gives the same weights.
 
     Args:
       model: the model.
       examples: dict of arrays (n, ...).
       optimizer: an optax transformation.
-      epochs: how many passes over the examples; 0 only evaluates.
-      batch_size: examples in a step.
-      seed: of the order and of what the model draws (Dropout).
+      epochs: passes over the examples; 0 only evaluates.
+      batch_size: examples per step.
+      seed: for the order and the model's random numbers (Dropout).
       eval_examples: evaluated before training and after each epoch.
-      weights: where to start; the model's own by default.
-      checkpoint_dir: where the state is kept after each epoch. If there is one, training goes on from it, and ends with
-        the same weights as if it had not been interrupted.
-      identity: what must not differ between a checkpoint and now.
+      weights: initial weights; the model's own by default.
+      checkpoint_dir: the state is saved there after each epoch. If it has one, training resumes from it, and ends with
+        the same weights as without interruption.
+      identity: values that must equal those of the checkpoint.
       report: called with each record of the history.
 
     Returns:
@@ -97,7 +97,7 @@ def finetune(
     if checkpoints is not None and checkpoints.latest() is not None:
         done, state, kept = checkpoints.restore(state)
         if done > epochs:
-            raise CheckpointError(f"the checkpoint is of {done} epochs, more than the {epochs} that are asked for")
+            raise CheckpointError(f"the checkpoint is of {done} epochs, more than the {epochs} requested")
         steps, history = int(kept["steps"]), History("epoch", list(kept["history"]))
         for record in history.records:
             report(record)
@@ -121,10 +121,10 @@ def finetune(
             steps += 1
         loss = float(total) / int(count)
         if not (math.isfinite(loss) and _finite(state.weights.trainable)):
-            what = (
-                f"the loss of epoch {epoch + 1} is {loss}" if not math.isfinite(loss) else "weights are NaN or infinite"
-            )
-            raise TrainingError(f"{what}: {_reason(dataset.all_examples())}.")
+            problem = "weights are NaN or infinite"
+            if not math.isfinite(loss):
+                problem = f"the loss of epoch {epoch + 1} is {loss}"
+            raise TrainingError(f"{problem}: {_reason(dataset.all_examples())}.")
         record = history.add(epoch + 1, {"loss": loss, "steps": steps, **evaluated(), "seconds": _since(begin)})
         if checkpoints is not None:
             checkpoints.save(epoch + 1, state, {"steps": steps, "history": history.records})
@@ -151,9 +151,9 @@ def _since(begin: float) -> float:
 
 
 def make_step(model: Model, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
-    """Returns the jitted step: ``(state, loss sum, count, batch, key, number) -> (state, loss sum, count)``.
+    """Return the jitted step: ``(state, loss sum, count, batch, key, number) -> (state, loss sum, count)``.
 
-    The sums stay on the device, so that no step waits for the one before.
+    The sums stay on the device, so that steps run asynchronously.
     """
     value_and_grad = model_value_and_grad(model)
 

@@ -1,4 +1,4 @@
-"""Training data from files."""
+"""Reads training data: arrays from .npz, and clients from several formats."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["open_clients", "read_arrays"]
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """Reads an .npz of arrays, without pickles.
+    """Read an .npz of arrays, without pickle.
 
     Raises:
-      DataError: it is not readable, or takes more than ``config.max_input_bytes``.
+      DataError: it is not readable, or larger than ``config.max_input_bytes``.
     """
     return read_npz(path, DataError)
 
 
 def open_clients(path: str | Path, client_key: str = "client_id", split: str | None = None) -> FederatedData:
-    """Opens federated data by what the path is.
+    """Open federated data in the format of a path.
 
     Args:
       path: a SQLite file of `SQLiteFederatedDataBuilder` or with TFF's tables, a folder of .npz files (one for each
-        client), a TFF HDF5 file (.h5, .hdf5), or one .npz in which the array ``client_key`` says whose each example is.
+        client), a TFF HDF5 file (.h5, .hdf5), or one .npz with the client of each example in ``client_key``.
       client_key: that array's name.
       split: of a file with TFF's tables, the split to train on: ``train`` if there is one and this is None.
 
@@ -47,7 +47,7 @@ def open_clients(path: str | Path, client_key: str = "client_id", split: str | N
     path = Path(path)
     try:
         folder = path.is_dir()
-    except OSError as error:  # a folder on the way there may not be entered
+    except OSError as error:  # a parent without permission
         raise DataError(f"{path} cannot be read: {error.strerror}.") from error
     spec = None if folder or path.suffix in (".h5", ".hdf5", ".npz") else tff_element_spec(path)
     if split is not None and spec is None:
@@ -65,11 +65,11 @@ def open_clients(path: str | Path, client_key: str = "client_id", split: str | N
         return TFFSQLiteFederatedData(path, spec, "train" if split is None and "train" in splits else split)
     arrays = read_arrays(path)
     if client_key not in arrays:
-        raise DataError(f"{path}: no array {client_key!r} that says whose each example is; there are {sorted(arrays)}.")
+        raise DataError(f"{path}: no array {client_key!r} with each example's client; there are {sorted(arrays)}.")
     owner = arrays.pop(client_key)
     if owner.ndim != 1 or owner.dtype.kind not in "iuUS":
         raise DataError(
-            f"{path}: {client_key!r} holds whose each example is, whole numbers or text, shape (n,); "
+            f"{path}: {client_key!r} holds each example's client, integers or text of shape (n,); "
             f"not {owner.dtype}{list(owner.shape)}"
         )
     for name, array in arrays.items():
@@ -90,15 +90,15 @@ def _plain(value: Any) -> Any:
 
 
 def prepared(clients: FederatedData, prepare: Callable[[Mapping[str, Any], str], Any]) -> FederatedData:
-    """Returns the clients with their examples renamed and cast; a client that cannot be used is named."""
+    """Return the clients with examples renamed and cast; errors name the client."""
     return clients.preprocess_client(lambda client_id, examples: prepare(examples, f"client {client_id!r}"))
 
 
 def first_examples(clients: FederatedData) -> dict[str, Any]:
-    """Returns the examples of the first client that has any.
+    """Return the examples of the first client that has any.
 
     Raises:
-      DataError: no client has.
+      DataError: no client has examples.
     """
     for _, dataset in clients.clients():
         if len(dataset):

@@ -1,4 +1,4 @@
-"""Which domain each example belongs to: what agnostic federated averaging is told about its data."""
+"""Domains of examples, their counts and initial weights, for agnostic federated averaging."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from tf2jax_lite.federated.data import FederatedData
 from tf2jax_lite.support.errors import DataError, InputError
 
-__all__ = ["MOST_DOMAINS", "Domains", "check_domains", "count_domains"]
+__all__ = ["MAX_DOMAINS", "Domains", "check_domains", "count_domains"]
 
-MOST_DOMAINS = 10_000
-"""More are taken for a mistake: the name of another array."""
+MAX_DOMAINS = 10_000
+"""More domains are treated as an error: the key of another array."""
 
 
 class Domains(NamedTuple):
@@ -21,8 +21,8 @@ class Domains(NamedTuple):
 
     Attributes:
       key: the examples' key of the domain's number.
-      weights: the first mixture, one positive number for each domain; all the same, as a rule.
-      window: (rounds, domains), examples by domain that a round is expected to have.
+      weights: the initial mixture, one positive number per domain.
+      window: (rounds, domains), the expected number of examples by domain in a round.
       learning_rate: of the mixture.
     """
 
@@ -33,18 +33,18 @@ class Domains(NamedTuple):
 
 
 def check_domains(examples: Mapping[str, Any], key: str, where: str, count: int | None = None) -> np.ndarray:
-    """Returns the examples' domains, int32 (n,).
+    """Return the examples' domains, int32 (n,).
 
     Raises:
-      DataError: there are none, or they are no whole numbers from 0, below ``count`` if that is known.
+      DataError: the array is missing, or has other values than integers from 0 to ``count - 1``.
     """
     if key not in examples:
         raise DataError(f"{where}: no array {key!r} of the examples' domains among {sorted(examples)} (--domain-key)")
     found = np.asarray(examples[key])
-    most = MOST_DOMAINS if count is None else count
-    if found.dtype.kind not in "iu" or found.ndim != 1 or (found.size and (found.min() < 0 or found.max() >= most)):
+    limit = MAX_DOMAINS if count is None else count
+    if found.dtype.kind not in "iu" or found.ndim != 1 or (found.size and (found.min() < 0 or found.max() >= limit)):
         raise DataError(
-            f"{where}: {key!r} holds the examples' domains, whole numbers from 0 to {most - 1} at most, shape (n,); "
+            f"{where}: {key!r} holds the examples' domains, integers from 0 to {limit - 1} of shape (n,); "
             f"not {found.dtype}{list(found.shape)}{_span(found)}"
         )
     return found.astype(np.int32)
@@ -57,18 +57,17 @@ def _span(found: np.ndarray) -> str:
 def count_domains(
     clients: FederatedData, key: str, clients_per_round: int, *, rounds: int = 1, learning_rate: float = 0.1
 ) -> Domains:
-    """Looks at all clients once, and returns their domains: all with the same weight, and as many examples a round as
-    a cohort has on average.
+    """Count the domains of all clients; each gets the same weight, and the mean number of examples in a cohort.
 
     Args:
       clients: the clients.
       key: the examples' key of the domain's number.
       clients_per_round: size of a cohort.
-      rounds: over how many rounds examples are counted.
+      rounds: the number of rounds in the window.
       learning_rate: of the mixture.
 
     Raises:
-      DataError: a client's domains cannot be used; which client is said.
+      DataError: a client's domains are invalid.
       InputError: a number is out of range, or a domain has no examples.
     """
     if rounds < 1 or not learning_rate >= 0:

@@ -1,4 +1,4 @@
-"""Artefacts in, artefacts trained by federated learning out."""
+"""Trains artifacts by federated learning, and writes trained artifacts with their history."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .datasets import first_examples, prepared
 from .domains import check_domains, count_domains
 from .federated_training import federate
 from .optimizers import named_optimizer, named_server_optimizer
-from .trained_artifact import artifact_subject
+from .trained_artifact import trainable_model
 
 __all__ = ["federate_artifact"]
 
 Report = Callable[[dict[str, Any]], None]
-_TAKES = {
+_ALGORITHMS_OF_OPTION = {
     "proximal_strength": ("fed_prox",),
     "num_clusters": ("hyp_cluster",),
     "domain_key": ("agnostic_fed_avg",),
@@ -69,26 +69,26 @@ def federate_artifact(
     checkpoint_every: int = 1,
     overwrite: bool = False,
     report: Report = lambda record: None,
-    **subject_options: Any,
+    **model_options: Any,
 ) -> TrainingReport:
-    """Trains an artefact by federated learning and writes a new one, as `finetune_artifact` does.
+    """Train an artifact by federated learning and write a new one, as `finetune_artifact` does.
 
-    With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artefact for each, ``cluster_0``,
-    ``cluster_1``, ... They begin as `kmeans_init` chooses, among clients that are drawn as a cohort is.
+    With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artifact for each, ``cluster_0``,
+    ``cluster_1``, ... `kmeans_init` initializes them, among clients drawn like a cohort.
 
     Args:
-      artifact: what ``tf2jax-lite convert`` made; with ``--train`` it has a training mode.
+      artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.
       clients: the clients, see `open_clients`; their examples hold the model's inputs by name, and the targets.
-      out: the directory to make.
+      out: the directory to create.
       loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
       algorithm: see `named_process`.
-      rounds: how many.
+      rounds: number of rounds.
       clients_per_round: size of a cohort.
-      batch_size: examples in a client's step.
-      client_epochs: how often a client goes through its examples in a round.
+      batch_size: examples per client step.
+      client_epochs: a client's passes over its examples in a round.
       client_optimizer: a name, see `named_optimizer`; SGD by default.
       client_learning_rate: its rate, 0.1 by default.
-      server_optimizer: a name, see `named_server_optimizer`; SGD with rate 1, that is averaging, by default.
+      server_optimizer: a name, see `named_server_optimizer`; SGD with rate 1 (averaging) by default.
       server_learning_rate: its rate, 1 by default; of fed_sgd 0.1, as TFF has it.
       server_momentum: its momentum.
       server_tau: of adam, yogi and adagrad, 1e-3 by default; see `named_server_optimizer`.
@@ -99,23 +99,23 @@ def federate_artifact(
       zeroing_norm: see `named_aggregator`.
       proximal_strength: mu of fed_prox, 0.01 by default.
       client_decay: see `named_process`.
-      num_clusters: how many models hyp_cluster trains, 2 by default.
-      domain_key: of agnostic_fed_avg, the name of the array that says which domain an example belongs to: whole
-        numbers from 0; ``domain_id`` by default. Examples are counted by domain first: all clients are read once.
-      domain_learning_rate: of agnostic_fed_avg, how fast the domains' weights move, 0.1 by default.
-      domain_window: of agnostic_fed_avg, over how many rounds a domain's examples are counted, 1 by default.
-      seed: of cohorts, orders and what the model draws.
+      num_clusters: number of models of hyp_cluster, 2 by default.
+      domain_key: of agnostic_fed_avg, the name of the array of each example's domain, integers from 0; ``domain_id``
+        by default. All clients are read once to count examples by domain.
+      domain_learning_rate: of agnostic_fed_avg, the learning rate of the domains' weights, 0.1 by default.
+      domain_window: of agnostic_fed_avg, the number of rounds over which examples are counted, 1 by default.
+      seed: for cohorts, orders and the model's random numbers.
       eval_examples: evaluated on the server.
-      eval_every: evaluate after every so many rounds.
-      checkpoint_dir: where the state is kept, and training goes on from; see `federate`.
-      checkpoint_every: keep it after every so many rounds.
-      overwrite: replace an artefact that is at ``out``.
+      eval_every: evaluate after this many rounds.
+      checkpoint_dir: the state is saved there, and training resumes from it; see `federate`.
+      checkpoint_every: save it after this many rounds.
+      overwrite: replace an existing artifact at ``out``.
       report: called with each record of the history.
-      **subject_options: see `artifact_subject`: from_logits, label, output, train_signature, eval_signature, freeze,
+      **model_options: see `trainable_model`: from_logits, label, output, train_signature, eval_signature, freeze,
         backend.
 
     Raises:
-      Tf2JaxError: see `artifact_subject`, `named_process`, `federate` and `write_trained`.
+      Tf2JaxError: see `trainable_model`, `named_process`, `federate` and `write_trained`.
     """
     refuse_existing(out, overwrite=overwrite)
     check_algorithm(algorithm)
@@ -128,8 +128,8 @@ def federate_artifact(
         "domain_window": domain_window,
     }
     for option, value in given.items():
-        if value is not None and algorithm not in _TAKES[option]:
-            raise InputError(f"{option} goes with {' and '.join(_TAKES[option])}, not with {algorithm}")
+        if value is not None and algorithm not in _ALGORITHMS_OF_OPTION[option]:
+            raise InputError(f"{option} goes with {' and '.join(_ALGORITHMS_OF_OPTION[option])}, not with {algorithm}")
     if algorithm == "scaffold" and client_optimizer not in (None, "sgd"):
         raise InputError(f"scaffold's clients step with sgd, not {client_optimizer}")
     if algorithm == "fed_sgd" and not client_optimizer is client_learning_rate is None:
@@ -143,10 +143,10 @@ def federate_artifact(
         server_rate = 0.1 if algorithm == "fed_sgd" else 1.0
     key = "domain_id" if domain_key is None else domain_key
     beside = (key,) if algorithm == "agnostic_fed_avg" else ()
-    subject = artifact_subject(artifact, loss, sample=first_examples(clients), beside=beside, **subject_options)
-    data, domains = prepared(clients, subject.examples), None
+    trainable = trainable_model(artifact, loss, sample=first_examples(clients), beside=beside, **model_options)
+    data, domains = prepared(clients, trainable.examples), None
     if algorithm == "agnostic_fed_avg":
-        if key in (subject.label, *subject.inputs):
+        if key in (trainable.label, *trainable.inputs):
             raise InputError(f"{key!r} is an array that the model takes; name that of the domains otherwise")
         rate = 0.1 if domain_learning_rate is None else domain_learning_rate
         window = 1 if domain_window is None else domain_window
@@ -154,19 +154,19 @@ def federate_artifact(
         data = prepared(
             clients,
             lambda found, where: {
-                **subject.examples(found, where, beside=beside),
+                **trainable.examples(found, where, beside=beside),
                 key: check_domains(found, key, where, len(domains.weights)),
             },
         )
     server = None
-    # The server of these has a rate, and no optimizer; all others step with SGD where nothing else is said.
+    # The server of these algorithms has a rate, and no optimizer; the default of all others is SGD.
     rated = algorithm not in ("scaffold", "mime", "mime_lite")
     if rated or any(option is not None for option in (server_optimizer, server_momentum, server_tau)):
         name = "sgd" if server_optimizer is None else server_optimizer
         server = named_server_optimizer(name, server_rate, momentum=server_momentum, tau=server_tau)
     process = named_process(
         algorithm,
-        subject.model,
+        trainable.model,
         named_optimizer(*client),
         server,
         batch_size=batch_size,
@@ -191,7 +191,7 @@ def federate_artifact(
         count = 2 if num_clusters is None else num_clusters
         candidates = min(max(clients_per_round, count), clients.num_clients())
         params = kmeans_init(
-            subject.model,
+            trainable.model,
             count,
             [dataset for _, dataset, _ in UniformGetClientSampler(data, candidates, [seed, 1]).sample()],
             named_optimizer(*client),
@@ -217,13 +217,13 @@ def federate_artifact(
         **{name: value for name, value in given.items() if value is not None},
         "clients": clients.num_clients(),
     }
-    identity = training_identity(artifact, loss, subject, subject_options, options)
+    identity = training_identity(artifact, loss, trainable, model_options, options)
     held_out = None
     if eval_examples is not None:
-        held_out = subject.examples(eval_examples, "the evaluation data", may_be_empty=False)
+        held_out = trainable.examples(eval_examples, "the evaluation data", may_be_empty=False)
     state, history = federate(
         process,
-        subject.model,
+        trainable.model,
         data,
         rounds=rounds,
         clients_per_round=clients_per_round,
@@ -237,4 +237,4 @@ def federate_artifact(
         params=params,
     )
     record = {"kind": "federate", **identity, "rounds": rounds, "clients_per_round": clients_per_round, "seed": seed}
-    return write_result(artifact, out, process.get_model_weights(state), history, subject, record, overwrite)
+    return write_result(artifact, out, process.get_model_weights(state), history, trainable, record, overwrite)

@@ -37,25 +37,25 @@ def federate(
     report: Callable[[dict[str, Any]], None] = lambda record: None,
     params: Any = None,
 ) -> tuple[Any, History]:
-    """Runs rounds of a training process.
+    """Run rounds of a training process.
 
-    Each round draws a cohort, each client with the same chance, from the seed and the round's number alone. Results
-    depend on the arguments alone, also where a training was interrupted and went on from a checkpoint.
+    Each round draws a cohort uniformly, from the seed and the round's number. Results depend only on the arguments,
+    even if a training was interrupted and resumed from a checkpoint.
 
     Args:
       process: the training process.
       model: the model it trains, for evaluation.
       clients: the clients.
-      rounds: how many; 0 only evaluates.
+      rounds: number of rounds; 0 only evaluates.
       clients_per_round: size of a cohort.
       seed: of cohorts, and of the process's key.
       eval_examples: dict of arrays (n, ...), evaluated on the server.
-      eval_every: evaluate after every so many rounds, and after the last.
-      checkpoint_dir: where the state is kept. If there is one, training goes on from it.
-      checkpoint_every: keep it after every so many rounds, and after the last.
-      identity: what must not differ between a checkpoint and now.
+      eval_every: evaluate after this many rounds, and after the last.
+      checkpoint_dir: the state is saved there. If it has one, training resumes from it.
+      checkpoint_every: save it after this many rounds, and after the last.
+      identity: values that must equal those of the checkpoint.
       report: called with each record of the history.
-      params: where to start; see the process's ``initialize``.
+      params: initial params; see the process's ``initialize``.
 
     Returns:
       ``(state, history)``: the process's last state; records have ``train/...``, ``clients/...``, ``aggregator/...``,
@@ -102,19 +102,19 @@ def federate(
         checkpoint_dir=None if checkpoint_dir is None else CheckpointFile(checkpoint_dir, known),
         checkpoint_every=checkpoint_every,
         timed=True,
-        summarize=lambda metrics: _without_means_of_nothing(plain(_short(metrics))),
+        summarize=lambda metrics: _without_empty_means(plain(_short(metrics))),
         report=watched,
     )
     return state, History("round", records)
 
 
-def _without_means_of_nothing(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a record in which metrics of no example at all are None: a loss of 0 would look perfect."""
-    of_none = [
+def _without_empty_means(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with None for metrics over zero examples: a loss of 0 would look perfect."""
+    empty = [
         name[: -len("num_examples")] for name in record if name.endswith("train/num_examples") and not record[name]
     ]
     return {
-        name: None if any(name.startswith(p) and name != f"{p}num_examples" for p in of_none) else value
+        name: None if any(name.startswith(p) and name != f"{p}num_examples" for p in empty) else value
         for name, value in record.items()
     }
 

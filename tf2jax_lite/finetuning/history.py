@@ -1,4 +1,4 @@
-"""What a training has been like: records, JSON lines, and a plot."""
+"""Records of a training, as JSON lines and as a plot."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy as np
 __all__ = ["History", "plain"]
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 220, 70, 16, 28, 34
-_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#b7791f", "#2c7a7b")
-_NAMES_A_ROW = 4
+_COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#b7791f", "#2c7a7b")
+_NAMES_PER_ROW = 4
 
 
 def plain(metrics: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns nested metrics as one flat dict of numbers and lists, names joined by ``/``, ready for JSON.
+    """Return nested metrics as one flat dict of numbers and lists for JSON, names joined by ``/``.
 
-    What is not finite becomes None: JSON has no NaN.
+    Values that are not finite become None: JSON has no NaN.
     """
     found: dict[str, Any] = {}
     for name, value in metrics.items():
@@ -46,10 +46,10 @@ def _finite(value: Any) -> Any:
 
 @dataclasses.dataclass
 class History:
-    """Records of a training in order.
+    """The records of a training, in order.
 
     Attributes:
-      unit: what a record stands for, "epoch" or "round".
+      unit: of a record, "epoch" or "round".
       records: flat dicts of numbers, each with the unit's number from 1 (0: before training).
     """
 
@@ -66,7 +66,7 @@ class History:
         return "".join(json.dumps(record, sort_keys=True) + "\n" for record in self.records).encode()
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
-        """Returns for each name the numbers that there are, with the records they stand in."""
+        """Return for each name its numbers, each with the number of its record."""
         found: dict[str, list[tuple[float, float]]] = {}
         for record in self.records:
             for name, value in record.items():
@@ -101,8 +101,8 @@ def _panel(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], unit:
         y0, y1 = y0 - half, y1 + half
 
     def at(x: float, y: float) -> tuple[float, float]:
-        wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-        return _LEFT + wide * (x - x0) / (x1 - x0), _TOP + high * (y1 - y) / (y1 - y0)
+        width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+        return _LEFT + width * (x - x0) / (x1 - x0), _TOP + height * (y1 - y) / (y1 - y0)
 
     parts = []
     for i in range(5):
@@ -111,12 +111,12 @@ def _panel(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], unit:
         parts.append(f'<path d="M{left:.1f} {height:.1f}H{_WIDTH - _RIGHT}" stroke="#ddd"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{y:.4g}</text>')
     for i, (name, line) in enumerate(lines.items()):
-        colour = _COLOURS[i % len(_COLOURS)]
+        color = _COLORS[i % len(_COLORS)]
         points = " ".join("{:.1f},{:.1f}".format(*at(x, y)) for x, y in line)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        row, column = divmod(i, _NAMES_A_ROW)
-        place = f'x="{_LEFT + 160 * column}" y="{16 + 14 * row}"'
-        parts.append(f'<text {place} fill="{colour}">{html.escape(name)}</text>')
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5"/>')
+        row, column = divmod(i, _NAMES_PER_ROW)
+        position = f'x="{_LEFT + 160 * column}" y="{16 + 14 * row}"'
+        parts.append(f'<text {position} fill="{color}">{html.escape(name)}</text>')
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}">{unit} {x0:g}</text>')
     parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 10}" text-anchor="end">{x1:g}</text>')
     parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 10}" text-anchor="middle">{title}</text>')

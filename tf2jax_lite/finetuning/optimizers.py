@@ -1,4 +1,4 @@
-"""Optimizers by name: what a shell command can say. All are optax's, but for the server's adaptive ones."""
+"""Optimizers by name, as the command line gives them: optax's, and the server's adaptive ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def named_optimizer(
     warmup_steps: int = 0,
     total_steps: int | None = None,
 ) -> optax.GradientTransformation:
-    """Returns an optimizer.
+    """Return an optimizer.
 
     Args:
       name: one of `OPTIMIZERS`.
@@ -48,9 +48,9 @@ def named_optimizer(
       momentum: of sgd and rmsprop, in [0, 1).
       weight_decay: of adamw, lamb and lion; optax's default if None.
       clip_norm: scales gradients down to this L2 norm first.
-      schedule: "constant"; "cosine" or "linear" go down to 0 at ``total_steps``.
-      warmup_steps: steps in which the rate goes up from 0.
-      total_steps: how many steps there will be.
+      schedule: "constant", or "cosine" or "linear", which decay to 0 at ``total_steps``.
+      warmup_steps: steps in which the rate rises linearly from 0.
+      total_steps: total number of steps.
 
     Raises:
       InputError: no such name, or an option that is out of range or does not go with the optimizer.
@@ -82,7 +82,7 @@ def named_optimizer(
 def named_server_optimizer(
     name: str, learning_rate: float, *, momentum: float | None = None, tau: float | None = None
 ) -> optax.GradientTransformation:
-    """Returns a federated server's optimizer: adam, yogi and adagrad are those of FedAdam, FedYogi and FedAdagrad.
+    """Return a federated server's optimizer: adam, yogi and adagrad are those of FedAdam, FedYogi and FedAdagrad.
 
     Args:
       name: one of `OPTIMIZERS`.

@@ -1,4 +1,4 @@
-"""An artefact as a model to train: which arrays are its inputs, which result is meant, what the loss is."""
+"""Makes an artifact a trainable model: its inputs, the result that is the prediction, and the loss."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tf2jax_lite.federated.model import Model
 from tf2jax_lite.federated.model_sources import create_model_from_converted
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["Subject", "artifact_subject"]
+__all__ = ["TrainableModel", "trainable_model"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Subject:
-    """An artefact that can be trained.
+class TrainableModel:
+    """An artifact that can be trained.
 
     Attributes:
-      model: the model. Its batches hold the artefact's inputs by name, and the targets as ``label``.
-      inputs: the artefact's input names, with dtypes.
+      model: the model. Its batches hold the artifact's inputs by name, and the targets as ``label``.
+      inputs: the artifact's input names, with dtypes.
       label: the targets' name.
-      from_logits: whether the loss takes predictions for logits.
+      from_logits: whether the loss treats predictions as logits.
       signatures: the functions in training and in evaluation mode.
-      shapes: the inputs' shapes, with the first axis; sizes that may vary are no integers.
-      classes: how many classes the targets may name; None if they are no class numbers, or it is not known.
+      shapes: the inputs' shapes, with the first axis; symbolic sizes are strings.
+      classes: number of classes; None if targets are no class indices, or it is not known.
     """
 
     model: Model
@@ -52,20 +52,20 @@ class Subject:
     def examples(
         self, arrays: Mapping[str, Any], where: str, beside: Sequence[str] = (), *, may_be_empty: bool = True
     ) -> dict[str, np.ndarray]:
-        """Returns examples with the names, dtypes and shapes that the model takes.
+        """Return examples with the names, dtypes and shapes that the model takes.
 
-        A model of one input takes the only array that is not the targets, whatever its name is. Floating arrays
-        become the input's floating dtype and integers its integer dtype; flat rows, and rows that differ in axes of
-        size 1 alone, take the input's shape. Nothing else is converted.
+        A model with one input takes the only array besides the targets, under any name. Floating arrays are cast to the
+        input's floating dtype, integers to its integer dtype. Flat rows, and rows that differ only in axes of size 1,
+        are reshaped to the input's shape. There are no other conversions.
 
         Args:
           arrays: the examples.
-          where: whose they are, for the message.
+          where: their origin, for error messages.
           beside: names of arrays that are no inputs.
-          may_be_empty: whether there may be none.
+          may_be_empty: whether zero examples are allowed.
 
         Raises:
-          InputError: an input or the targets are missing or do not fit, there is nothing, or lengths differ.
+          InputError: an input or the targets are missing or do not fit, there are no examples, or lengths differ.
         """
         found = dict(arrays)
         if self.label not in found:
@@ -113,8 +113,8 @@ def _as_kind(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return array
 
 
-def _in_shape(array: np.ndarray, shape: Sequence[Any] | None, what: str) -> np.ndarray:
-    """Returns the array with rows in the input's shape, where that only adds, drops or unfolds axes."""
+def _in_shape(array: np.ndarray, shape: Sequence[Any] | None, name: str) -> np.ndarray:
+    """Return an array with rows reshaped to the input's shape, if that only adds, drops or unflattens axes."""
     if shape is None:
         return array
     sizes = [size if type(size) is int else None for size in shape[1:]]
@@ -127,10 +127,10 @@ def _in_shape(array: np.ndarray, shape: Sequence[Any] | None, what: str) -> np.n
         if same or (len(here) == 1 and here[0] == math.prod(known)):
             return array.reshape(len(array), *known)
     wanted = ", ".join("?" if size is None else str(size) for size in sizes)
-    raise InputError(f"{what} has shape {list(array.shape)}; the model takes [{len(array)}{wanted and ', ' + wanted}].")
+    raise InputError(f"{name} has shape {list(array.shape)}; the model takes [{len(array)}{wanted and ', ' + wanted}].")
 
 
-def artifact_subject(
+def trainable_model(
     path: str | Path,
     loss: str,
     *,
@@ -143,25 +143,25 @@ def artifact_subject(
     eval_signature: str | None = None,
     freeze: Sequence[str] = (),
     backend: str = "stablehlo",
-) -> Subject:
-    """Makes an artefact trainable.
+) -> TrainableModel:
+    """Return an artifact as a trainable model.
 
     Args:
-      path: the artefact's directory.
+      path: the artifact's directory.
       loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
-      sample: some examples, to see whether predictions are logits.
+      sample: some examples, to find out whether predictions are logits.
       beside: names of arrays of the sample that are no inputs.
-      from_logits: whether predictions are logits. If None, the operations that compute them tell, else the predictions
-        of the sample; without one they are probabilities, as in Keras.
+      from_logits: whether predictions are logits. If None, inferred from the graph, or from predictions of the sample;
+        without a sample they are probabilities, as in Keras.
       label: the targets' name in the data.
-      output: the name of the result that is meant; may be left out if there is one.
-      train_signature: the function in training mode: ``train`` if there is one, else that in evaluation mode.
-      eval_signature: the function in evaluation mode; as `tf2jax_lite.load` chooses otherwise.
-      freeze: regular expressions; params with names that one of them is found in do not train.
+      output: the name of the result that is the prediction; optional if there is one result.
+      train_signature: the function in training mode; default: ``train`` if there is one, else ``eval_signature``.
+      eval_signature: the function in evaluation mode; default: as in `tf2jax_lite.load`.
+      freeze: regular expressions; params whose names match one do not train.
       backend: "stablehlo" or "source"; see `tf2jax_lite.load`.
 
     Raises:
-      ExportError: the artefact is damaged.
+      ExportError: the artifact is damaged.
       InputError: it has no derivative, or an option does not fit it.
     """
     folder = Path(path)
@@ -200,26 +200,26 @@ def artifact_subject(
     if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
         raise InputError(f"{folder}: no param trains.")
     shapes = {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]}
-    subject = Subject(model, inputs, label, bool(known), (trained, evaluated), shapes)
+    trainable = TrainableModel(model, inputs, label, bool(known), (trained, evaluated), shapes)
     if sample is None or "crossentropy" not in loss:
-        return subject
-    examples = subject.examples({k: np.asarray(v)[:256] for k, v in sample.items()}, "the examples", beside)
+        return trainable
+    examples = trainable.examples({k: np.asarray(v)[:256] for k, v in sample.items()}, "the examples", beside)
     weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in inputs}
     if not len(examples[label]):
-        return subject
+        return trainable
     predictions = np.asarray(model.apply_for_eval(weights, batch), np.float64)
     if loss.startswith("sparse"):
-        subject = dataclasses.replace(subject, classes=predictions.shape[-1] if predictions.ndim else None)
+        trainable = dataclasses.replace(trainable, classes=predictions.shape[-1] if predictions.ndim else None)
     seen = not _are_probabilities(predictions, loss)
     if known is None:
-        return dataclasses.replace(subject, model=build(seen), from_logits=seen)
+        return dataclasses.replace(trainable, model=build(seen), from_logits=seen)
     if from_logits is not None and seen != known:
         warnings.warn(
-            f"{loss}: predictions are taken for {'logits' if known else 'probabilities'}, as asked for, but those of "
+            f"{loss}: predictions are treated as {'logits' if known else 'probabilities'}, as requested, but those of "
             f"the first examples look like {'logits' if seen else 'probabilities'}.",
             stacklevel=2,
         )
-    return subject
+    return trainable
 
 
 def _are_probabilities(values: np.ndarray, loss: str) -> bool:
@@ -228,7 +228,7 @@ def _are_probabilities(values: np.ndarray, loss: str) -> bool:
 
 
 def default_metrics(loss: str, from_logits: bool, label: str) -> dict[str, m.Metric]:
-    """Returns the metrics that go with a loss; the loss itself comes by itself."""
+    """Return the metrics that are reported besides a loss."""
     if loss in ("sparse_categorical_crossentropy", "categorical_crossentropy"):
         return {"accuracy": m.Accuracy(label)}
     if loss == "binary_crossentropy":
@@ -237,7 +237,7 @@ def default_metrics(loss: str, from_logits: bool, label: str) -> dict[str, m.Met
 
 
 def _by_name(fn: Any, output: str | None) -> Any:
-    """Returns a function of arrays by name, which gives the one result that is meant."""
+    """Return a function of arrays by name, which returns the prediction and updated params."""
 
     def call(params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
         results, updated = call_with_arrays(fn, params, arrays, rng=rng)

@@ -1,5 +1,8 @@
-"""Jaxpr utilities and what differs between JAX releases.
+"""Jaxpr utilities, and the parts of JAX that change between releases.
 
-`walk` visits equations, `equations` binds and reads one, `tracing_cache` traces what is costly once, `shard_map`
-handles varying manual axes, `versions` has names that moved. Imports `support` only.
+`compat` is the only importer of ``jax.extend``, ``jax.interpreters``, ``jax.core`` and ``jaxlib``; read it first.
+Then `walk` visits equations and nested jaxprs, `evaluate` runs them with a rule per equation, `tracing_cache` traces
+costly functions once, `shard_map` handles varying manual axes.
+
+Any JAX program can use this package: it imports `support` only.
 """

@@ -1,7 +1,7 @@
-"""Values that differ between devices inside ``jax.shard_map``.
+"""Mesh axes along which values vary inside ``jax.shard_map``.
 
-There a value's type says along which axes of the mesh it varies, and what a loop carries has to keep its type: a sum
-that starts with zeros, equal everywhere, and adds each device's own data has to start as one that varies.
+A value's type has the mesh axes that it varies along, and a loop's carry has to keep its type: a sum that starts with
+zeros, equal on all devices, and adds each device's own data has to start as a value that varies.
 """
 
 from __future__ import annotations
@@ -11,65 +11,65 @@ from typing import Any
 
 import jax
 from jax import lax
-from jax.interpreters import mlir
 
-__all__ = ["alike", "axes_of", "in_mesh", "linear_transpose", "lower_fun", "varying_along"]
+from . import compat
+from .compat import AbstractValue, ShapedArray, varying_axes
+
+__all__ = ["axes_of", "in_mesh", "linear_transpose", "lower_fun", "same_axes", "varying_along"]
 
 
 def axes_of(value: Any) -> frozenset[str]:
-    """Returns the axes that an array, or an abstract value, varies along; outside of ``jax.shard_map`` none."""
-    aval = value if isinstance(value, jax.core.AbstractValue) else jax.typeof(value)
-    found = getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)  # the second before JAX 0.10
-    return frozenset(getattr(found, "varying", found) or ())
+    """Return the axes that an array, or an abstract value, varies along; outside ``jax.shard_map`` none."""
+    return varying_axes(value if isinstance(value, AbstractValue) else jax.typeof(value))
 
 
 def in_mesh() -> bool:
-    """Returns whether what is traced now is inside ``jax.shard_map``."""
+    """Return whether the code that is being traced is inside ``jax.shard_map``."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def varying_along(value: Any, axes: frozenset[str]) -> Any:
-    """Returns an array as one that varies along these axes, too."""
+    """Return an array that varies along these axes, too."""
     more = axes - axes_of(value)
     return lax.pcast(value, tuple(sorted(more)), to="varying") if more else value
 
 
-def alike(*values: Any) -> tuple[Any, ...]:
-    """Returns arrays as ones that vary along the same axes, all that any of them varies along."""
+def same_axes(*values: Any) -> tuple[Any, ...]:
+    """Return arrays that all vary along the axes that any of them varies along."""
     axes = frozenset[str]().union(*map(axes_of, values))
     return tuple(varying_along(v, axes) for v in values) if axes else values
 
 
 def linear_transpose(function: Callable[[Any], Any], like: Any, cotangent: Any, *others: Any) -> Any:
-    """Returns what the transpose of a linear function of one array gives.
+    """Apply the transpose of a linear function of one array.
 
     Args:
-      function: of an array like ``like``; gives one array.
+      function: a function of an array like ``like``; it returns one array.
       like: an array, or its shape and dtype.
-      cotangent: of what the function gives.
-      *others: arrays that the function reads.
+      cotangent: the cotangent of the function's result.
+      *others: arrays that the function closes over.
     """
     axes = frozenset[str]().union(*map(axes_of, (cotangent, *others)))
-    form: Any = jax.ShapeDtypeStruct(like.shape, like.dtype)
+    spec: Any = jax.ShapeDtypeStruct(like.shape, like.dtype)
     if axes:
-        form = jax.typeof(varying_along(lax.full(like.shape, 0, like.dtype), axes))
-    return jax.linear_transpose(function, form)(varying_along(cotangent, axes))[0]
+        spec = jax.typeof(varying_along(lax.full(like.shape, 0, like.dtype), axes))
+    return jax.linear_transpose(function, spec)(varying_along(cotangent, axes))[0]
 
 
 def lower_fun(fn: Callable[..., Any], *, multiple_results: bool) -> Callable[..., Any]:
-    """Returns ``jax.interpreters.mlir.lower_fun`` of a function that knows nothing of meshes.
+    """Return the lowering rule of a function without collectives, for operands that vary along mesh axes or not.
 
-    When a primitive is lowered, what varies between devices has been accounted for, and the arrays are one device's.
+    When a primitive is lowered, varying axes have been accounted for, and the arrays are those of one device.
 
     Args:
-      fn: a function of arrays and a primitive's parameters, without communication between devices.
+      fn: a function of arrays and a primitive's parameters.
       multiple_results: whether it returns a list.
     """
-    rule = mlir.lower_fun(fn, multiple_results=multiple_results)
+    rule = compat.lower_fun(fn, multiple_results=multiple_results)
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         if any(map(axes_of, ctx.avals_in)):
-            ctx = ctx.replace(avals_in=[jax.core.ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in])
+            ctx = ctx.replace(avals_in=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in])
         return rule(ctx, *args, **params)
 
     return lower

@@ -1,7 +1,7 @@
-"""Functions traced once for each set of shapes, their equations put in wherever they are called, or shared.
+"""Functions that are traced once for each set of shapes; their equations are inlined at each call, or shared.
 
-Tracing a function with derivative rules of its own (``jax.custom_jvp``) or a chain of `jax.numpy` calls takes JAX half
-a millisecond; finding what was traced before takes a tenth of that. The jaxpr is the same, name scopes included.
+JAX takes half a millisecond to trace a function with custom derivative rules (``jax.custom_jvp``) or a chain of
+`jax.numpy` calls, and a tenth of that to find it in its cache. The jaxpr is the same, name scopes included.
 """
 
 from __future__ import annotations
@@ -13,30 +13,29 @@ from typing import Any
 
 import jax
 
-__all__ = ["inlined", "shared"]
+from .compat import INLINE_WHEN_TRACED, is_traced
 
-# What `True` means up to JAX 0.11; since 0.12 it leaves one equation until lowering.
-_WHILE_TRACING: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True  # pyright: ignore
+__all__ = ["inlined", "shared"]
 
 
 def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that does what ``fn`` does, and costs less to trace again.
+    """Return a function with the values of ``fn`` that is cheaper to trace again.
 
     Args:
-      fn: takes arrays (or pytrees of arrays) by position and hashable Python values by keyword, and gives arrays. What
-        it does depends on shapes, dtypes and the keywords alone.
+      fn: takes arrays (or pytrees of arrays) by position and hashable Python values by keyword, and returns arrays. The
+        equations depend on shapes, dtypes and keywords alone.
     """
-    return _traced_once(fn, inline=_WHILE_TRACING)
+    return _traced_once(fn, inline=INLINE_WHEN_TRACED)
 
 
 def shared(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that does what ``fn`` does, and costs less to trace and to lower again.
+    """Return a function with the values of ``fn`` that is cheaper to trace and to lower again.
 
-    Each call is one equation, and what it calls is in a program once for each set of shapes: for long chains of
-    equations without a scope or a derivative of interest.
+    Each call is one equation, and a program has the called function once for each set of shapes: for long chains of
+    equations without name scopes or derivatives of interest.
 
     Args:
-      fn: as `inlined` takes it.
+      fn: as for `inlined`.
     """
     return _traced_once(fn, inline=False)
 
@@ -48,8 +47,8 @@ def _traced_once(fn: Callable[..., Any], *, inline: Any) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def call(*args: Any, **attrs: Any) -> Any:
-        # Outside of a trace JAX runs operation by operation: nothing is to be compiled for one call.
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+        # Outside a trace JAX runs operation by operation: a compilation does not pay for one call.
+        if any(map(is_traced, jax.tree.leaves(args))):
             return staged(*args, **attrs)
         return fn(*args, **attrs)
 

@@ -1,31 +1,32 @@
-"""Jaxprs and those inside of them."""
+"""Visits of the equations of a jaxpr and of the jaxprs nested in it, and dead-code elimination."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jax.extend import core as jex
+from .compat import ClosedJaxpr, Var
 
-__all__ = ["equations", "inner", "parts", "without_unread"]
+__all__ = ["equations", "inner", "parts", "size", "without_unread"]
 
 
 def parts(closed: Any) -> tuple[Any, Sequence[Any]]:
-    """Returns a jaxpr and its constants, of a closed or an open one."""
+    """Return a jaxpr and its constants, given a closed or an open one."""
     return getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
 
 
 def inner(params: Mapping[str, Any]) -> Iterator[Any]:
-    """Returns the jaxprs among an equation's parameters."""
+    """Yield the jaxprs among an equation's parameters."""
     for value in params.values():
-        value = getattr(value, "jaxprs", value)  # a loop that has derivatives has them of its own
+        value = getattr(value, "jaxprs", value)  # a loop with derivative rules holds jaxprs in an object
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if hasattr(parts(item)[0], "eqns"):
                 yield item
 
 
 def equations(eqn: Any) -> Iterator[Any]:
-    """Returns an equation, and all that are inside of it."""
+    """Yield an equation and all that are nested in it."""
     yield eqn
     for closed in inner(eqn.params):
         for other in parts(closed)[0].eqns:
@@ -33,16 +34,22 @@ def equations(eqn: Any) -> Iterator[Any]:
 
 
 def without_unread(closed: Any, is_kept: Callable[[Any], bool]) -> Any:
-    """Returns a closed jaxpr without the equations whose results nothing reads; it takes and gives the same.
+    """Return a closed jaxpr without dead equations; its inputs and outputs are the same.
 
     Args:
-      closed: the jaxpr. Those inside of it stay as they are.
+      closed: the jaxpr. Nested ones stay as they are.
       is_kept: whether an equation stays in any case; one with effects does.
     """
-    needed = {v for v in closed.jaxpr.outvars if isinstance(v, jex.Var)}
+    needed = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
     kept: list[Any] = []
     for eqn in reversed(closed.jaxpr.eqns):
         if eqn.effects or not needed.isdisjoint(eqn.outvars) or is_kept(eqn):
             kept.append(eqn)
-            needed.update(v for v in eqn.invars if isinstance(v, jex.Var))
-    return jex.ClosedJaxpr(closed.jaxpr.replace(eqns=kept[::-1]), closed.consts)
+            needed.update(v for v in eqn.invars if isinstance(v, Var))
+    return ClosedJaxpr(closed.jaxpr.replace(eqns=kept[::-1]), closed.consts)
+
+
+def size(var: Any, trips: int = 1) -> float:
+    """Return the number of elements of a variable in so many iterations; infinity where its shape is symbolic."""
+    shape = var.aval.shape
+    return trips * math.prod(shape) if all(isinstance(n, int) for n in shape) else math.inf

@@ -1,7 +1,9 @@
-"""Reverse-mode while loops with checkpointing, and lax loops inside shard_map.
+"""Reverse-mode while loops with checkpointing, and lax loops inside ``jax.shard_map``.
 
-`derivatives` is the entry: a while loop with a data-dependent trip count that has derivatives of both modes.
-`while_loop` carries its operands along, `checkpointing` is the reverse pass, `functions` what tangents and `vmap`
-make of condition and body, `shard_map` the loops whose carry varies over devices. Imports `jaxprs` and `support`
-only.
+`derivatives.while_loop` is the entry: a while loop with a data-dependent trip count that has derivatives of both modes
+and of any order. Read `while_loop` first, which attaches the loop's operands to its results as residuals, then
+`functions` (condition and body under JVP and vmap), `checkpointing` (the reverse pass) and `derivatives` (the rules).
+`shard_map` has loops whose carry varies over devices.
+
+Any JAX program can use this package: it imports `jaxprs` and `support` only.
 """

@@ -1,10 +1,10 @@
-"""The gradient of a loop that data ends: what its iterations started with, kept for some and computed anew for others.
+"""Reverse pass of a while loop: checkpoints of the carry, from which iterations are recomputed.
 
-How often the loop runs is known only once it has. So its states are kept at equal distances, in room for a fixed number
-of them; where there is no more room, every other one is dropped and the distance doubled (an online form of
-checkpointing as in Griewank and Walther, "Algorithm 799: revolve", 2000). Going backwards, the states between two that
-were kept are computed again, kept in the same way, and each iteration is differentiated where it starts. If there are
-no more iterations than the square of the number of places, each runs at most twice before it is differentiated.
+The trip count is unknown until the loop has run. So the carry is saved at equal distances in a fixed number of slots;
+when they are full, every other checkpoint is dropped and the distance doubled (an online form of checkpointing as in
+Griewank and Walther, "Algorithm 799: revolve", 2000). Backwards, the carries between two checkpoints are recomputed and
+saved in the same way, and each iteration is differentiated at its own carry. If there are no more iterations than the
+square of the number of slots, each runs at most twice before it is differentiated.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .functions import Functions
 __all__ = ["pullback"]
 
 Loop = Callable[[Callable[..., Any], Callable[..., Any], Any], Any]
-"""`jax.lax.while_loop`, or what does the same."""
+"""`jax.lax.while_loop`, or a function with its interface."""
 
-# As many states are kept as take this many bytes, but no fewer and no more than these.
-_BYTES = 1 << 26
-_FEWEST, _MOST = 16, 256
+# Bytes of all checkpoints, and the least and greatest number of them.
+_MAX_BYTES = 1 << 26
+_MIN_SLOTS, _MAX_SLOTS = 16, 256
 
 
 def pullback(
@@ -37,35 +37,35 @@ def pullback(
     loop: Functions,
     results: Sequence[int],
     linear: Sequence[int],
-    most: int | None,
+    max_trips: int | None,
     operands: Sequence[Any],
     cotangents: Sequence[Any],
 ) -> list[Any]:
-    """Returns the cotangents of a loop's operands.
+    """Return the cotangents of a loop's operands.
 
     Args:
-      run: what loops are run by.
-      loop: the functions.
-      results: which of the carried arrays have cotangents at the end.
-      linear: positions of the operands whose cotangents are wanted.
-      most: how many iterations there can be; None if nothing says.
-      operands: of the loop.
-      cotangents: of the results.
+      run: runs loops.
+      loop: the condition and body.
+      results: the indices of the carried arrays that have cotangents at the end.
+      linear: the positions of the operands whose cotangents are returned.
+      max_trips: an upper bound of the trip count; None if unknown.
+      operands: those of the loop.
+      cotangents: those of the results.
 
     Returns:
-      For each position in ``linear`` an array as the operand.
+      For each position in ``linear`` an array of the operand's shape and dtype.
     """
 
     def varying(value: Any) -> Any:
         return varying_along(value, axes)
 
-    arrays = list(map(jnp.asarray, operands))  # of numbers, too: JAX hands on literals as they are
+    arrays = list(map(jnp.asarray, operands))  # JAX passes literals as Python numbers
     axes = frozenset[str]().union(*map(axes_of, arrays))
     constants, start = arrays[: loop.constants], arrays[loop.constants :]
     moving = loop.moving(linear)
     wanted = [p for p in linear if p < loop.constants]
-    slots = _slots(start, most)
-    always = most is not None and most <= slots
+    slots = _slots(start, max_trips)
+    always = max_trips is not None and max_trips <= slots
 
     def going(state: Sequence[Any]) -> Any:
         return loop.cond(constants, state)
@@ -82,10 +82,10 @@ def pullback(
     def pull(state: list[Any], moved: list[Any], sums: list[Any]) -> tuple[list[Any], list[Any]]:
         def iterate(some: Sequence[Any], others: Sequence[Any]) -> list[Any]:
             values, now = list(constants), list(state)
-            for place, value in zip(wanted, some, strict=True):
-                values[place] = value
-            for place, value in zip(moving, others, strict=True):
-                now[place] = value
+            for position, value in zip(wanted, some, strict=True):
+                values[position] = value
+            for position, value in zip(moving, others, strict=True):
+                now[position] = value
             after = loop.body(values, now)
             return [after[k] for k in moving]
 
@@ -95,7 +95,7 @@ def pullback(
 
     # ---- forwards ----
 
-    room = [lax.broadcast(v, (slots + 1,)) for v in start]  # the last place takes what is not kept
+    buffers = [lax.broadcast(v, (slots + 1,)) for v in start]  # the last slot takes carries that are not saved
 
     def keep(kept: list[Any], state: Sequence[Any], index: Any, distance: Any) -> list[Any]:
         at = jnp.where(index % distance == 0, index // distance, slots)
@@ -106,18 +106,18 @@ def pullback(
             index, distance, state, kept = carry
             return index + 1, distance, advance(state), keep(kept, state, index, distance)
 
-        def has_room(carry: Any) -> Any:
+        def has_slots(carry: Any) -> Any:
             return going(carry[2]) if always else (carry[0] < slots * carry[1]) & going(carry[2])
 
-        return run(has_room, step, carry)
+        return run(has_slots, step, carry)
 
     def fill_and_thin(carry: Any) -> Any:
         index, distance, state, kept = fill(carry)
-        more, places = going(state), jnp.arange(slots + 1)
-        every_other = jnp.where(more, jnp.minimum(2 * places, slots), places)
+        more, indices = going(state), jnp.arange(slots + 1)
+        every_other = jnp.where(more, jnp.minimum(2 * indices, slots), indices)
         return index, jnp.where(more, 2 * distance, distance), state, [b[every_other] for b in kept]
 
-    first = (number(0), number(1), start, room)
+    first = (number(0), number(1), start, buffers)
     if always:
         count, distance, _, kept = fill(first)
     else:
@@ -129,20 +129,20 @@ def pullback(
         return [lax.dynamic_index_in_dim(b, index, 0, keepdims=False) for b in kept]
 
     def back_within(begin: list[Any], length: Any, moved: list[Any], sums: list[Any]) -> Any:
-        """Goes back through the iterations from one whose state was kept to the next such."""
-        apart = (distance + slots - 1) // slots
+        """Go back through the iterations from one checkpoint to the next."""
+        spacing = (distance + slots - 1) // slots
 
         def again(carry: Any) -> Any:
-            index, state, fine = carry
-            return index + 1, advance(state), keep(fine, state, index, apart)
+            index, state, inner = carry
+            return index + 1, advance(state), keep(inner, state, index, spacing)
 
-        last, state, fine = run(lambda c: c[0] < length - 1, again, (number(0), begin, room))
-        fine = keep(fine, state, last, apart)
+        last, state, inner = run(lambda c: c[0] < length - 1, again, (number(0), begin, buffers))
+        inner = keep(inner, state, last, spacing)
 
         def back(carry: Any) -> Any:
             index, moved, sums = carry
-            near = (number(0), at(fine, index // apart))
-            state = run(lambda c: c[0] < index % apart, lambda c: (c[0] + 1, advance(c[1])), near)[1]
+            near = (number(0), at(inner, index // spacing))
+            state = run(lambda c: c[0] < index % spacing, lambda c: (c[0] + 1, advance(c[1])), near)[1]
             return index - 1, *pull(state, moved, sums)
 
         return run(lambda c: c[0] >= 0, back, (length - 1, moved, sums))[1:]
@@ -163,13 +163,13 @@ def pullback(
     return [found[p] for p in linear]
 
 
-def _slots(start: Sequence[Any], most: int | None) -> int:
-    """Returns how many states are kept: an even number."""
+def _slots(start: Sequence[Any], max_trips: int | None) -> int:
+    """Returns the number of checkpoints, an even number."""
     size = 1
     for v in start:
         if all(isinstance(n, int) for n in v.shape):
             size += math.prod(v.shape) * getattr(v.dtype, "itemsize", 8)
-    slots = min(max(_BYTES // size, _FEWEST), _MOST)
-    if most is not None:
-        slots = min(slots, max(most, 2))
+    slots = min(max(_MAX_BYTES // size, _MIN_SLOTS), _MAX_SLOTS)
+    if max_trips is not None:
+        slots = min(slots, max(max_trips, 2))
     return slots + slots % 2

@@ -1,9 +1,9 @@
-"""Derivatives of loops that data ends: forwards, backwards, of any order and of many at once.
+"""Derivatives of while loops with data-dependent trip counts: both modes, of any order, under vmap.
 
-JAX differentiates ``lax.while_loop`` forwards only, as it cannot know what to make room for. Three primitives do the
-rest, each a loop (`loop_functions`) applied to its operands: how results move with them (``data_ended_jvp``), the
-transpose of that, which computes the iterations again (``data_ended_vjp``, see `recomputed`), and how that moves
-(``data_ended_hessian``). They are one another's derivatives and transposes.
+JAX differentiates ``lax.while_loop`` in forward mode only, as reverse mode needs memory for an unknown number of
+iterations. Three primitives complete it, each a loop (`functions`) applied to its operands: the tangents of results
+(``while_jvp``), the transpose of that, which recomputes iterations (``while_vjp``, see `checkpointing`), and the
+tangents of that with respect to operands (``while_hessian``). They are one another's derivatives and transposes.
 """
 
 from __future__ import annotations
@@ -15,49 +15,55 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
+from tf2jax_lite.jaxprs.compat import Primitive, Zero, is_undefined_primal, lower_fun, register
 from tf2jax_lite.jaxprs.shard_map import axes_of
 from tf2jax_lite.support.errors import OpError
 
 from .checkpointing import pullback
 from .functions import Batched, Functions, WithTangents, batched
-from .while_loop import MARK, in_front, mark, spread, while_loop, zero
+from .while_loop import WITH_RESIDUALS, batch_first, repeat, while_loop, with_residuals_p, zero
 
-__all__ = ["MARK", "while_loop"]
+__all__ = ["WITH_RESIDUALS", "while_loop"]
 
-_tangents = Primitive("data_ended_jvp")
-_cotangents = Primitive("data_ended_vjp")
-_curvature = Primitive("data_ended_hessian")
+_tangents = Primitive("while_jvp")
+_cotangents = Primitive("while_vjp")
+_hessians = Primitive("while_hessian")
 
 
 def _inexact(value: Any) -> bool:
     return jnp.issubdtype(value.dtype, jnp.inexact)
 
 
-def _mark_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    loop, results, most = params["loop"], params["results"], params["most"]
+def _with_residuals_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    loop, results, max_trips = params["loop"], params["results"], params["max_trips"]
     size = len(results)
-    found = mark.bind(*primals, **params)
+    found = with_residuals_p.bind(*primals, **params)
     operands = primals[size:]
-    moved = {p: t for p, t in enumerate(tangents[size:]) if type(t) is not ad.Zero and _inexact(operands[p])}
-    return found, _tangents_of(loop, results, most, operands, moved, found)
+    moved = {p: t for p, t in enumerate(tangents[size:]) if type(t) is not Zero and _inexact(operands[p])}
+    return found, _tangents_of(loop, results, max_trips, operands, moved, found)
 
 
-ad.primitive_jvps[mark] = _mark_jvp
+register(with_residuals_p, jvp=_with_residuals_jvp)
 
 
 def _tangents_of(
-    loop: Functions, results: Sequence[int], most: int | None, operands: Sequence[Any], moved: dict[int, Any], like: Any
+    loop: Functions,
+    results: Sequence[int],
+    max_trips: int | None,
+    operands: Sequence[Any],
+    moved: dict[int, Any],
+    like: Any,
 ) -> list[Any]:
-    """Returns the tangents of results, given those of some operands."""
+    """Returns the tangents of results, given those of some operands by position."""
     linear = tuple(moved)
     moving = set(loop.moving(linear))
     some = tuple(k for k in results if k in moving)
     out = iter(())
     if some:
-        out = iter(_tangents.bind(*operands, *moved.values(), loop=loop, results=some, linear=linear, most=most))
+        out = iter(
+            _tangents.bind(*operands, *moved.values(), loop=loop, results=some, linear=linear, max_trips=max_trips)
+        )
     return [next(out) if k in moving else zero(v) for k, v in zip(results, like, strict=True)]
 
 
@@ -71,8 +77,8 @@ def _compiled(run: Callable[..., list[Any]], *args: Any, **params: Any) -> list[
 # `results` at the end. Linear in the tangents; the transpose is `_cotangents`.
 
 
-def _run_tangents(*args: Any, loop: Any, results: Any, linear: Any, most: Any) -> list[Any]:
-    del most
+def _run_tangents(*args: Any, loop: Any, results: Any, linear: Any, max_trips: Any) -> list[Any]:
+    del max_trips
     both = WithTangents(loop, linear)
     operands = both.operands(args)
     constants, start = operands[: both.constants], operands[both.constants :]
@@ -81,42 +87,42 @@ def _run_tangents(*args: Any, loop: Any, results: Any, linear: Any, most: Any) -
 
 
 def _with_tangents(both: WithTangents, results: Sequence[int]) -> list[int]:
-    """Returns where a loop with tangents carries those of some arrays."""
+    """Returns the indices of the tangents of some carried arrays in a loop with tangents."""
     first = len(both.inexact) - len(both.with_tangents)
     return [first + both.with_tangents.index(k) for k in results]
 
 
-def _tangents_aval(*avals: Any, loop: Any, results: Any, linear: Any, most: Any) -> list[Any]:
-    del linear, most
+def _tangents_aval(*avals: Any, loop: Any, results: Any, linear: Any, max_trips: Any) -> list[Any]:
+    del linear, max_trips
     return [avals[loop.constants + k] for k in results]
 
 
 def _tangents_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    loop, results, linear, most = (params[name] for name in ("loop", "results", "linear", "most"))
+    loop, results, linear, max_trips = (params[name] for name in ("loop", "results", "linear", "max_trips"))
     found = _tangents.bind(*primals, **params)
     both = WithTangents(loop, linear)
     operands = both.operands(primals)
     moved = {}
-    for p, place in enumerate(both.places()):
-        tangent = None if place is None else tangents[place]
-        if tangent is not None and type(tangent) is not ad.Zero and _inexact(operands[p]):
+    for p, source in enumerate(both.operand_sources()):
+        tangent = None if source is None else tangents[source]
+        if tangent is not None and type(tangent) is not Zero and _inexact(operands[p]):
             moved[p] = tangent
-    return found, _tangents_of(both, _with_tangents(both, results), most, operands, moved, found)
+    return found, _tangents_of(both, _with_tangents(both, results), max_trips, operands, moved, found)
 
 
 def _tangents_transpose(cotangents: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
-    loop, results, linear, most = (params[name] for name in ("loop", "results", "linear", "most"))
+    loop, results, linear, max_trips = (params[name] for name in ("loop", "results", "linear", "max_trips"))
     size = len(args) - len(linear)
-    wanted = [i for i, x in enumerate(args[size:]) if ad.is_undefined_primal(x)]
-    given = [(k, c) for k, c in zip(results, cotangents, strict=True) if type(c) is not ad.Zero]
+    wanted = [i for i, x in enumerate(args[size:]) if is_undefined_primal(x)]
+    given = [(k, c) for k, c in zip(results, cotangents, strict=True) if type(c) is not Zero]
     found: list[Any] = [None] * len(args)
     if not given:
         for i in wanted:
-            found[size + i] = ad.Zero(args[size + i].aval)
+            found[size + i] = Zero(args[size + i].aval)
         return found
     which, cts = zip(*given, strict=True)
     some = tuple(linear[i] for i in wanted)
-    out = _cotangents.bind(*args[:size], *cts, loop=loop, results=which, linear=some, most=most)
+    out = _cotangents.bind(*args[:size], *cts, loop=loop, results=which, linear=some, max_trips=max_trips)
     for i, value in zip(wanted, out, strict=True):
         found[size + i] = value
     return found
@@ -124,7 +130,7 @@ def _tangents_transpose(cotangents: Sequence[Any], *args: Any, **params: Any) ->
 
 def _tangents_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
     loop, results, linear = params["loop"], params["results"], params["linear"]
-    size, args, mapped = in_front(args, dims)
+    size, args, mapped = batch_first(args, dims)
     count = len(args) - len(linear)
     differ = {p for p in range(count) if mapped[p]}
     differ |= {p for i, p in enumerate(linear) if mapped[count + i]}
@@ -138,17 +144,17 @@ def _tangents_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> 
 def _tangents_of_many(
     new: Batched, linear: Sequence[int], tangents: Sequence[Any], mapped: Sequence[bool], differ: set[int], size: int
 ) -> list[Any]:
-    """Returns tangents as the operands they belong to are: one for all of a batch, or one for each."""
+    """Returns tangents with a batch axis where their operands have one."""
     own = differ | {new.constants + k for k, carried in enumerate(new.carried) if carried}
     some = zip(linear, tangents, mapped, strict=True)
-    return [spread(t, size) if p in own and not m else t for p, t, m in some]
+    return [repeat(t, size) if p in own and not m else t for p, t, m in some]
 
 
 def _cotangents_of_many(
     new: Batched, results: Sequence[int], cotangents: Sequence[Any], mapped: Sequence[bool], size: int
 ) -> list[Any]:
     some = zip(results, cotangents, mapped, strict=True)
-    return [spread(c, size) if new.carried[k] and not m else c for k, c, m in some]
+    return [repeat(c, size) if new.carried[k] and not m else c for k, c, m in some]
 
 
 # ---- cotangents ----
@@ -156,41 +162,41 @@ def _cotangents_of_many(
 # Operands: the loop's, and cotangents of `results`. Results: cotangents of the operands at the positions `linear`.
 
 
-def _run_cotangents(*args: Any, loop: Any, results: Any, linear: Any, most: Any) -> list[Any]:
+def _run_cotangents(*args: Any, loop: Any, results: Any, linear: Any, max_trips: Any) -> list[Any]:
     size = len(args) - len(results)
-    return pullback(lax.while_loop, loop, results, linear, most, args[:size], args[size:])
+    return pullback(lax.while_loop, loop, results, linear, max_trips, args[:size], args[size:])
 
 
 def _cotangents_aval(*avals: Any, linear: Any, **_: Any) -> list[Any]:
     axes = frozenset[str]().union(*map(axes_of, avals))
     if any(axes - axes_of(avals[p]) for p in linear):
-        # Devices would add up what iterations give, and they run different numbers of them.
+        # Devices would sum over iterations, and they run different numbers of them.
         raise OpError(
-            "a gradient goes backwards through a loop that data ends, by an array that is the same on all devices "
-            f"along {', '.join(map(repr, sorted(axes)))} of a mesh. Let it vary (jax.lax.pcast(array, axes, "
-            "to='varying')), and add the gradients up (jax.lax.psum)"
+            "a gradient is taken through a loop with a data-dependent trip count, with respect to an array that is the "
+            f"same on all devices along {', '.join(map(repr, sorted(axes)))} of a mesh. Let it vary "
+            "(jax.lax.pcast(array, axes, to='varying')), and add the gradients up (jax.lax.psum)"
         )
     return [avals[p] for p in linear]
 
 
 def _cotangents_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    loop, results, linear, most = (params[name] for name in ("loop", "results", "linear", "most"))
+    loop, results, linear, max_trips = (params[name] for name in ("loop", "results", "linear", "max_trips"))
     found = _cotangents.bind(*primals, **params)
     size = len(primals) - len(results)
     sums = [_cotangents_by_some(primals[:size], tangents[size:], _cotangents, params)]
-    moved = {p: t for p, t in enumerate(tangents[:size]) if type(t) is not ad.Zero and _inexact(primals[p])}
+    moved = {p: t for p, t in enumerate(tangents[:size]) if type(t) is not Zero and _inexact(primals[p])}
     if moved and loop.base.plain:
-        sums.append(_curvature_of(loop, results, linear, most, primals[:size], primals[size:], moved))
+        sums.append(_hessians_of(loop, results, linear, max_trips, primals[:size], primals[size:], moved))
     elif moved:
-        sums.append(_of_the_pullback(loop, results, linear, most, primals[:size], primals[size:], moved))
+        sums.append(_of_the_pullback(loop, results, linear, max_trips, primals[:size], primals[size:], moved))
     return found, _added(sums, found)
 
 
 def _cotangents_by_some(
     operands: Sequence[Any], tangents: Sequence[Any], primitive: Any, params: Any, *others: Any
 ) -> list[Any] | None:
-    """Returns what is linear in cotangents, of their tangents."""
-    some = [(k, t) for k, t in zip(params["results"], tangents, strict=True) if type(t) is not ad.Zero]
+    """Returns a function that is linear in cotangents, of their tangents; None if those are zero."""
+    some = [(k, t) for k, t in zip(params["results"], tangents, strict=True) if type(t) is not Zero]
     if not some:
         return None
     which, cts = zip(*some, strict=True)
@@ -201,21 +207,21 @@ def _of_the_pullback(
     loop: Functions,
     results: Sequence[int],
     linear: Sequence[int],
-    most: int | None,
+    max_trips: int | None,
     operands: Sequence[Any],
     cotangents: Sequence[Any],
     moved: dict[int, Any],
 ) -> list[Any]:
-    """Returns how cotangents move with operands, where second derivatives need not be symmetric.
+    """Returns the tangents of cotangents with respect to operands, where second derivatives need not be symmetric.
 
-    The loops that make them are differentiated like any others; of each order there are several times as many.
+    The loops of the reverse pass are differentiated like any others; their number multiplies with each order.
     """
 
     def of(values: Sequence[Any]) -> list[Any]:
         now = list(operands)
         for p, value in zip(moved, values, strict=True):
             now[p] = value
-        return pullback(lambda *loop: while_loop(*loop)[0], loop, results, linear, most, now, cotangents)
+        return pullback(lambda *loop: while_loop(*loop)[0], loop, results, linear, max_trips, now, cotangents)
 
     return jax.jvp(of, ([operands[p] for p in moved],), (list(moved.values()),))[1]
 
@@ -228,25 +234,25 @@ def _added(sums: Sequence[list[Any] | None], like: Sequence[Any]) -> list[Any]:
 
 
 def _cotangents_transpose(cotangents: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
-    loop, results, linear, most = (params[name] for name in ("loop", "results", "linear", "most"))
+    loop, results, linear, max_trips = (params[name] for name in ("loop", "results", "linear", "max_trips"))
     size = len(args) - len(results)
-    moved = {p: c for p, c in zip(linear, cotangents, strict=True) if type(c) is not ad.Zero}
-    return _by_cotangents(loop, results, most, args[:size], args[size:], moved, len(args))
+    moved = {p: c for p, c in zip(linear, cotangents, strict=True) if type(c) is not Zero}
+    return _by_cotangents(loop, results, max_trips, args[:size], args[size:], moved, len(args))
 
 
 def _by_cotangents(
     loop: Functions,
     results: Sequence[int],
-    most: int | None,
+    max_trips: int | None,
     operands: Sequence[Any],
     cotangents: Sequence[Any],
     moved: dict[int, Any],
     count: int,
 ) -> list[Any]:
-    """Returns the tangents of the results that cotangents are of, as a transpose of ``count`` arguments gives them."""
-    wanted = [i for i, x in enumerate(cotangents) if ad.is_undefined_primal(x)]
+    """Returns the tangents of results, as the transpose with respect to their cotangents, for ``count`` arguments."""
+    wanted = [i for i, x in enumerate(cotangents) if is_undefined_primal(x)]
     which = [results[i] for i in wanted]
-    out = _tangents_of(loop, which, most, operands, moved, [cotangents[i].aval for i in wanted])
+    out = _tangents_of(loop, which, max_trips, operands, moved, [cotangents[i].aval for i in wanted])
     found: list[Any] = [None] * count
     for i, value in zip(wanted, out, strict=True):
         found[len(operands) + i] = value
@@ -255,7 +261,7 @@ def _by_cotangents(
 
 def _cotangents_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
     loop, results, linear = params["loop"], params["results"], params["linear"]
-    size, args, mapped = in_front(args, dims)
+    size, args, mapped = batch_first(args, dims)
     count = len(args) - len(results)
     differ = {p for p in range(count) if mapped[p]} | set(linear)
     differ |= {loop.constants + k for i, k in enumerate(results) if mapped[count + i]}
@@ -265,93 +271,93 @@ def _cotangents_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -
     return _cotangents.bind(*operands, *cts, **{**params, "loop": new}), [0] * len(linear)
 
 
-# ---- how cotangents move with operands ----
+# ---- tangents of cotangents with respect to operands ----
 #
-# Operands: the loop's, cotangents of `results`, and tangents of the operands at the positions `moved`. Results: how the
-# cotangents of the operands at the positions `linear` move. Linear in the cotangents, and in the tangents; by them the
-# transpose is the same with `linear` and `moved` exchanged, as second derivatives are symmetric. For that reason, too,
-# it is the cotangents of a loop that carries those tangents: no loop is there that differentiates another's backward
-# pass, and those of higher orders are no more than those of the first.
+# Operands: the loop's, cotangents of `results`, and tangents of the operands at the positions `moved`. Results: the
+# tangents of the cotangents of the operands at the positions `linear`. Linear in the cotangents, and in the tangents;
+# the transpose with respect to the latter is the same with `linear` and `moved` exchanged, as second derivatives are
+# symmetric. For that reason, too, it is the cotangents of a loop that carries those tangents: no loop differentiates
+# the backward pass of another, and higher orders need no more loops than the first.
 
 
-def _curvature_of(
+def _hessians_of(
     loop: Functions,
     results: Sequence[int],
     linear: Sequence[int],
-    most: int | None,
+    max_trips: int | None,
     operands: Sequence[Any],
     cotangents: Sequence[Any],
     moved: dict[int, Any],
 ) -> list[Any] | None:
-    """Returns how cotangents move with operands; None if they do not."""
+    """Returns the tangents of cotangents with respect to operands; None if they are zero."""
     moving = set(loop.moving(moved))
     some = [(k, c) for k, c in zip(results, cotangents, strict=True) if k in moving]
     if not some:
         return None
     which, cts = zip(*some, strict=True)
-    params = {"loop": loop, "results": which, "linear": tuple(linear), "moved": tuple(moved), "most": most}
-    return _curvature.bind(*operands, *cts, *moved.values(), **params)
+    params = {"loop": loop, "results": which, "linear": tuple(linear), "moved": tuple(moved), "max_trips": max_trips}
+    return _hessians.bind(*operands, *cts, *moved.values(), **params)
 
 
 def _parts(args: Sequence[Any], params: Any) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-    """Returns operands, cotangents and tangents."""
+    """Returns operands, cotangents and tangents separately."""
     end = len(args) - len(params["moved"])
     size = end - len(params["results"])
     return args[:size], args[size:end], args[end:]
 
 
 def _carrying(args: Sequence[Any], params: Any) -> tuple[WithTangents, list[Any], tuple[int, ...]]:
-    """Returns the loop that carries the tangents, its operands, and which it carries of the results."""
+    """Returns the loop that carries the tangents, its operands, and the indices of the results' tangents in it."""
     operands, _, tangents = _parts(args, params)
     both = WithTangents(params["loop"], params["moved"])
     return both, both.operands([*operands, *tangents]), tuple(_with_tangents(both, params["results"]))
 
 
-def _run_curvature(*args: Any, **params: Any) -> list[Any]:
+def _run_hessians(*args: Any, **params: Any) -> list[Any]:
     both, operands, results = _carrying(args, params)
-    linear = [both.place(p) for p in params["linear"]]
-    return pullback(lax.while_loop, both, results, linear, params["most"], operands, _parts(args, params)[1])
+    linear = [both.position(p) for p in params["linear"]]
+    return pullback(lax.while_loop, both, results, linear, params["max_trips"], operands, _parts(args, params)[1])
 
 
-def _curvature_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    loop, results, linear, most = (params[name] for name in ("loop", "results", "linear", "most"))
-    found = _curvature.bind(*primals, **params)
+def _hessians_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    loop, results, linear, max_trips = (params[name] for name in ("loop", "results", "linear", "max_trips"))
+    found = _hessians.bind(*primals, **params)
     operands, cotangents, directions = _parts(primals, params)
     by_operands, by_cotangents, by_directions = _parts(tangents, params)
-    moved = {p: t for p, t in zip(params["moved"], by_directions, strict=True) if type(t) is not ad.Zero}
+    moved = {p: t for p, t in zip(params["moved"], by_directions, strict=True) if type(t) is not Zero}
     sums = [
-        _cotangents_by_some(operands, by_cotangents, _curvature, params, *directions),
-        _curvature_of(loop, results, linear, most, operands, cotangents, moved) if moved else None,
+        _cotangents_by_some(operands, by_cotangents, _hessians, params, *directions),
+        _hessians_of(loop, results, linear, max_trips, operands, cotangents, moved) if moved else None,
     ]
-    moved = {p: t for p, t in enumerate(by_operands) if type(t) is not ad.Zero and _inexact(operands[p])}
+    moved = {p: t for p, t in enumerate(by_operands) if type(t) is not Zero and _inexact(operands[p])}
     if moved:
         both, values, which = _carrying(primals, params)
-        moved = {both.place(p): t for p, t in moved.items()}
-        places = [both.place(p) for p in linear]
-        sums.append(_curvature_of(both, which, places, most, values, cotangents, moved))
+        moved = {both.position(p): t for p, t in moved.items()}
+        positions = [both.position(p) for p in linear]
+        sums.append(_hessians_of(both, which, positions, max_trips, values, cotangents, moved))
     return found, _added(sums, found)
 
 
-def _curvature_transpose(cotangents: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
-    loop, results, most = (params[name] for name in ("loop", "results", "most"))
+def _hessians_transpose(cotangents: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
+    loop, results, max_trips = (params[name] for name in ("loop", "results", "max_trips"))
     operands, cts, tangents = _parts(args, params)
-    turned = {p: c for p, c in zip(params["linear"], cotangents, strict=True) if type(c) is not ad.Zero}
-    if any(map(ad.is_undefined_primal, cts)):
+    moved_cotangents = {p: c for p, c in zip(params["linear"], cotangents, strict=True) if type(c) is not Zero}
+    if any(map(is_undefined_primal, cts)):
         both, values, which = _carrying(args, params)
-        moved = {both.place(p): c for p, c in turned.items()}
-        found = _by_cotangents(both, which, most, values, cts, moved, len(values) + len(cts))
+        moved = {both.position(p): c for p, c in moved_cotangents.items()}
+        found = _by_cotangents(both, which, max_trips, values, cts, moved, len(values) + len(cts))
         return [*[None] * len(operands), *found[len(values) :], *[None] * len(tangents)]
-    wanted = [i for i, x in enumerate(tangents) if ad.is_undefined_primal(x)]
-    out = _curvature_of(loop, results, [params["moved"][i] for i in wanted], most, operands, cts, turned)
+    wanted = [i for i, x in enumerate(tangents) if is_undefined_primal(x)]
+    out = _hessians_of(loop, results, [params["moved"][i] for i in wanted], max_trips, operands, cts, moved_cotangents)
     found: list[Any] = [None] * len(args)
-    for i, value in zip(wanted, out or [ad.Zero(tangents[i].aval) for i in wanted], strict=True):
+    for i, value in zip(wanted, out or [Zero(tangents[i].aval) for i in wanted], strict=True):
         found[len(args) - len(tangents) + i] = value
     return found
 
 
-def _curvature_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+def _hessians_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
     loop, results, linear, moved = (params[name] for name in ("loop", "results", "linear", "moved"))
-    size, args, mapped = in_front(args, dims)
+    size, args, mapped = batch_first(args, dims)
     (operands, cts, tangents), (mapped, of_cts, of_tangents) = _parts(args, params), _parts(mapped, params)
     differ = {p for p, m in enumerate(mapped) if m} | set(linear)
     differ |= {loop.constants + k for k, m in zip(results, of_cts, strict=True) if m}
@@ -360,18 +366,21 @@ def _curvature_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) ->
     operands = new.operands(operands, mapped, differ)
     cts = _cotangents_of_many(new, results, cts, of_cts, size)
     tangents = _tangents_of_many(new, moved, tangents, of_tangents, differ, size)
-    return _curvature.bind(*operands, *cts, *tangents, **{**params, "loop": new}), [0] * len(linear)
+    return _hessians.bind(*operands, *cts, *tangents, **{**params, "loop": new}), [0] * len(linear)
 
 
 for primitive, run, aval, jvp, transpose, batch in (
     (_tangents, _run_tangents, _tangents_aval, _tangents_jvp, _tangents_transpose, _tangents_batch),
     (_cotangents, _run_cotangents, _cotangents_aval, _cotangents_jvp, _cotangents_transpose, _cotangents_batch),
-    (_curvature, _run_curvature, _cotangents_aval, _curvature_jvp, _curvature_transpose, _curvature_batch),
+    (_hessians, _run_hessians, _cotangents_aval, _hessians_jvp, _hessians_transpose, _hessians_batch),
 ):
-    primitive.multiple_results = True
-    primitive.def_impl(functools.partial(_compiled, run))
-    primitive.def_abstract_eval(aval)
-    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
-    ad.primitive_jvps[primitive] = jvp
-    ad.primitive_transposes[primitive] = transpose
-    batching.primitive_batchers[primitive] = batch
+    register(
+        primitive,
+        multiple_results=True,
+        impl=functools.partial(_compiled, run),
+        abstract=aval,
+        jvp=jvp,
+        transpose=transpose,
+        batch=batch,
+        lowering=lower_fun(run, multiple_results=True),
+    )

@@ -1,4 +1,8 @@
-"""The functions of a loop that data ends, and those that derivatives and vmap make of them."""
+"""Condition and body of a while loop, and those of its tangents and of its batches.
+
+`Traced` has the jaxprs. `WithTangents` carries tangents as well, as JVP of a loop does; `Batched` runs a batch of loops
+until all have ended, as `jax.vmap` of a loop does. Derivative rules and batching rules combine them.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,25 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
 __all__ = ["Batched", "Functions", "Traced", "WithTangents", "batched"]
 
 
 class Functions:
-    """A condition and a body, of arrays that stay the same (constants) and of arrays that are carried.
+    """A condition and a body, functions of constants and of carried arrays.
 
-    Operands are the constants, followed by the initial values of what is carried; positions count those.
+    Operands are the constants, followed by the initial values of carried arrays; positions count operands.
 
     Attributes:
-      constants: how many constants there are.
-      inexact: of each array that is carried, whether it has derivatives.
-      base: what this was made of.
+      constants: the number of constants.
+      inexact: for each carried array whether it has derivatives.
+      base: the loop as it was traced.
     """
 
     constants: int
@@ -33,12 +38,12 @@ class Functions:
 
     @functools.cached_property
     def reads(self) -> list[frozenset[int]]:
-        """Of each array that is carried, the positions of what one iteration makes it of."""
+        """For each carried array the positions of the operands that it depends on after one iteration."""
         return self._reads()
 
     @functools.cached_property
     def tests(self) -> frozenset[int]:
-        """The positions of what the condition is made of."""
+        """The positions of the operands that the condition depends on."""
         return self._tests()
 
     def _reads(self) -> list[frozenset[int]]:
@@ -48,15 +53,15 @@ class Functions:
         raise NotImplementedError
 
     def cond(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
-        """Returns whether there is another iteration."""
+        """Return whether there is another iteration."""
         raise NotImplementedError
 
     def body(self, constants: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
-        """Returns what an iteration makes of what is carried."""
+        """Return the carried arrays after an iteration."""
         raise NotImplementedError
 
     def reached(self, positions: Iterable[int], among: Sequence[bool]) -> tuple[int, ...]:
-        """Returns which of the carried arrays, of those ``among`` says, depend on some operands at last."""
+        """Return the carried arrays, among some, that depend on operands after any number of iterations."""
         found = set(positions)
         grows = True
         while grows:
@@ -70,18 +75,17 @@ class Functions:
         return tuple(k for k in range(len(self.reads)) if among[k] and self.constants + k in found)
 
     def moving(self, linear: Iterable[int]) -> tuple[int, ...]:
-        """Returns which of the carried arrays have tangents, if the operands at some positions have."""
+        """Return the carried arrays that have tangents if the operands at some positions have."""
         return self.reached(linear, self.inexact)
 
 
 class Traced(Functions):
-    """As JAX traced them.
+    """The jaxprs of a traced loop.
 
     Args:
-      cond: of the constants of its own, and of what is carried.
-      body: likewise.
-      counts: how many constants of its own the condition has, and the body. They are the loop's constants in that
-        order.
+      cond: the condition, a function of constants of its own and of carried arrays.
+      body: the body, likewise.
+      counts: the numbers of constants of the condition and of the body, the loop's constants in that order.
     """
 
     def __init__(self, cond: Any, body: Any, counts: tuple[int, int]):
@@ -92,7 +96,7 @@ class Traced(Functions):
 
     @functools.cached_property
     def plain(self) -> bool:
-        """Whether no derivative within it is another than JAX's own, so that second ones are symmetric."""
+        """Whether it has no custom derivative rules, so that second derivatives are symmetric."""
         return all(map(_is_plain, self.jaxprs))
 
     def __repr__(self) -> str:
@@ -100,11 +104,11 @@ class Traced(Functions):
 
     def cond(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
         """See `Functions`."""
-        return jex.jaxpr_as_fun(self.jaxprs[0])(*constants[: self.of_cond], *carry)[0]
+        return jaxpr_as_fun(self.jaxprs[0])(*constants[: self.of_cond], *carry)[0]
 
     def body(self, constants: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
         """See `Functions`."""
-        return jex.jaxpr_as_fun(self.jaxprs[1])(*constants[self.of_cond :], *carry)
+        return jaxpr_as_fun(self.jaxprs[1])(*constants[self.of_cond :], *carry)
 
     def _reads(self) -> list[frozenset[int]]:
         size = len(self.inexact)
@@ -116,20 +120,18 @@ class Traced(Functions):
 
 
 def _read(closed: Any, positions: Sequence[int]) -> list[frozenset[int]]:
-    """Returns which of its arguments, given their positions, each result of a jaxpr depends on."""
-    sets = {v: 1 << p for v, p in zip(closed.jaxpr.invars, positions, strict=True)}  # as bits: bodies can be long
+    """Returns for each result of a jaxpr the positions of the arguments that it depends on."""
 
-    def bits(atom: Any) -> int:
-        return 0 if isinstance(atom, jex.Literal) else sets.get(atom, 0)
+    def rule(eqn: Any, operands: list[int]) -> list[int]:
+        return [functools.reduce(int.__or__, operands, 0)] * len(eqn.outvars)
 
-    for eqn in closed.jaxpr.eqns:
-        found = functools.reduce(int.__or__, map(bits, eqn.invars), 0)
-        sets.update(dict.fromkeys(eqn.outvars, found))
-    return [frozenset(p for p in positions if bits(v) >> p & 1) for v in closed.jaxpr.outvars]
+    bits = [1 << p for p in positions]  # sets as bits of integers, as bodies can be long
+    found = evaluate(closed, bits, rule, consts=[0] * len(closed.consts), literal=lambda _: 0)
+    return [frozenset(p for p in positions if v >> p & 1) for v in found]
 
 
 def _is_plain(closed: Any) -> bool:
-    """Returns whether a jaxpr, and what is in it, has no function with a derivative of its own."""
+    """Returns whether a jaxpr and those in it have no custom derivative rules."""
     for eqn in getattr(closed, "jaxpr", closed).eqns:
         if eqn.primitive.name.startswith(("custom_jvp", "custom_vjp", "custom_gradient")):
             return False
@@ -138,15 +140,15 @@ def _is_plain(closed: Any) -> bool:
                 if isinstance(inner, Functions):
                     if not inner.base.plain:
                         return False
-                elif isinstance(inner, jex.ClosedJaxpr | jex.Jaxpr) and not _is_plain(inner):
+                elif isinstance(inner, ClosedJaxpr | Jaxpr) and not _is_plain(inner):
                     return False
     return True
 
 
 class WithTangents(Functions):
-    """A loop that carries tangents, too.
+    """A loop that carries tangents as well.
 
-    Its operands are the constants, tangents of some of them, what is carried, and tangents of what of it has some.
+    Its operands are the constants, tangents of some of them, the carried arrays, and tangents of some of those.
 
     Args:
       of: the loop.
@@ -166,21 +168,21 @@ class WithTangents(Functions):
         tangents = {p: of.constants + i for i, p in enumerate(self._linear)}
         first = self.constants + len(of.inexact)
         tangents.update({of.constants + k: first + i for i, k in enumerate(self.with_tangents)})
-        values = [frozenset(map(self.place, read)) for read in of.reads]
+        values = [frozenset(map(self.position, read)) for read in of.reads]
         moved = [frozenset(tangents[p] for p in read if p in tangents) for read in of.reads]
         return [*values, *(values[k] | moved[k] for k in self.with_tangents)]
 
     def _tests(self) -> frozenset[int]:
-        return frozenset(map(self.place, self._of.tests))
+        return frozenset(map(self.position, self._of.tests))
 
-    def place(self, position: int) -> int:
-        """Returns where it has an operand of the loop it was made of."""
+    def position(self, position: int) -> int:
+        """Return the position of an operand of the loop without tangents."""
         return position if position < self._of.constants else position + len(self._linear)
 
-    def places(self) -> list[int | None]:
-        """Returns where each of its operands is among those of the loop it was made of, with tangents after them.
+    def operand_sources(self) -> list[int | None]:
+        """Return for each of its operands the index among those of the loop without tangents, followed by all tangents.
 
-        None stands for a tangent that is 0.
+        None stands for a zero tangent.
         """
         of = self._of
         size = of.constants + len(of.inexact)
@@ -190,9 +192,8 @@ class WithTangents(Functions):
         return [*constants, *first, *start, *(tangents.get(of.constants + k) for k in self.with_tangents)]
 
     def operands(self, values: Sequence[Any]) -> list[Any]:
-        """Returns its operands, given those of the loop it was made of, followed by their tangents."""
-        places = self.places()
-        found = [None if place is None else jnp.asarray(values[place]) for place in places]
+        """Return its operands, given those of the loop without tangents, followed by tangents."""
+        found = [None if source is None else jnp.asarray(values[source]) for source in self.operand_sources()]
         first = len(found) - len(self.with_tangents)
         for i, k in enumerate(self.with_tangents, first):
             like = jnp.asarray(values[self._of.constants + k])
@@ -218,22 +219,22 @@ class WithTangents(Functions):
         return [*after, *(varying_along(tangents[k], axes_of(now[k])) for k in self.with_tangents)]
 
 
-def _with(values: Sequence[Any], places: Iterable[int], others: Iterable[Any]) -> list[Any]:
-    """Returns values, some replaced."""
+def _with(values: Sequence[Any], positions: Iterable[int], others: Iterable[Any]) -> list[Any]:
+    """Returns values with some replaced."""
     result = list(values)
-    for place, other in zip(places, others, strict=True):
-        result[place] = other
+    for position, other in zip(positions, others, strict=True):
+        result[position] = other
     return result
 
 
 class Batched(Functions):
-    """Many loops as one, which runs until all of them have ended; those that have keep what they carry.
+    """A batch of loops as one that runs until all of them have ended; those that have ended keep their carry.
 
     Args:
       of: the loop.
-      size: how many.
-      constants: of each constant, whether it has one for each loop, along its first axis.
-      carried: of each array that is carried, likewise. See `batched`.
+      size: the size of the batch.
+      constants: for each constant whether it is batched, along its first axis.
+      carried: for each carried array whether it is batched; see `batched`.
     """
 
     def __init__(self, of: Functions, size: int, constants: Sequence[bool], carried: Sequence[bool]):
@@ -242,10 +243,10 @@ class Batched(Functions):
         self.carried = tuple(carried)
         self._axes = ([0 if b else None for b in constants], [0 if b else None for b in carried])
         which = (*constants, *carried)
-        self._ends_apart = any(which[p] for p in of.tests)
+        self._ends_separately = any(which[p] for p in of.tests)
 
     def _reads(self) -> list[frozenset[int]]:
-        if not self._ends_apart:
+        if not self._ends_separately:
             return self._of.reads
         return [read | self.tests | {self.constants + k} for k, read in enumerate(self._of.reads)]
 
@@ -253,36 +254,36 @@ class Batched(Functions):
         return self._of.tests
 
     def operands(self, values: Sequence[Any], mapped: Sequence[bool], also: Collection[int] = ()) -> list[Any]:
-        """Returns its operands, given those of the loop it was made of.
+        """Return its operands, given those of the loop.
 
         Args:
-          values: of those that are ``mapped``, the one of each loop, along the first axis.
-          mapped: which.
-          also: positions of others of which each loop is to have its own.
+          values: the operands; batched ones along their first axis.
+          mapped: whether each is batched.
+          also: positions of other operands to batch.
         """
         own = {*also, *(self.constants + k for k, carried in enumerate(self.carried) if carried)}
-        apart = [p in own and not m for p, m in enumerate(mapped)]
-        return [lax.broadcast(v, (self._size,)) if a else v for v, a in zip(values, apart, strict=True)]
+        broadcasts = [p in own and not m for p, m in enumerate(mapped)]
+        return [lax.broadcast(v, (self._size,)) if a else v for v, a in zip(values, broadcasts, strict=True)]
 
     def cond(self, constants: Sequence[Any], carry: Sequence[Any]) -> Any:
         """See `Functions`."""
-        if not self._ends_apart:
-            # What tells it is the same for all.
+        if not self._ends_separately:
+            # All of the batch end together.
             return self._of.cond(constants, carry)
         return jnp.any(jax.vmap(self._of.cond, self._axes, axis_size=self._size)(list(constants), list(carry)))
 
     def body(self, constants: Sequence[Any], carry: Sequence[Any]) -> list[Any]:
         """See `Functions`."""
         iterate = jax.vmap(self._of.body, self._axes, self._axes[1], axis_size=self._size)
-        if not self._ends_apart:
+        if not self._ends_separately:
             return iterate(list(constants), list(carry))
         going = jax.vmap(self._of.cond, self._axes, axis_size=self._size)(list(constants), list(carry))
         first = jnp.argmax(going)
 
         def stand_in(value: Any, axis: int | None) -> Any:
-            """Gives those that have ended the operands of one that goes on.
+            """Return values where loops that have ended have the operands of one that is running.
 
-            What the body makes of their own may have no derivative, and NaN times 0 is NaN.
+            Of their own operands the body may have no derivative, and NaN times 0 is NaN.
             """
             if axis is None:
                 return value
@@ -300,12 +301,12 @@ def _chosen(which: Any, yes: Any, no: Any) -> Any:
 
 
 def batched(of: Functions, size: int, positions: Collection[int]) -> Batched:
-    """Returns many loops as one.
+    """Return a batch of loops as one.
 
     Args:
       of: the loop.
-      size: how many.
-      positions: of operands that differ from loop to loop.
+      size: the size of the batch.
+      positions: positions of batched operands.
     """
     count = len(of.inexact)
     everything = [True] * count

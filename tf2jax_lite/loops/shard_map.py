@@ -1,7 +1,7 @@
-"""`jax.lax`'s loops, inside ``jax.shard_map``, too.
+"""`jax.lax`'s loops that also run inside ``jax.shard_map``.
 
-There what a loop carries keeps its type, and with it the axes of the mesh that it varies along. What starts as zeros,
-equal on all devices, starts as what the first iteration makes of it.
+There the carry has to keep its type, and with it the mesh axes that it varies along. A carry that starts as zeros,
+equal on all devices, is given the axes of the body's result first.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ __all__ = ["fori_loop", "scan", "while_loop"]
 
 
 def scan(body: Callable[[Any, Any], tuple[Any, Any]], start: Any, xs: Any = None, **options: Any) -> tuple[Any, Any]:
-    """`jax.lax.scan`."""
+    """Run `jax.lax.scan`."""
     if in_mesh():
 
         def step(carry: Any, xs: Any) -> Any:
             one = jax.tree.map(lambda x: varying_along(jnp.zeros(x.shape[1:], x.dtype), axes_of(x)), xs)
             return body(carry, one)[0]
 
-        start = _settled(lambda carry: step(carry, xs), start)
+        start = _with_final_axes(lambda carry: step(carry, xs), start)
     return lax.scan(body, start, xs, **options)
 
 
 def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], start: Any) -> Any:
-    """`jax.lax.while_loop`. Where devices run different numbers of iterations, all that is carried differs."""
+    """Run `jax.lax.while_loop`. Where devices run different numbers of iterations, the whole carry varies."""
     if in_mesh():
 
         def step(carry: Any) -> Any:
             going = axes_of(test(carry))
             return jax.tree.map(lambda v: varying_along(v, going), body(carry))
 
-        start = _settled(step, start)
+        start = _with_final_axes(step, start)
         kept = jax.tree.map(axes_of, start)
         return lax.while_loop(test, lambda carry: jax.tree.map(varying_along, body(carry), kept), start)
     return lax.while_loop(test, body, start)
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], start: Any) -> Any:
-    """`jax.lax.fori_loop`. Its bounds are the same on all devices."""
+    """Run `jax.lax.fori_loop`. Its bounds are the same on all devices."""
     if in_mesh():
-        start = _settled(lambda carry: body(jnp.asarray(lower, jnp.int32), carry), start)
+        start = _with_final_axes(lambda carry: body(jnp.asarray(lower, jnp.int32), carry), start)
     return lax.fori_loop(lower, upper, body, start)
 
 
-def _settled(step: Callable[[Any], Any], start: Any) -> Any:
-    """Returns what is carried at first, varying along all axes that it varies along after any number of steps."""
+def _with_final_axes(step: Callable[[Any], Any], start: Any) -> Any:
+    """Returns the initial carry, varying along all axes that it varies along after any number of steps."""
     leaves, tree = jax.tree.flatten(start)
     leaves = list(map(jnp.asarray, leaves))
-    for _ in range(len(leaves) + 1):  # each time one of them at least varies along more
+    for _ in range(len(leaves) + 1):  # at least one of them gains an axis each time
         found = jax.make_jaxpr(lambda *now: step(tree.unflatten(now)))(*leaves).out_avals
         if all(axes_of(a) <= axes_of(v) for a, v in zip(found, leaves, strict=True)):
             break

@@ -1,7 +1,7 @@
-"""``lax.while_loop`` whose results go through an identity that has the loop's operands at its side.
+"""``lax.while_loop`` whose results pass through an identity primitive that takes the loop's operands as residuals.
 
-What a loop starts with is enough to compute all of it again, so the operands are what its derivatives are made of
-(`data_ended`, which gives the identity its derivatives). Nothing is computed differently where none is taken.
+The operands suffice to recompute the loop, so the derivative rules in `derivatives` hang on that primitive. Without
+differentiation it lowers to nothing.
 """
 
 from __future__ import annotations
@@ -12,45 +12,43 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import Literal, Primitive
-from jax.interpreters import ad, batching, mlir
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import AbstractValue, Primitive, Zero, bind, register
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
 from .functions import Traced, batched
 
-__all__ = ["MARK", "in_front", "mark", "spread", "while_loop", "zero"]
+__all__ = ["WITH_RESIDUALS", "batch_first", "repeat", "while_loop", "with_residuals_p", "zero"]
 
-MARK = "data_ended"
-"""The primitive's name. Its operands are results of a loop, and the loop's operands; it gives the former back.
+WITH_RESIDUALS = "while_residuals"
+"""The primitive's name. Its operands are results of a loop and the loop's operands; it returns the former.
 
-Parameters: ``loop``, its functions; ``results``, which of the carried arrays the results are; ``most``, how often it
-runs at most, or None.
+Parameters: ``loop``, its functions; ``results``, the indices of the results among the carried arrays; ``max_trips``, an
+upper bound of its trip count, or None.
 """
 
 _start = Primitive("loop_start")
-mark = Primitive(MARK)
+with_residuals_p = Primitive(WITH_RESIDUALS)
 
 
 def while_loop(
-    test: Any, step: Any, start: Any, most: int | None = None, end: Sequence[Any] | None = None
+    test: Any, step: Any, start: Any, max_trips: int | None = None, end: Sequence[Any] | None = None
 ) -> tuple[Any, bool]:
-    """Runs a loop; see ``jax.lax.while_loop``.
+    """Run a loop that has derivatives of both modes; see ``jax.lax.while_loop``.
 
     Args:
-      test: whether there is another iteration, given what is carried.
-      step: what an iteration makes of it.
-      start: a pytree of arrays.
-      most: how many iterations there are at most; None if nothing says.
-      end: the leaves of what is carried at the end, where that is there already, but for derivatives.
+      test: the condition, a function of the carry.
+      step: the body, a function of the carry.
+      start: the initial carry, a pytree of arrays.
+      max_trips: an upper bound of the trip count; None if unknown.
+      end: the leaves of the last carry, if they are computed already and only derivatives are needed.
 
     Returns:
-      What is carried at the end, and whether gradients go backwards through it: not if iterations have effects, which
-      would be had again.
+      The last carry, and whether reverse mode is supported: not if iterations have effects, which would be repeated.
 
     Raises:
-      TypeError: of JAX; what is carried changes its shape or dtype.
+      TypeError: raised by JAX, if the carry changes its shape or dtype.
     """
     leaves, tree = jax.tree.flatten(start)
 
@@ -65,30 +63,25 @@ def while_loop(
     closed = jax.make_jaxpr(run)(*leaves)
     axes = frozenset[str]().union(*(axes_of(v.aval) for eqn in closed.jaxpr.eqns for v in eqn.invars))
     if axes and end is None:
-        # On each device of a mesh the loop may run another number of times, and all that is carried differ.
+        # The trip count may differ between devices of a mesh, and the whole carry with it.
         leaves = [varying_along(v, axes) for v in leaves]
         closed = jax.make_jaxpr(run)(*leaves)
-    env = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    env.update(zip(closed.jaxpr.invars, leaves, strict=True))
-    marked = True
+    differentiable = True
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else env[atom]
-
-    for eqn in closed.jaxpr.eqns:
-        args = [read(v) for v in eqn.invars]
+    def rule(eqn: Any, operands: list[Any]) -> list[Any] | None:
+        nonlocal differentiable
         if eqn.primitive.name != "while":
-            results = bind(eqn, *args)
-        elif eqn.effects:
-            results, marked = list(end or bind(eqn, *args)), False
-        else:
-            results = _marked(eqn, args, most, end)
-        env.update(zip(eqn.outvars, results, strict=True))
-    return tree.unflatten([read(v) for v in closed.jaxpr.outvars]), marked
+            return None
+        if not eqn.effects:
+            return _with_residuals(eqn, operands, max_trips, end)
+        differentiable = False
+        return list(end) if end else None
+
+    return tree.unflatten(evaluate(closed, leaves, rule)), differentiable
 
 
-def _marked(eqn: Any, operands: Sequence[Any], most: int | None, end: Sequence[Any] | None) -> list[Any]:
-    """Runs a loop so that it has derivatives."""
+def _with_residuals(eqn: Any, operands: Sequence[Any], max_trips: int | None, end: Sequence[Any] | None) -> list[Any]:
+    """Runs a loop, and passes its results through the primitive."""
     params = eqn.params
     counts = (params["cond_nconsts"], params["body_nconsts"])
     loop = Traced(params["cond_jaxpr"], params["body_jaxpr"], counts)
@@ -102,59 +95,64 @@ def _marked(eqn: Any, operands: Sequence[Any], most: int | None, end: Sequence[A
     found = list(end or bind(eqn, *still))
     if results and moving:
         given = [found[k] for k in results]
-        marked = mark.bind(*given, *args, loop=loop, results=tuple(results), most=most)
-        for k, value in zip(results, marked, strict=True):
+        passed = with_residuals_p.bind(*given, *args, loop=loop, results=tuple(results), max_trips=max_trips)
+        for k, value in zip(results, passed, strict=True):
             found[k] = value
     return found
 
 
 def zero(like: Any) -> Any:
-    """Returns the zero tangent of an array, or of one of an abstract value."""
-    aval = like if isinstance(like, jax.core.AbstractValue) else jax.typeof(like)
-    return ad.Zero(aval.to_tangent_aval())
+    """Return the zero tangent of an array or an abstract value."""
+    aval = like if isinstance(like, AbstractValue) else jax.typeof(like)
+    return Zero(aval.to_tangent_aval())
 
 
 # ---- an identity without derivatives ----
 
-_start.multiple_results = True
-_start.def_impl(lambda *xs: list(xs))
-_start.def_abstract_eval(lambda *xs: list(xs))
-mlir.register_lowering(_start, lambda ctx, *xs: list(xs))
-batching.primitive_batchers[_start] = lambda xs, dims: (_start.bind(*xs), dims)
-ad.primitive_jvps[_start] = lambda xs, _: (_start.bind(*xs), list(map(zero, xs)))
+register(
+    _start,
+    multiple_results=True,
+    impl=lambda *xs: list(xs),
+    abstract=lambda *xs: list(xs),
+    jvp=lambda xs, _: (_start.bind(*xs), list(map(zero, xs))),
+    batch=lambda xs, dims: (_start.bind(*xs), dims),
+    lowering=lambda ctx, *xs: list(xs),
+)
 
 
 # ---- the identity on results ----
 
-mark.multiple_results = True
-mark.def_impl(lambda *xs, results, **_: list(xs[: len(results)]))
-mark.def_abstract_eval(lambda *xs, results, **_: list(xs[: len(results)]))
-mlir.register_lowering(mark, lambda ctx, *xs, results, **_: list(xs[: len(results)]))
 
-
-def in_front(args: Sequence[Any], dims: Sequence[Any]) -> tuple[int, list[Any], list[bool]]:
-    """Returns the size of the batch, operands with it in front, and which have it."""
+def batch_first(args: Sequence[Any], dims: Sequence[Any]) -> tuple[int, list[Any], list[bool]]:
+    """Return the size of the batch, operands with their batch axis first, and whether each is batched."""
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
     moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims, strict=True)]
     return size, moved, [d is not None for d in dims]
 
 
-def spread(value: Any, size: int) -> Any:
-    """Returns a value, as often as a batch is large, along a new first axis."""
+def repeat(value: Any, size: int) -> Any:
+    """Return a value repeated along a new batch axis, the first."""
     return lax.broadcast(value, (size,))
 
 
-def _mark_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+def _with_residuals_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
     loop, results = params["loop"], params["results"]
-    size, args, mapped = in_front(args, dims)
+    size, args, mapped = batch_first(args, dims)
     count = len(results)
     differ = {p for p, m in enumerate(mapped[count:]) if m}
     differ |= {loop.constants + k for k, m in zip(results, mapped, strict=False) if m}
     new = batched(loop, size, differ)
-    given = [args[j] if mapped[j] or not new.carried[k] else spread(args[j], size) for j, k in enumerate(results)]
+    given = [args[j] if mapped[j] or not new.carried[k] else repeat(args[j], size) for j, k in enumerate(results)]
     operands = new.operands(args[count:], mapped[count:])
-    out = mark.bind(*given, *operands, **{**params, "loop": new})
+    out = with_residuals_p.bind(*given, *operands, **{**params, "loop": new})
     return out, [0 if new.carried[k] else None for k in results]
 
 
-batching.primitive_batchers[mark] = _mark_batch
+register(
+    with_residuals_p,
+    multiple_results=True,
+    impl=lambda *xs, results, **_: list(xs[: len(results)]),
+    abstract=lambda *xs, results, **_: list(xs[: len(results)]),
+    batch=_with_residuals_batch,
+    lowering=lambda ctx, *xs, results, **_: list(xs[: len(results)]),
+)

@@ -1,11 +1,12 @@
-"""IR to JAX: plans, run inside JAX tracing; registers the ops that need the interpreter.
+"""IR to JAX: plans, and their evaluation under JAX tracing; registers the ops that need the interpreter.
 
-`Program` and `Trace` are the entries. Read `planning`, `interpreter`, `op_lowerings`, `loops`, then `merging`,
-`scan_opt` and `scheduling`. Imports neither TensorFlow nor `frontend` nor `pipeline`.
+`Program` (a checked graph with its plans) and `Trace` (the evaluator of one call) are the entries. Read `planning`
+(functions to plans), `interpreter` (plans to JAX calls), `op_lowerings` and `loops` (ops that call functions), then
+`merging` (results of branches), `scan_opt` (optimizations of scans) and `scheduling` (hints to XLA).
+
+Imports neither TensorFlow nor `frontend` nor `pipeline`.
 """
 
-from tf2jax_lite.calling import x64_params
-from tf2jax_lite.dynamic_shapes import size_comparisons
 from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.registry import known_ops
@@ -20,10 +21,8 @@ __all__ = [
     "cond_ops",
     "gradient_ops",
     "known_ops",
-    "size_comparisons",
     "undefined_op",
     "variable_ops",
     "while_op",
-    "x64_params",
     "xla_call_module",
 ]

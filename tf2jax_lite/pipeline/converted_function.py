@@ -18,11 +18,12 @@ from tf2jax_lite.calling import x64_params
 from tf2jax_lite.calling.interface import Interface, in_kind, is_key
 from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.dynamic_shapes import driver, size_comparisons
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.lowering.interpreter.assigned_variables import Wanted, separately
 from tf2jax_lite.lowering.interpreter.compiled_calls import CompiledCalls, computes_in_64_bits, is_worth_compiling
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_if_narrowed
-from tf2jax_lite.lowering.merging.rank_variants import Choice
+from tf2jax_lite.lowering.merging.rank_variants import RankVariants
 from tf2jax_lite.support.config import Config, with_active_checks
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingParamError
 from tf2jax_lite.support.gc_pause import paused
@@ -118,7 +119,7 @@ class ConvertedFunction:
         loose = loose or not alike
         key = _typed_key(rng)
         given = [*params.values(), *inputs, *([] if key is None else [key])]
-        moving = [i for i, v in enumerate(given) if isinstance(v, jax.core.Tracer)]
+        moving = [i for i, v in enumerate(given) if is_traced(v)]
         # What tracing makes stays, and the more of it there is, the longer each collection takes.
         with paused() if moving else contextlib.nullcontext():
             if self.program.reads_late and moving:
@@ -138,8 +139,8 @@ class ConvertedFunction:
 
         def run(params: Any, inputs: Any, key: Any, loose: bool) -> tuple[list[Any], dict[str, Any]]:
             # Without `driver.traced`: a result whose size depends on data must not be padded.
-            flat, state = size_comparisons.decided(
-                lambda met: self._run_once(params, inputs, key, loose, "both", undecided=met, pads=False)
+            flat, state = size_comparisons.with_deferred_comparisons(
+                lambda met: self._run_once(params, inputs, key, loose, "both", inconclusive=met, pads=False)
             )
             return flat, {name: value for name, value in state.items() if value is not params.get(name)}
 
@@ -181,13 +182,15 @@ class ConvertedFunction:
     ) -> tuple[list[Any], dict[str, Any]]:
         def run(met: list[str] | None) -> Any:
             def once(given: Mapping[str, Any], inputs: Sequence[Any], key: Any, **sized: Any) -> Any:
-                return self._run_once(given, inputs, key, loose, wanted, undecided=met, **sized)
+                return self._run_once(given, inputs, key, loose, wanted, inconclusive=met, **sized)
 
             limit = self.config.dynamic_shape_bound or None
             single = _single(inputs, self.program.graph.main.args)
-            return driver.traced(once, (dict(params), list(inputs), key), limit, self.interface.result_names, single)
+            return driver.trace_and_evaluate(
+                once, (dict(params), list(inputs), key), limit, self.interface.result_names, single
+            )
 
-        return size_comparisons.decided(run)
+        return size_comparisons.with_deferred_comparisons(run)
 
     def _run_once(
         self,
@@ -202,12 +205,20 @@ class ConvertedFunction:
         given = x64_params.enter(state, self.program.wide)
         initial = dict(state) if wanted == "results" else None
         silent = wanted == "state"
-        trace = Trace(self.program, state, key, loose=self.loose or loose, initial=initial, silent=silent, **sized)
+        trace = Trace(
+            self.program,
+            state,
+            key,
+            promote_dtypes=self.loose or loose,
+            initial=initial,
+            suppress_effects=silent,
+            **sized,
+        )
         captured = [_captured(capture.value) for capture in self.program.graph.captures]
-        if sized.get("extents") is not None:
+        if sized.get("tracker") is not None:
             inputs = _with_limits(inputs, self.interface.ragged)
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
-        flat = [v.settled() if isinstance(v, Choice) else v for v in flat]
+        flat = [v.resolved() if isinstance(v, RankVariants) else v for v in flat]
         x64_params.leave(trace.state, given)
         kept = {name: value for name, value in trace.state.items() if not name.startswith(static.LOCAL)}
         for value in flat:

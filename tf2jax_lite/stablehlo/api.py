@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.stablehlo.interpreter.core import Run, forced, is_static
+from tf2jax_lite.stablehlo.interpreter.core import Run, is_static, materialize
 from tf2jax_lite.stablehlo.parsing.exported import read_exported
 from tf2jax_lite.stablehlo.parsing.isolation import check_payload
 from tf2jax_lite.stablehlo.parsing.module import TOKEN, Function, Module, TensorType, TokenType
@@ -60,13 +60,13 @@ def evaluate(
     """Calls a module's main function.
 
     Args:
-      module: what `parse` returned.
-      args: the arguments, flat; numpy arrays are known while tracing.
+      module: a result of `parse`.
+      args: flat arguments; numpy arrays are static.
       platforms: the platforms that the module was written for, in its order.
       platform: the one in use; by default JAX's default backend.
       functions: callables for TensorFlow functions that the module calls.
-      infer_relu: whether a function that jax.nn.relu left in the module is that again, with gradient 0 at 0.
-      cast: whether arguments are brought to the module's dtypes rather than refused.
+      infer_relu: replace functions that came from jax.nn.relu by it, so that the gradient at 0 is 0.
+      cast: cast arguments to the module's dtypes instead of raising an error.
 
     Returns:
       The results, flat, tokens left out.
@@ -92,7 +92,7 @@ def evaluate(
             _check(i, value, type_)
     results = Run(module, functions, infer_relu=infer_relu).call(main, given)
     return [
-        forced(value, canonical(type_.dtype))
+        materialize(value, canonical(type_.dtype))
         for value, type_ in zip(results, main.result_types, strict=True)
         if isinstance(type_, TensorType)
     ]
@@ -124,21 +124,20 @@ def _platform_index(platforms: Sequence[str], platform: str | None) -> int:
 def from_stablehlo(
     payload: bytes | str, *, platforms: Sequence[str] = (), infer_relu: bool = True
 ) -> Callable[..., Any]:
-    """Turns a StableHLO module into a JAX function.
+    """Convert a StableHLO module to a JAX function.
 
     Args:
-      payload: the portable artifact (``jax.export``'s ``mlir_module_serialized``, or what a ``XlaCallModule`` node
-        holds), MLIR bytecode, or the module's text.
-      platforms: for a module that was written for several platforms, which they are, in order (``jax.export``'s
-        ``platforms``).
-      infer_relu: whether what ``jax.nn.relu`` left in the module is that again, with gradient 0 at 0.
+      payload: a portable artifact (``jax.export``'s ``mlir_module_serialized``, or that of an ``XlaCallModule`` node),
+        MLIR bytecode, or the module's text.
+      platforms: of a module for several platforms, in order (``jax.export``'s ``platforms``).
+      infer_relu: replace functions that came from ``jax.nn.relu`` by it, so that the gradient at 0 is 0.
 
     Returns:
       A function of the module's arguments, flat arrays; it returns one array, or a tuple of several.
 
     Raises:
-      InvalidModelError: the payload is damaged, or no StableHLO.
-      UnsupportedError: it holds something that has no counterpart in JAX.
+      InvalidModelError: the payload is damaged, or not StableHLO.
+      UnsupportedError: an op has no counterpart in JAX.
     """
     module = parse(payload)
     main = main_function(module)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .errors import ConfigError, UnknownOptionError
@@ -54,6 +54,9 @@ class Config:
         keeps its results from the end on.
       loop_checkpoint: what ``lax.scan`` keeps for gradients: "none" keeps all that the body computes, "body" what the
         loop carries (the body runs again), "segments" about the square root of that (it runs twice again).
+      scan_optimizations: the optimizations of ``lax.scan`` bodies to apply: "all", "none", names separated by commas,
+        or names to leave out, each with a "-" before it. For debugging and ablation; values are equal up to rounding.
+      plan_rewrites: the rewrites of functions made ready to run to apply, in the same form.
       jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
         call with equal shapes on; otherwise each such call runs op by op, and compiles its loops anew.
       max_nodes: how many nodes a graph may have, its functions' included; a larger one is refused before it is read.
@@ -88,6 +91,8 @@ class Config:
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"
     loop_checkpoint: str = "none"
+    scan_optimizations: str = "all"
+    plan_rewrites: str = "all"
     jit_calls: bool = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
@@ -120,6 +125,30 @@ def _checked(name: str, value: Any) -> Any:
     if expected is int and value < 0:
         raise ConfigError(f"config option {name!r} is not negative, got {value!r}.")
     return value
+
+
+def chosen_names(option: str, value: str, names: Sequence[str]) -> frozenset[str]:
+    """Return the names that the value of an option such as ``scan_optimizations`` chooses.
+
+    Args:
+      option: the option's name.
+      value: "all", "none", names separated by commas, or names to leave out, each with a "-" before it.
+      names: all there are.
+
+    Raises:
+      ConfigError: there is no such name.
+    """
+    items = [item.strip() for item in value.split(",")]
+    if items in (["all"], ["none"]):
+        return frozenset(names if items == ["all"] else ())
+    listed = frozenset(item.removeprefix("-") for item in items)
+    unknown = sorted(listed.difference(names))
+    if unknown or len({item.startswith("-") for item in items}) > 1:
+        raise ConfigError(
+            f"config option {option!r} is 'all', 'none', or some of {', '.join(names)} separated by commas, all or "
+            f"none of them with a '-' before it, got {value!r}."
+        )
+    return frozenset(names) - listed if items[0].startswith("-") else listed
 
 
 def current_config() -> Config:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.errors import OpError
 
 from .symbolic_float import RealSize, is_real_size
@@ -114,7 +115,7 @@ def known(value: Any) -> np.ndarray | None:
     """Returns a value as numpy if it is known now (static, or a concrete array outside ``jit``), else None."""
     if is_static(value):
         return np.asarray(value)
-    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+    if isinstance(value, jax.Array) and not is_traced(value):
         return np.asarray(value)
     return None
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core
 from jax.export import is_symbolic_dim
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim
 
 __all__ = ["RealSize", "as_float", "is_real_size", "whole"]
 
@@ -71,7 +70,7 @@ class RealSize:
         """Returns the dimension that is left when the fraction is cut off."""
         if self.divisor == 1:
             return self.dividend
-        return core.max_dim(self._floor(), 0) + core.min_dim(self._ceil(), 0)
+        return max_dim(self._floor(), 0) + min_dim(self._ceil(), 0)
 
     def _floor(self) -> Any:
         return self.dividend // self.divisor

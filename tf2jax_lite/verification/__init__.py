@@ -1,4 +1,19 @@
-"""TensorFlow beside JAX: results, gradients and variables on the same inputs, and the node where they part."""
+"""Compares a model in TensorFlow and in JAX: results, gradients and variables, down to the first differing node.
+
+Entry: `verify`, which draws inputs, runs both sides and compares; `bisect` finds the node.
+
+Read in this order:
+  targets: one function on both sides, from any kind of model; tf1_session runs TF1 graphs.
+  inputs, index_ranges: inputs drawn from the signature, integers within the tables that they index.
+  runners, compare, gradients, random_outputs: calls of both sides, and comparisons of arrays and gradients.
+  bisection, eager_ops, findings: lockstep evaluation of the graph, node by node, and its findings.
+  float64_reference, roundoff_error, roundoff_verdict: whether a difference is round-off.
+  artifacts: a stored artifact beside TensorFlow.
+  verifier, results, report, repro_script: the driver, the verdict, and its HTML page and reproduction script.
+  source_locations: the Python line of a node.
+
+Imports TensorFlow; nothing below it may import this package.
+"""
 
 from .bisection import bisect
 from .compare import OutputComparison

@@ -1,4 +1,4 @@
-"""A loaded artefact beside TensorFlow."""
+"""Compares a loaded artifact with TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.support.errors import ExportError
 
 from .compare import OutputComparison, compare_arrays, failed
-from .roundoff_verdict import Judge
+from .roundoff_verdict import RoundoffCheck
 
-__all__ = ["Artefact"]
+__all__ = ["Artifact"]
 
 
-class Artefact:
-    """The functions of an artefact; each backend is loaded once.
+class Artifact:
+    """The functions of an artifact; each backend is loaded once.
 
     Args:
       path: the directory.
-      backends: which to compare; ``source`` runs the artefact's own Python code.
+      backends: which to compare; ``source`` runs the artifact's own Python code.
 
     Raises:
-      ExportError: it is no artefact, or damaged.
+      ExportError: it is no artifact, or damaged.
     """
 
     def __init__(self, path: Path, backends: Sequence[str]):
@@ -49,12 +49,12 @@ class Artefact:
         return list(self._metadata["signatures"])
 
     def seeds(self) -> dict[str, np.ndarray]:
-        """Returns the params that Keras draws anew whenever it reads a model's file, by name."""
+        """Return the seed params by name; Keras draws them again whenever it reads a model file."""
         names = [name for name in self._metadata["params"] if is_seed_state(name)]
         return {n: np.asarray(v) for n, v in read_params(self._path, self._metadata).items() if n in names}
 
     def trained_values(self) -> dict[str, np.ndarray]:
-        """Returns the params by name if the artefact was trained since it was converted; otherwise nothing."""
+        """Returns the params by name if the artifact was trained since it was converted; otherwise nothing."""
         if not (self._metadata.get("options") or {}).get("training"):
             return {}
         return {
@@ -72,7 +72,7 @@ class Artefact:
         rtol: float | None,
         random: set[str],
         notes: list[str],
-        judge: Judge,
+        roundoff_check: RoundoffCheck,
     ) -> list[OutputComparison]:
         """Compares a signature's results, and its variables after the call, with TensorFlow's.
 
@@ -83,21 +83,21 @@ class Artefact:
           variables: TensorFlow's variables after the call; none if they are not compared.
           rtol: tolerance.
           random: names of results that draw random numbers.
-          notes: what could not be compared is added here.
-          judge: what tells round-off from what is wrong.
+          notes: collects notes about values that are not compared.
+          roundoff_check: tells round-off from wrong results.
 
         Raises:
-          ExportError: a file of the artefact is damaged.
+          ExportError: a file of the artifact is damaged.
         """
         if signature not in self._metadata["signatures"]:
-            _note(notes, f"the artefact has no signature {signature!r}")
+            _note(notes, f"the artifact has no signature {signature!r}")
             return []
         found = []
         for backend in self._backends:
             if not self._has(signature, backend):
-                _note(notes, f"the artefact has no {backend}")
+                _note(notes, f"the artifact has no {backend}")
                 continue
-            with jax.enable_x64(self._wide(signature)):
+            with jax.enable_x64(self._needs_x64(signature)):
                 fn, params = self._load(signature, backend)
                 try:
                     results, state = call_with_arrays(fn, params, arrays, rng=jax.random.key(0))
@@ -111,11 +111,11 @@ class Artefact:
                 if name not in actual:
                     raise ExportError(f"{self._path}: {signature!r} has no result {name!r}")
                 options: dict[str, Any] = {"against": backend, "loose_dtype": True, "values": name not in random}
-                found.append(judge(compare_arrays(name, e, actual[name], rtol, **options), e, actual[name]))
+                found.append(roundoff_check(compare_arrays(name, e, actual[name], rtol, **options), e, actual[name]))
             for name, value in after.items():
                 e = variables[name]
                 options = {"kind": "variable", "against": backend, "loose_dtype": True}
-                found.append(judge(compare_arrays(name, e, value, rtol, **options), e, value))
+                found.append(roundoff_check(compare_arrays(name, e, value, rtol, **options), e, value))
         return found
 
     def _has(self, signature: str, backend: str) -> bool:
@@ -124,8 +124,8 @@ class Artefact:
             return entry.get("stablehlo") is not None
         return self._metadata.get("source") is not None and entry.get("function") is not None
 
-    def _wide(self, signature: str) -> bool:
-        """Whether a signature was exported with 64-bit types; without them they are 32-bit."""
+    def _needs_x64(self, signature: str) -> bool:
+        """Return whether a signature was exported with 64-bit types."""
         results = self._metadata["signatures"][signature].get("outputs", ())
         return any(str(r.get("dtype")) in ("int64", "uint64", "float64", "complex128") for r in results)
 

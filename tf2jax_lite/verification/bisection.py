@@ -1,8 +1,8 @@
-"""Which nodes differ: TensorFlow and JAX walk the same graph side by side, node by node.
+"""Finds the nodes that differ, by lockstep evaluation of the graph in TensorFlow and in JAX.
 
 Each node runs in TensorFlow on TensorFlow's values and in JAX on JAX's values; the difference of their results is the
-error that has accumulated. Where it is large, the node runs in JAX once more on TensorFlow's values: what differs then
-is the node's own doing, whatever came before. Calls and branches are entered, and loops iteration by iteration.
+accumulated error. Where it is large, the node runs in JAX once more on TensorFlow's values, which isolates its own
+error. Calls and branches are entered, and loops iteration by iteration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tensorflow as tf
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
 from tf2jax_lite.lowering import Program, Trace
-from tf2jax_lite.lowering.interpreter.trace import Frame
+from tf2jax_lite.lowering.interpreter.frame import Frame
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.ops.containers.lookup_table import Table
 from tf2jax_lite.values import static
@@ -29,21 +29,21 @@ from .compare import is_float, relative_error, tolerance_of
 from .eager_ops import run_node
 from .findings import Bisection, NodeError, Suspect, describe_inputs, short_attributes
 from .source_locations import locate
-from .targets import Subject
+from .targets import Target
 
-__all__ = ["Pair", "Walk", "bisect", "is_opaque"]
+__all__ = ["LockstepEvaluation", "ValuePair", "bisect", "is_opaque"]
 
-# Loops that run longer are one node.
-_MOST_ITERATIONS = 64
+# Longer loops are evaluated as one node.
+_MAX_ITERATIONS = 64
 # How much a node's error must exceed that of its inputs where the node cannot be run on TensorFlow's values.
 _JUMP = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pair:
-    """One tensor on both sides, and how far apart they are; None where that cannot be told (resources, strings).
+class ValuePair:
+    """One tensor on both sides, and its relative error; None where there is none (resources, strings).
 
-    A variant (a list of tensors) is as far apart as what went into it.
+    The error of a variant (a list of tensors) is that of the tensors in it.
     """
 
     tf: Any
@@ -52,38 +52,38 @@ class Pair:
 
 
 class _TooLong(Exception):
-    """A loop has more iterations than are walked through."""
+    """A loop has too many iterations to enter."""
 
 
 def bisect(
-    subject: Subject, inputs: Sequence[np.ndarray], *, rtol: float | None = None, seed: int = 0, most: int = 5
+    target: Target, inputs: Sequence[np.ndarray], *, rtol: float | None = None, seed: int = 0, most: int = 5
 ) -> Bisection:
-    """Walks through a function on both sides.
+    """Evaluate a function on both sides, node by node.
 
     Args:
-      subject: the function.
+      target: the function.
       inputs: its flat inputs.
-      rtol: from which relative error on a node is a suspect, instead of its dtype's tolerance.
+      rtol: relative error above which a node is a suspect; default: the tolerance of its dtype.
       seed: for nodes that draw random numbers; TensorFlow's numbers are used for both sides.
-      most: how many suspects are described.
+      most: the maximum number of suspects to describe.
     """
-    walk = Walk(subject, rtol, seed, most)
-    return walk.main(inputs)
+    evaluation = LockstepEvaluation(target, rtol, seed, most)
+    return evaluation.main(inputs)
 
 
-class Walk:
-    """Both sides of a function, step by step; see `bisect` for the arguments."""
+class LockstepEvaluation:
+    """Evaluates both sides of a function, step by step; see `bisect` for the arguments."""
 
-    def __init__(self, subject: Subject, rtol: float | None, seed: int, most: int):
-        converted = subject.converted
-        self._subject = subject
+    def __init__(self, target: Target, rtol: float | None, seed: int, most: int):
+        converted = target.converted
+        self._target = target
         self._program: Program = converted.program
         self._rtol = rtol
         self._most = most
-        self._trace = Trace(self._program, dict(subject.params), jax.random.key(seed), loose=converted.loose)
+        self._trace = Trace(self._program, dict(target.params), jax.random.key(seed), promote_dtypes=converted.loose)
         self._variables = {
             name: tf.Variable(tf.constant(np.asarray(value), tf.dtypes.as_dtype(converted.variables[name].dtype)))
-            for name, value in subject.params.items()
+            for name, value in target.params.items()
         }
         self._variable_errors: dict[str, float] = {}
         self._records: dict[tuple[str, ...], NodeError] = {}
@@ -95,7 +95,7 @@ class Walk:
         self._tf_only = False
 
     def main(self, inputs: Sequence[np.ndarray]) -> Bisection:
-        """Returns which nodes differ."""
+        """Return the nodes that differ."""
         errors = [p.error for p in self.results(inputs) if p.error is not None]
         return Bisection(
             suspects=list(self._suspects.values()),
@@ -104,7 +104,7 @@ class Walk:
             not_run=dict(self._not_run),
         )
 
-    def results(self, inputs: Sequence[Any]) -> list[Pair]:
+    def results(self, inputs: Sequence[Any]) -> list[ValuePair]:
         """Returns the function's flat results on both sides."""
         graph = self._program.graph
         captured = {c.index: c.value for c in graph.captures}
@@ -113,21 +113,21 @@ class Walk:
             value = captured[index] if index in captured else inputs[index]
             if isinstance(value, ir.Variable):
                 handle = static.VariableHandle(value.name, value.dtype, value.shape)
-                pairs.append(Pair(self._variables[value.name].handle, handle, None))
+                pairs.append(ValuePair(self._variables[value.name].handle, handle, None))
             elif isinstance(value, Table):  # TensorFlow's own is in a session
-                pairs.append(Pair(None, value, None))
+                pairs.append(ValuePair(None, value, None))
             else:
-                pairs.append(Pair(tf.constant(value), value, 0.0))
+                pairs.append(ValuePair(tf.constant(value), value, 0.0))
         return self._run(self._program.plan(graph.main), pairs, self._trace.root_frame())
 
-    def _run(self, plan: Plan, args: Sequence[Pair], frame: Frame) -> list[Pair]:
+    def _run(self, plan: Plan, args: Sequence[ValuePair], frame: Frame) -> list[ValuePair]:
         env: list[Any] = [None] * plan.size
         env[: len(args)] = args
         self._functions.append(plan.function.name)
         used = {*plan.outputs, *(i for step in plan.steps for i in step.inputs)}
         try:
             for step in plan.steps:
-                # Kernels leave results that nobody reads as they like.
+                # Kernels may leave unused results undefined.
                 self._used = [slot in used for slot in step.outputs]
                 results = self._step(step, [env[i] for i in step.inputs], frame)
                 for slot, pair in zip(step.outputs, results, strict=True):
@@ -138,12 +138,12 @@ class Walk:
             self._functions.pop()
         return [env[i] for i in plan.outputs]
 
-    def _step(self, step: Step, pairs: list[Pair], frame: Frame) -> list[Pair]:
+    def _step(self, step: Step, pairs: list[ValuePair], frame: Frame) -> list[ValuePair]:
         op, kwargs = step.node.op, step.kwargs
         if op in CALLS:
             return self._call(kwargs["f"], pairs, frame.enter(step))
         if op in IFS and pairs[0].tf is not None:
-            branch = kwargs["then_branch"] if _truth(pairs[0].tf) else kwargs["else_branch"]
+            branch = kwargs["then_branch"] if _as_bool(pairs[0].tf) else kwargs["else_branch"]
             return self._call(branch, pairs[1:], frame.enter(step))
         if op in CASES and pairs[0].tf is not None:
             index, last = int(pairs[0].tf), len(kwargs["branches"]) - 1
@@ -152,15 +152,15 @@ class Walk:
             return self._loop(step, pairs, frame)
         return self._leaf(step, pairs, frame, lambda: run_node(step.node, [p.tf for p in pairs]))
 
-    def _call(self, ref: ir.FunctionRef, pairs: Sequence[Pair], frame: Frame) -> list[Pair]:
+    def _call(self, ref: ir.FunctionRef, pairs: Sequence[ValuePair], frame: Frame) -> list[ValuePair]:
         return self._run(self._program.plan(self._program.function(ref.name)), pairs, frame)
 
-    def _loop(self, step: Step, pairs: list[Pair], frame: Frame) -> list[Pair]:
+    def _loop(self, step: Step, pairs: list[ValuePair], frame: Frame) -> list[ValuePair]:
         state = dict(self._trace.state)
         before = {name: variable.read_value() for name, variable in self._variables.items()}
         depth, used = len(self._functions), self._used
         try:
-            return self._iterate(step, pairs, frame, None if self._tf_only else _MOST_ITERATIONS)
+            return self._iterate(step, pairs, frame, None if self._tf_only else _MAX_ITERATIONS)
         except _TooLong:
             del self._functions[depth:]
             self._used = used
@@ -169,47 +169,47 @@ class Walk:
                 self._variables[name].assign(value)
         return self._leaf(step, pairs, frame, lambda: self._loop_in_tf(step, pairs, frame))
 
-    def _iterate(self, step: Step, pairs: list[Pair], frame: Frame, most: int | None) -> list[Pair]:
+    def _iterate(self, step: Step, pairs: list[ValuePair], frame: Frame, limit: int | None) -> list[ValuePair]:
         count = 0
         self._iterations.append(0)
         try:
             while True:
                 self._iterations[-1] = count
                 inner = frame.enter(step, count)
-                if not _truth(self._call(step.kwargs["cond"], pairs, inner)[0].tf):
+                if not _as_bool(self._call(step.kwargs["cond"], pairs, inner)[0].tf):
                     return pairs
-                if most is not None and count >= most:
+                if limit is not None and count >= limit:
                     raise _TooLong
                 pairs = self._call(step.kwargs["body"], pairs, inner)
                 count += 1
         finally:
             self._iterations.pop()
 
-    def _loop_in_tf(self, step: Step, pairs: list[Pair], frame: Frame) -> list[Any]:
+    def _loop_in_tf(self, step: Step, pairs: list[ValuePair], frame: Frame) -> list[Any]:
         self._tf_only = True
         try:
             return [p.tf for p in self._iterate(step, pairs, frame, None)]
         finally:
             self._tf_only = False
 
-    def _leaf(self, step: Step, pairs: list[Pair], frame: Frame, run: Callable[[], list[Any]]) -> list[Pair]:
+    def _leaf(self, step: Step, pairs: list[ValuePair], frame: Frame, run: Callable[[], list[Any]]) -> list[ValuePair]:
         node, op, used = step.node, step.op, self._used
         if self._tf_only:
-            return [Pair(t, None, None) for t in run()]
+            return [ValuePair(t, None, None) for t in run()]
         if op.effect and not node.output_dtypes:
             return []
         written_before = self._written(pairs) if op.writes else {}
         state = dict(self._trace.state)
         expected = self._tensorflow(node, pairs, run)
         if op.draws(step.node.attrs) and expected is not None:
-            return [Pair(t, jnp.asarray(t.numpy()), 0.0) for t in expected]
+            return [ValuePair(t, jnp.asarray(t.numpy()), 0.0) for t in expected]
         problem = ""
         try:
-            actual = self._trace._apply(step, [p.jax for p in pairs], frame)
-        except Exception as error:  # what the implementation raises is what is looked for
+            actual = self._trace.apply(step, [p.jax for p in pairs], frame)
+        except Exception as error:  # an error of the implementation is a finding
             problem, actual = f"{type(error).__name__}: {error}", None
         if expected is None:
-            return [Pair(_as_tf(a), a, None) for a in actual or [None] * len(node.output_dtypes)]
+            return [ValuePair(_as_tf(a), a, None) for a in actual or [None] * len(node.output_dtypes)]
         if actual is None:
             actual = [_as_jax(t) for t in expected]
         errors = _errors(expected, actual, used)
@@ -217,23 +217,23 @@ class Walk:
             errors.append(self._variable_errors.setdefault(name, 0.0))
             self._variable_errors[name] = errors[-1] = self._variable_error(name)
         known = [e for e in errors if e is not None]
-        own = _Own(self, step, pairs, frame, expected, used, written_before, state)
-        self._judge(step, frame, pairs, max(known, default=0.0), bool(known), problem, own)
+        own = _NodeInIsolation(self, step, pairs, frame, expected, used, written_before, state)
+        self._record_node(step, frame, pairs, max(known, default=0.0), bool(known), problem, own)
         inside = max((p.error for p in pairs if p.error is not None), default=None)
         errors = [
             inside if e is None and (t.dtype == tf.variant or _is_symbol(a)) else e
             for t, a, e in zip(expected, actual, errors, strict=False)
         ]
-        return [Pair(t, a, e) for t, a, e in zip(expected, actual, errors, strict=True)]
+        return [ValuePair(t, a, e) for t, a, e in zip(expected, actual, errors, strict=True)]
 
-    def _tensorflow(self, node: ir.Node, pairs: list[Pair], run: Callable[[], list[Any]]) -> list[Any] | None:
+    def _tensorflow(self, node: ir.Node, pairs: list[ValuePair], run: Callable[[], list[Any]]) -> list[Any] | None:
         """Returns TensorFlow's results, or None if it cannot run the node by itself."""
         if any(p.tf is None for p in pairs):
             self._not_run.setdefault(node.name, "an input is not known")
             return None
         try:
             results = run()
-        except Exception as error:  # raw ops raise anything for what they do not take
+        except Exception as error:  # raw ops raise any exception for unsupported inputs
             self._not_run.setdefault(node.name, f"{node.op}: {str(error).splitlines()[0] if str(error) else error!r}")
             return None
         if len(results) != len(node.output_dtypes):
@@ -241,8 +241,15 @@ class Walk:
             return None
         return results
 
-    def _judge(
-        self, step: Step, frame: Frame, pairs: list[Pair], error: float, known: bool, problem: str, own: _Own
+    def _record_node(
+        self,
+        step: Step,
+        frame: Frame,
+        pairs: list[ValuePair],
+        error: float,
+        known: bool,
+        problem: str,
+        own: _NodeInIsolation,
     ) -> None:
         node = step.node
         incoming = [p.error for p in pairs if p.error is not None]
@@ -275,7 +282,7 @@ class Walk:
                 input_error=_finite(before),
                 own_error=None if itself is None else _finite(itself),
                 iteration=list(self._iterations),
-                location=locate(self._subject, node, self._functions[-1]),
+                location=locate(self._target, node, self._functions[-1]),
                 problem=problem,
                 step=step,
                 arrays=[_as_numpy(p.tf, own.written_before, self._variables, p.jax) for p in pairs],
@@ -287,7 +294,7 @@ class Walk:
             return 0.0 if not any(found) else max(found)
         return max(found, default=tolerance_of(np.float32, self._rtol))
 
-    def _written(self, pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
+    def _written(self, pairs: Sequence[ValuePair]) -> dict[str, np.ndarray]:
         return {n: self._variables[n].numpy() for n in _handles(pairs) if n in self._variables}
 
     def _variable_error(self, name: str) -> float:
@@ -296,12 +303,12 @@ class Walk:
 
 
 @dataclasses.dataclass
-class _Own:
-    """One node run in JAX on TensorFlow's values."""
+class _NodeInIsolation:
+    """One node, run in JAX on TensorFlow's values."""
 
-    walk: Walk
+    evaluation: LockstepEvaluation
     step: Step
-    pairs: list[Pair]
+    pairs: list[ValuePair]
     frame: Frame
     expected: list[Any]
     used: list[bool]
@@ -312,36 +319,36 @@ class _Own:
         """Returns the node's own error; None if its inputs have no counterpart in JAX."""
         if any(is_opaque(p.tf) and not isinstance(p.jax, static.VariableHandle) for p in self.pairs):
             return None
-        walk = self.walk
+        evaluation = self.evaluation
         with self._variables_of_tf():
             try:
-                actual = walk._trace._apply(self.step, [_forced(p) for p in self.pairs], self.frame)
-            except Exception:  # it ran on JAX's own values: nothing is known
+                actual = evaluation._trace.apply(self.step, [_on_tensorflow_values(p) for p in self.pairs], self.frame)
+            except Exception:  # it ran on JAX's values, so its own error is unknown
                 return None
             errors = _errors(self.expected, actual, self.used)
-            errors += [walk._variable_error(n) for n in self.written_before]
+            errors += [evaluation._variable_error(n) for n in self.written_before]
         known = [e for e in errors if e is not None]
         return max(known) if known else None
 
     @contextlib.contextmanager
     def _variables_of_tf(self) -> Iterator[None]:
-        trace = self.walk._trace
+        trace = self.evaluation._trace
         after = trace.state
         trace.state = dict(self.state)
         for name in _handles(self.pairs):
-            if name in self.walk._variables:
-                trace.state[name] = self.written_before.get(name, self.walk._variables[name].numpy())
+            if name in self.evaluation._variables:
+                trace.state[name] = self.written_before.get(name, self.evaluation._variables[name].numpy())
         try:
             yield
         finally:
             trace.state = after
 
 
-def _handles(pairs: Sequence[Pair]) -> list[str]:
+def _handles(pairs: Sequence[ValuePair]) -> list[str]:
     return [p.jax.name for p in pairs if isinstance(p.jax, static.VariableHandle)]
 
 
-def _truth(value: Any) -> bool:
+def _as_bool(value: Any) -> bool:
     found = value.numpy()
     if np.ndim(found):
         return bool(np.size(found))
@@ -349,7 +356,7 @@ def _truth(value: Any) -> bool:
 
 
 def is_opaque(tensor: Any) -> bool:
-    """Whether a tensor of TensorFlow's is missing or has no numbers: resources, variants, strings."""
+    """Return whether a tensor of TensorFlow is missing or not numeric: resources, variants, strings."""
     return tensor is None or tensor.dtype in (tf.resource, tf.variant, tf.string)
 
 
@@ -358,7 +365,7 @@ def _errors(expected: Sequence[Any], actual: Sequence[Any], used: Sequence[bool]
 
 
 def _is_symbol(value: Any) -> bool:
-    """Whether a value is no array here, though it may be one in TensorFlow, as a TensorArray's flow is."""
+    """Return whether a value is no array in JAX, as the flow of a TensorArray, which is one in TensorFlow."""
     return not isinstance(value, (jax.Array, np.ndarray, np.generic))
 
 
@@ -367,7 +374,7 @@ def _error(tensor: Any, value: Any) -> float | None:
         return None
     try:
         return relative_error(tensor.numpy(), np.asarray(static.as_array(value)))
-    except (TypeError, ValueError):  # something of JAX's that is no array
+    except (TypeError, ValueError):  # a value of JAX that is no array
         return None
 
 
@@ -375,7 +382,7 @@ def _finite(error: float) -> float:
     return min(error, 1e300)
 
 
-def _forced(pair: Pair) -> Any:
+def _on_tensorflow_values(pair: ValuePair) -> Any:
     if is_opaque(pair.tf) or (pair.jax is not None and _is_symbol(pair.jax)):
         return pair.jax
     array = pair.tf.numpy()
@@ -394,7 +401,7 @@ def _as_tf(value: Any) -> Any:
 
 
 def _as_numpy(tensor: Any, before: dict[str, np.ndarray], variables: dict[str, Any], handle: Any) -> Any:
-    """Returns an input's value, a variable's for a handle; None if it has none."""
+    """Return an input's value, a variable's for a handle; None if it has none."""
     if isinstance(handle, static.VariableHandle):
         if handle.name in before:
             return before[handle.name]

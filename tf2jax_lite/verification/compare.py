@@ -1,4 +1,4 @@
-"""Two arrays that should be equal: how far apart they are, and where."""
+"""Compares two arrays: absolute, relative and ulp errors, and the positions of NaN and infinities."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["TOLERANCE", "OutputComparison", "compare_arrays", "failed", "is_floa
 
 TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "complex64": 1e-4, "float64": 1e-4, "complex128": 1e-4}
 
-# How many positions are listed of what is not finite.
-_MOST_POSITIONS = 5
+# Number of listed positions of non-finite values.
+_MAX_POSITIONS = 5
 
-# The integer of as many bits as each float, by which neighbouring floats are neighbouring integers.
+# Reinterpreted as integers of the same width, neighboring floats are neighboring integers.
 _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -27,18 +27,18 @@ class OutputComparison:
       dtype, shape: as TensorFlow gave them.
       max_abs_error: largest absolute difference; for integers, strings and booleans the number that differ.
       max_rel_error: largest absolute difference, relative to the largest magnitude of TensorFlow's array.
-      ok: whether dtype and shape agree, NaN and infinities stand in the same places, and everything else is close:
+      ok: whether dtype and shape agree, NaN and infinities have the same positions, and everything else is close:
         ``|jax - tf| <= rtol * (|tf| + max |tf|)``.
-      problem: what is wrong, if it is not the numbers.
-      max_ulp: largest number of floats that lie between the two; None for what is not a real float.
+      problem: text about a difference other than in values.
+      max_ulp: largest difference in units in the last place; None unless real floating.
       nan, infinite: number of NaN and infinities, TensorFlow's and JAX's.
       positions: of the first elements where only one side is NaN or infinite, or infinities have different signs.
       kind: ``result``, ``gradient`` or ``variable``.
-      against: what was compared with TensorFlow: ``jax``, or the backend of an artefact.
+      against: ``jax``, or the backend of an artifact.
       note: why values are not compared (random numbers), or how they were.
-      tensorflow_error, jax_error: of what differs by more than the tolerance, how far either side is from what
-        TensorFlow's ops give in float64, relative to the largest magnitude; None where that is not known. ``ok`` is
-        true nonetheless where both are round-off.
+      tensorflow_error, jax_error: where the difference exceeds the tolerance, each side's error with respect to the
+        results of TensorFlow's ops in float64, relative to the largest magnitude; None if unknown. ``ok`` is true
+        nonetheless if both are round-off.
     """
 
     name: str
@@ -67,7 +67,7 @@ class OutputComparison:
 
     @property
     def remarks(self) -> str:
-        """What is to be said besides, in one line."""
+        """Further remarks in one line."""
         parts = ["" if self.ok else self.problem, self.note]
         if self.tensorflow_error is not None and self.jax_error is not None:
             parts.append(f"from float64: TensorFlow {self.tensorflow_error:.2g}, JAX {self.jax_error:.2g}")
@@ -137,8 +137,8 @@ def compare_arrays(
             found, max_abs_error=float(differing), max_rel_error=float(differing), ok=differing == 0
         )
     tolerance = max(tolerance_of(expected.dtype, rtol), tolerance_of(actual.dtype, rtol))
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    e, a = expected.astype(wide), actual.astype(wide)
+    double = np.complex128 if expected.dtype.kind == "c" else np.float64
+    e, a = expected.astype(double), actual.astype(double)
     with np.errstate(all="ignore"):
         unlike = (np.isnan(e) != np.isnan(a)) | ((np.isinf(e) | np.isinf(a)) & ~np.isnan(e) & ~np.isnan(a) & (e != a))
         usable = np.isfinite(e) & np.isfinite(a)
@@ -146,18 +146,18 @@ def compare_arrays(
         worst = float(np.max(difference, initial=0.0))
         scale = scale or float(np.max(np.abs(e[np.isfinite(e)]), initial=0.0)) or 1.0
         close = difference <= tolerance * (np.abs(np.where(usable, e, 0)) + scale)
-    apart = bool(np.any(unlike))
-    places = tuple(tuple(int(i) for i in p) for p in np.argwhere(unlike)[:_MOST_POSITIONS])
+    is_unlike = bool(np.any(unlike))
+    positions = tuple(tuple(int(i) for i in p) for p in np.argwhere(unlike)[:_MAX_POSITIONS])
     return dataclasses.replace(
         found,
-        max_abs_error=worst if not apart else float("inf"),
-        max_rel_error=worst / scale if not apart else float("inf"),
-        ok=bool(np.all(close)) and not apart,
-        problem=f"NaN or infinities differ at {int(np.sum(unlike))} position(s)" if apart else "",
+        max_abs_error=worst if not is_unlike else float("inf"),
+        max_rel_error=worst / scale if not is_unlike else float("inf"),
+        ok=bool(np.all(close)) and not is_unlike,
+        problem=f"NaN or infinities differ at {int(np.sum(unlike))} position(s)" if is_unlike else "",
         max_ulp=_ulp(expected, actual, usable),
         nan=(int(np.sum(np.isnan(e))), int(np.sum(np.isnan(a)))),
         infinite=(int(np.sum(np.isinf(e))), int(np.sum(np.isinf(a)))),
-        positions=places,
+        positions=positions,
     )
 
 

@@ -1,4 +1,4 @@
-"""Nodes of the ir run by TensorFlow, one at a time and eagerly: the oracle inside a graph."""
+"""Runs single nodes of the IR eagerly in TensorFlow, the reference for one node."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def run_node(node: ir.Node, inputs: Sequence[Any]) -> list[Any]:
     Raises:
       CannotRun: there is no such op, or an attribute names a function.
     """
-    if node.op == "_CustomGradient":  # an IdentityN in TensorFlow; what follows are tensors for its gradient
+    if node.op == "_CustomGradient":  # an IdentityN in TensorFlow; the other inputs are for its gradient
         return list(inputs[: node.groups[0]])
     if node.op == "Const":
         value = node.attrs["value"]
         return [tf.constant(value, tf_dtype(node.output_dtypes[0]), shape=np.shape(value))]
-    if node.op == "_Undefined":  # nothing reads it
+    if node.op == "_Undefined":  # unused
         return [tf.zeros([])]
     attrs: list[Any] = []
     for name in _attribute_names(node.op):
@@ -75,13 +75,13 @@ def _attribute(value: Any) -> Any:
         return tf.make_tensor_proto(value)
     if isinstance(value, tuple):
         return list(value)
-    if isinstance(value, str):  # may hold bytes that are no text, such as a serialized module
+    if isinstance(value, str):  # may hold arbitrary bytes, such as a serialized module
         return value.encode("utf-8", "surrogateescape")
     return value
 
 
 def single_call(node: ir.Node) -> tuple[list[tuple[str, int | None]], dict[str, Any]]:
-    """Returns how ``tf.raw_ops`` names a node's inputs (with the length of lists), and its attributes.
+    """Return the names of a node's inputs in ``tf.raw_ops`` (with the length of lists), and its attributes.
 
     Raises:
       CannotRun: there is no such raw op, or an attribute names a function.

@@ -1,4 +1,4 @@
-"""What a bisection finds."""
+"""Result types of a bisection: differing nodes, and the error of every node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Bisection", "NodeError", "Suspect", "describe_inputs", "short_attrib
 
 @dataclasses.dataclass(frozen=True)
 class NodeError:
-    """How far apart the two sides are behind one node; in loops, the worst iteration.
+    """The error of both sides after one node; in loops, of the worst iteration.
 
     Attributes:
       order: position in topological order.
@@ -77,14 +77,14 @@ class Suspect:
 
 @dataclasses.dataclass(frozen=True)
 class Bisection:
-    """Both sides walked node by node.
+    """Result of a lockstep evaluation.
 
     Attributes:
       suspects: the first nodes at fault, in topological order.
       nodes: every node whose results could be compared.
       error: largest relative error of the results.
-      not_run: nodes that TensorFlow cannot run by themselves, and why; behind them JAX's values stand for both.
-      inputs: the inputs that it was done with.
+      not_run: nodes that TensorFlow cannot run individually, and why; later nodes use JAX's values on both sides.
+      inputs: description of the inputs.
       differs: whether results of the whole function differ.
     """
 
@@ -140,7 +140,7 @@ def short_attributes(node: ir.Node) -> dict[str, str]:
 
 
 def describe_inputs(node: ir.Node, tensors: Sequence[Any]) -> list[dict[str, Any]]:
-    """Returns what is known of a node's inputs."""
+    """Return name, dtype, shape and value range of a node's inputs."""
     found = []
     for ref, tensor in zip(node.inputs, tensors, strict=True):
         entry: dict[str, Any] = {"tensor": str(ref)}
@@ -158,9 +158,9 @@ def _range(array: np.ndarray) -> dict[str, Any]:
         return {}
     if not is_float(array.dtype):
         return {"min": int(array.min()), "max": int(array.max())}
-    wide = array.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    out: dict[str, Any] = {"nan": int(np.isnan(wide).sum()), "inf": int(np.isinf(wide).sum())}
+    double = array.astype(np.float64)
+    finite = double[np.isfinite(double)]
+    out: dict[str, Any] = {"nan": int(np.isnan(double).sum()), "inf": int(np.isinf(double).sum())}
     if finite.size:
         out |= {"min": float(finite.min()), "max": float(finite.max())}
     return out

@@ -1,8 +1,8 @@
-"""Results and gradients that TensorFlow's own ops give in float64, where rounding is out of the way.
+"""Reference results and gradients: TensorFlow's ops in float64.
 
-If both sides agree there, they compute the same function, and their difference in float32 is round-off, however much a
-logarithm near zero magnifies it. TensorFlow evaluates the graph node by node, JAX compiles it whole. A node without a
-kernel for float64 takes JAX's results, which are compared with those of TensorFlow in the node's own dtype.
+If both sides agree in float64, they compute the same function, and their difference in float32 is round-off, however
+much a logarithm near zero magnifies it. TensorFlow evaluates the graph node by node, JAX compiles it as a whole. A node
+without a float64 kernel takes JAX's results, which are compared with TensorFlow's in the node's own dtype.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from tensorflow.python.eager import record as tf_record
 
 from tf2jax_lite import ir
 from tf2jax_lite.lowering import Program
-from tf2jax_lite.lowering.interpreter.trace import Frame
+from tf2jax_lite.lowering.interpreter.frame import Frame
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.passes.float64 import widen, widen_array
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 
-from .bisection import Pair, Walk, is_opaque
+from .bisection import LockstepEvaluation, ValuePair, is_opaque
 from .compare import compare_arrays, is_float, relative_error, tolerance_of
 from .eager_ops import CannotRun, run_node, tf_dtype
 from .runners import JaxRunner
-from .targets import Subject
+from .targets import Target
 
-__all__ = ["Wide", "gradients_in_tensorflow", "in_tensorflow"]
+__all__ = ["Float64Values", "evaluate_in_float64", "gradients_in_float64"]
 
-# Units of rounding by which a node that TensorFlow runs in its own dtype may be off: orders of summation.
+# Error in units of rounding that a node may have in its own dtype: orders of summation differ.
 _UNITS = 32.0
-# Which part of its dtype's tolerance the gradient of such a node may be off.
+# Error of the gradient of such a node, as a fraction of its dtype's tolerance.
 _SHARE = 0.1
 # An eager op takes some 0.1 ms: longer loops are not worth the wait.
-_MOST_NODES = 100_000
+_MAX_NODES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Wide:
+class Float64Values:
     """Values of TensorFlow's ops in float64.
 
     Attributes:
-      results: flat results; None for what is no array. Of gradients: one for each source.
+      results: flat results, None for those that are no array; or one gradient per source.
       variables: values of the variables after the call, by name.
       error: largest relative difference of JAX's values, in float64 and compiled.
     """
@@ -56,11 +56,11 @@ class Wide:
     error: float
 
 
-def in_tensorflow(subject: Subject, inputs: Sequence[Any]) -> Wide | None:
+def evaluate_in_float64(target: Target, inputs: Sequence[Any]) -> Float64Values | None:
     """Evaluates a function in float64, node by node in TensorFlow.
 
     Args:
-      subject: the function.
+      target: the function.
       inputs: its flat inputs; floats are widened.
 
     Returns:
@@ -71,34 +71,34 @@ def in_tensorflow(subject: Subject, inputs: Sequence[Any]) -> Wide | None:
       UnsupportedError: part of the graph is compiled (XlaCallModule), with its types.
       CannotRun: a node runs in TensorFlow neither in float64 nor, as JAX runs it, in its own dtypes.
     """
-    wide = _widened(subject)
-    if wide is None:
+    in_double = _float64_target(target)
+    if in_double is None:
         return None
     with jax.enable_x64(True):
         given = [widen_array(np.asarray(x)) for x in inputs]
-        walk = _WideWalk(wide, subject.converted.program.graph)
-        found = [p.tf for p in walk.results(given)]
+        evaluation = _Float64Evaluation(in_double, target.converted.program.graph)
+        found = [p.tf for p in evaluation.results(given)]
         results = [None if is_opaque(t) else t.numpy() for t in found]
-        # A difference may be there only when the whole function is compiled, so that is what is compared.
-        ours, state = JaxRunner(wide)(given)
-        variables = walk.variable_values()
+        # Compilation of the whole function may cause the difference, so the compiled function is compared.
+        ours, state = JaxRunner(in_double)(given)
+        variables = evaluation.variable_values()
         errors = [relative_error(t, o) for t, o in zip(results, ours, strict=True) if t is not None]
         errors += [relative_error(value, state[name]) for name, value in variables.items()]
-    return Wide(results, variables, max(errors, default=0.0))
+    return Float64Values(results, variables, max(errors, default=0.0))
 
 
-def gradients_in_tensorflow(
-    subject: Subject,
+def gradients_in_float64(
+    target: Target,
     inputs: Sequence[Any],
     floating: Sequence[int],
     trainable: Sequence[str],
     upstream: Mapping[int, np.ndarray],
     in_jax: Callable[..., list[np.ndarray]],
-) -> Wide | None:
+) -> Float64Values | None:
     """Computes gradients in float64 by a ``tf.GradientTape`` over the function's nodes.
 
     Args:
-      subject: the function.
+      target: the function.
       inputs: its flat inputs; floats are widened.
       floating: positions of the inputs to differentiate with respect to.
       trainable: names of the variables to differentiate with respect to; they come first.
@@ -106,61 +106,61 @@ def gradients_in_tensorflow(
       in_jax: computes the same gradients in JAX, of the same arguments.
 
     Returns:
-      As `in_tensorflow`, of gradients.
+      As `evaluate_in_float64`, of gradients.
 
     Raises:
-      UnsupportedError, CannotRun: as `in_tensorflow`.
+      UnsupportedError, CannotRun: as `evaluate_in_float64`.
     """
-    wide = _widened(subject)
-    if wide is None:
+    in_double = _float64_target(target)
+    if in_double is None:
         return None
     with jax.enable_x64(True):
         given = [widen_array(np.asarray(x)) for x in inputs]
         tensors = [tf.constant(x) for x in given]
         above = {i: widen_array(u) for i, u in upstream.items()}
-        walk = _WideWalk(wide, subject.converted.program.graph)
-        sources = [*(walk.variables[name] for name in trainable), *(tensors[i] for i in floating)]
+        evaluation = _Float64Evaluation(in_double, target.converted.program.graph)
+        sources = [*(evaluation.variables[name] for name in trainable), *(tensors[i] for i in floating)]
         with tf.GradientTape() as tape:
             for source in sources:
                 tape.watch(source)
-            results = walk.results(tensors)
+            results = evaluation.results(tensors)
         found = tape.gradient([results[i].tf for i in above], sources, [tf.constant(u) for u in above.values()])
         theirs = [
             np.zeros(s.shape) if g is None else tf.convert_to_tensor(g).numpy()
             for s, g in zip(sources, found, strict=True)
         ]
-        ours = in_jax(wide, given, floating, trainable, above)
+        ours = in_jax(in_double, given, floating, trainable, above)
         scale = max((float(np.max(np.abs(t), initial=0)) for t in theirs), default=0.0) or 1.0
         compared = [compare_arrays("", t, o, scale=scale) for t, o in zip(theirs, ours, strict=True)]
     error = max((float("inf") if c.problem else c.max_rel_error for c in compared), default=0.0)
-    return Wide(list(theirs), {}, error)
+    return Float64Values(list(theirs), {}, error)
 
 
-def _widened(subject: Subject) -> Subject | None:
-    converted = subject.converted
+def _float64_target(target: Target) -> Target | None:
+    converted = target.converted
     if converted.program.random_nodes or any(_rounds(node) for _, node in converted.program.graph.walk()):
         return None
     program = Program(widen(converted.program.graph), converted.config, None, converted.program.evaluator)
-    wide = ConvertedFunction(program, converted.interface, converted.config, loose=True)
-    params = {name: widen_array(value) for name, value in subject.params.items()}
-    return dataclasses.replace(subject, converted=wide, params=params)
+    in_double = ConvertedFunction(program, converted.interface, converted.config, loose=True)
+    params = {name: widen_array(value) for name, value in target.params.items()}
+    return dataclasses.replace(target, converted=in_double, params=params)
 
 
-class _WideWalk(Walk):
-    """TensorFlow in float64; a `Pair` of it holds no values of JAX's but handles of variables.
+class _Float64Evaluation(LockstepEvaluation):
+    """Evaluates a graph in TensorFlow in float64; its `ValuePair`s hold no JAX values but variable handles.
 
     Args:
-      subject: the function, widened.
+      target: the function, widened.
       narrow: the graph as it was.
 
     Raises:
-      CannotRun: of `results`, see `in_tensorflow`.
+      CannotRun: of `results`, see `evaluate_in_float64`.
     """
 
-    def __init__(self, subject: Subject, narrow: ir.Graph):
-        super().__init__(subject, None, 0, 0)
+    def __init__(self, target: Target, narrow: ir.Graph):
+        super().__init__(target, None, 0, 0)
         self._tf_only = True
-        self._left = _MOST_NODES
+        self._left = _MAX_NODES
         self._nodes = {(function.name, node.name): node for function, node in narrow.walk()}
         self._dtypes = {key: node.output_dtypes for key, node in self._nodes.items()}
         functions = (narrow.main, *narrow.functions.values())
@@ -175,23 +175,23 @@ class _WideWalk(Walk):
         """Returns the values that TensorFlow's variables hold."""
         return {name: variable.numpy() for name, variable in self._variables.items()}
 
-    def _leaf(self, step: Step, pairs: list[Pair], frame: Frame, run: Callable[[], list[Any]]) -> list[Pair]:
+    def _leaf(self, step: Step, pairs: list[ValuePair], frame: Frame, run: Callable[[], list[Any]]) -> list[ValuePair]:
         node = step.node
         if step.op.effect and not node.output_dtypes:
             return []
         self._left -= 1
         if self._left < 0:
-            raise CannotRun(f"more than {_MOST_NODES} nodes run")
+            raise CannotRun(f"more than {_MAX_NODES} nodes run")
         if node.op == "_CustomGradient":
             results = self._custom_gradient(step, pairs, frame)
         else:
             try:
                 results = run()
-            except Exception:  # raw ops raise anything for what they do not take
+            except Exception:  # raw ops raise any exception for unsupported inputs
                 results = self._in_jax(step, pairs, frame)
-        return [Pair(t, None, None) for t in results]
+        return [ValuePair(t, None, None) for t in results]
 
-    def _custom_gradient(self, step: Step, pairs: list[Pair], frame: Frame) -> list[Any]:
+    def _custom_gradient(self, step: Step, pairs: list[ValuePair], frame: Frame) -> list[Any]:
         """Returns the results of a node whose gradient is another function's, and records that."""
         count, inputs, _ = (int(group or 0) for group in step.node.groups)
         given = [p.tf for p in pairs]
@@ -202,10 +202,10 @@ class _WideWalk(Walk):
         def backward(*upstream: Any) -> list[Any]:
             every = [tf.zeros_like(r) if u is None else u for r, u in zip(results, upstream, strict=True)]
             further = [
-                Pair(results[own], None, None) if own >= 0 else pair
+                ValuePair(results[own], None, None) if own >= 0 else pair
                 for own, pair in zip(kwargs["own"], captured, strict=True)
             ]
-            found = self._call(kwargs["gradient"], [*(Pair(u, None, None) for u in every), *further], place)
+            found = self._call(kwargs["gradient"], [*(ValuePair(u, None, None) for u in every), *further], place)
             gradients: list[Any] = [None] * inputs
             for result, position in enumerate(kwargs["positions"]):
                 gradients[position] = found[result].tf
@@ -214,7 +214,7 @@ class _WideWalk(Walk):
         tf_record.record_operation(step.node.op, results, given[count : count + inputs], backward)
         return results
 
-    def _in_jax(self, step: Step, pairs: Sequence[Pair], frame: Frame) -> list[Any]:
+    def _in_jax(self, step: Step, pairs: Sequence[ValuePair], frame: Frame) -> list[Any]:
         """Returns JAX's results of a node that TensorFlow has no kernel for, and records JAX's gradient.
 
         Raises:
@@ -225,7 +225,7 @@ class _WideWalk(Walk):
         if node is None or any(is_opaque(p.tf) for p in pairs):
             raise CannotRun(f"{step.node.name} ({step.node.op}) does not run by itself")
         arrays = [p.tf.numpy() for p in pairs]
-        results = [tf.constant(np.asarray(r)) for r in self._trace._apply(step, arrays, frame)]
+        results = [tf.constant(np.asarray(r)) for r in self._trace.apply(step, arrays, frame)]
         inputs = [
             _as(p.tf, self._dtypes[place, ref.node][ref.index]) for p, ref in zip(pairs, node.inputs, strict=True)
         ]
@@ -255,7 +255,7 @@ class _WideWalk(Walk):
 
         def function(*values: Any) -> list[Any]:
             given = dict(zip(sources, values, strict=True))
-            results = self._trace._apply(step, [given.get(i, x) for i, x in enumerate(arrays)], frame)
+            results = self._trace.apply(step, [given.get(i, x) for i, x in enumerate(arrays)], frame)
             return [jnp.asarray(results[i]) for i in above]
 
         _, pull = jax.vjp(function, *(jnp.asarray(arrays[i]) for i in sources))
@@ -278,7 +278,7 @@ class _WideWalk(Walk):
 
 
 def _rounds(node: ir.Node) -> bool:
-    """Whether a node is a cast to a float of less than 32 bits; what float32 loses is round-off anywhere."""
+    """Return whether a node is a cast to a float of less than 32 bits; a cast to float32 is ordinary round-off."""
     target = node.attrs.get("DstT")
     if node.op != "Cast" or not isinstance(target, np.dtype) or not is_float(target):
         return False

@@ -11,35 +11,35 @@ import numpy as np
 import tensorflow as tf
 
 from .compare import OutputComparison, compare_arrays, is_float
-from .float64_reference import Wide, gradients_in_tensorflow
-from .roundoff_verdict import judged
-from .targets import SessionSubject, Subject
+from .float64_reference import Float64Values, gradients_in_float64
+from .roundoff_verdict import with_verdict
+from .targets import SessionTarget, Target
 
 __all__ = ["compare_gradients"]
 
 
 def compare_gradients(
-    subject: Subject, inputs: Sequence[np.ndarray], seed: int, rtol: float | None
+    target: Target, inputs: Sequence[np.ndarray], seed: int, rtol: float | None
 ) -> list[OutputComparison]:
-    """Compares gradients by trainable variables and by floating inputs.
+    """Compare gradients with respect to trainable variables and floating-point inputs.
 
-    Errors are relative to the largest gradient of any variable or input: a gradient that ought to vanish next to
-    others of size 1 is rounding on both sides. Gradients that differ are compared in float64, see `judged`.
+    Errors are relative to the largest gradient of any variable or input: a gradient that should vanish next to
+    others of size 1 is rounding on both sides. Gradients that differ are compared in float64, see `with_verdict`.
     """
-    # The inputs of a split model's core are results of its prefix: TensorFlow has no gradient by them.
-    split = subject.host is not None
+    # The inputs of a split model's core are results of its prefix: TensorFlow has no gradient with respect to them.
+    split = target.host is not None
     floating = [] if split else [i for i, x in enumerate(inputs) if x.dtype != object and is_float(x.dtype)]
-    known = subject.converted.variables
-    names = known if isinstance(subject, SessionSubject) else subject.variables
+    known = target.converted.variables
+    names = known if isinstance(target, SessionTarget) else target.variables
     trainable = sorted(n for n in names if known[n].trainable and is_float(known[n].dtype))
-    if isinstance(subject, SessionSubject):
-        expected, upstream = _session(subject, inputs, floating, trainable, seed)
+    if isinstance(target, SessionTarget):
+        expected, upstream = _session(target, inputs, floating, trainable, seed)
     else:
-        expected, upstream = _tensorflow(subject, inputs, floating, trainable, seed)
+        expected, upstream = _tensorflow(target, inputs, floating, trainable, seed)
     if not upstream:
         return []
-    actual = _jax(subject, inputs, floating, trainable, upstream)
-    paths = {spec.index: path for path, spec in subject.converted.interface.tensors().items()}
+    actual = _jax(target, inputs, floating, trainable, upstream)
+    paths = {spec.index: path for path, spec in target.converted.interface.tensors().items()}
     names = [*trainable, *(f"input {paths.get(i, i)}" for i in floating)]
     sizes = [np.max(np.abs(e[np.isfinite(e)].astype(np.float64)), initial=0) for e in expected]
     scale = float(max(sizes, default=0.0)) or 1.0
@@ -49,25 +49,25 @@ def compare_gradients(
     ]
     if all(c.ok or c.problem for c in compared):
         return compared
-    wide = _wide(subject, inputs, floating, trainable, upstream)
-    if wide is None:
+    reference = _reference(target, inputs, floating, trainable, upstream)
+    if reference is None:
         return compared
     return [
-        c if c.ok or c.problem or t is None else judged(c, e, a, t, wide.error, scale)
-        for c, e, a, t in zip(compared, expected, actual, wide.results, strict=True)
+        c if c.ok or c.problem or t is None else with_verdict(c, e, a, t, reference.error, scale)
+        for c, e, a, t in zip(compared, expected, actual, reference.results, strict=True)
     ]
 
 
-def _wide(
-    subject: Subject,
+def _reference(
+    target: Target,
     inputs: Sequence[np.ndarray],
     floating: list[int],
     trainable: list[str],
     upstream: Mapping[int, np.ndarray],
-) -> Wide | None:
+) -> Float64Values | None:
     try:
-        return gradients_in_tensorflow(subject, inputs, floating, trainable, upstream, _jax)
-    except Exception:  # a graph that cannot be widened or walked is no reason to lose the verdict
+        return gradients_in_float64(target, inputs, floating, trainable, upstream, _jax)
+    except Exception:  # without a reference, the verdict stays as it is
         return None
 
 
@@ -81,39 +81,39 @@ def _upstream(results: Sequence[Any], seed: int) -> dict[int, np.ndarray]:
 
 
 def _session(
-    subject: SessionSubject, inputs: Sequence[np.ndarray], floating: list[int], trainable: list[str], seed: int
+    target: SessionTarget, inputs: Sequence[np.ndarray], floating: list[int], trainable: list[str], seed: int
 ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
-    before = subject.variable_values()
+    before = target.variable_values()
     try:
-        upstream = _upstream(subject.call_tf([tf.constant(x) for x in inputs]), seed)
-        subject.assign(before)
-        names = subject.names()
+        upstream = _upstream(target.call_tf([tf.constant(x) for x in inputs]), seed)
+        target.assign(before)
+        names = target.names()
         given = dict(zip(names, inputs, strict=True))
         at = [names[i] for i in floating]
-        expected = subject.concrete.gradients(given, at, trainable, upstream) if upstream else []
+        expected = target.concrete.gradients(given, at, trainable, upstream) if upstream else []
     finally:
-        subject.assign(before)
+        target.assign(before)
     return expected, upstream
 
 
 def _tensorflow(
-    subject: Subject, inputs: Sequence[np.ndarray], floating: list[int], trainable: list[str], seed: int
+    target: Target, inputs: Sequence[np.ndarray], floating: list[int], trainable: list[str], seed: int
 ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
-    before = subject.variable_values()
-    tensors = subject.tensors(inputs)
-    sources = [*(subject.variables[n] for n in trainable), *(tensors[i] for i in floating)]
+    before = target.variable_values()
+    tensors = target.tensors(inputs)
+    sources = [*(target.variables[n] for n in trainable), *(tensors[i] for i in floating)]
     try:
         with tf.GradientTape() as tape:
             for i in floating:
                 tape.watch(tensors[i])
             for name in trainable:
-                tape.watch(subject.variables[name])
-            results = subject.call_tf(tensors)
+                tape.watch(target.variables[name])
+            results = target.call_tf(tensors)
             upstream = _upstream(results, seed)
         chosen = [results[i] for i in upstream]
         grads = tape.gradient(chosen, sources, [tf.constant(u) for u in upstream.values()]) if chosen else []
     finally:
-        subject.assign(before)
+        target.assign(before)
     expected = []
     for source, gradient in zip(sources, grads, strict=False):
         if gradient is None:
@@ -124,20 +124,20 @@ def _tensorflow(
 
 
 def _jax(
-    subject: Subject,
+    target: Target,
     inputs: Sequence[np.ndarray],
     floating: list[int],
     trainable: list[str],
     upstream: Mapping[int, np.ndarray],
 ) -> list[np.ndarray]:
-    params = dict(subject.params)
+    params = dict(target.params)
 
     def loss(weights: Any, values: Any) -> Any:
-        given = list(inputs)  # integers stay known while tracing: trip counts of loops depend on them
+        given = list(inputs)  # integers stay static: trip counts of loops depend on them
         for i, value in zip(floating, values, strict=True):
             given[i] = value
         merged = {**params, **dict(zip(trainable, weights, strict=True))}
-        results, _ = subject.converted.flat_call(merged, given, jax.random.key(0))
+        results, _ = target.converted.flat_call(merged, given, jax.random.key(0))
         return sum(jnp.sum(results[i] * u) for i, u in upstream.items())
 
     weights = [jnp.asarray(params[n]) for n in trainable]

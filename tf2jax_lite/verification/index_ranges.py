@@ -1,4 +1,4 @@
-"""Which integers an argument may hold: those that index the tables which the function looks up with it."""
+"""Ranges of integer arguments, from the sizes of the tables that the function indexes with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class _Fact:
-    """What is known of a tensor: which arguments it holds integers of, its shape, and its value if it is constant."""
+    """Facts about a tensor: the arguments whose integers it holds, its shape, and its value if it is constant."""
 
     arguments: frozenset[int] = frozenset()
     shape: ir.Shape = None
@@ -33,7 +33,7 @@ class _Fact:
 
 _NOTHING = _Fact()
 
-# Ops whose results are their inputs' integers, moved about or shifted.
+# Ops whose results are their inputs' integers, permuted or shifted.
 _PASSING = frozenset(
     [
         "Identity",
@@ -70,7 +70,7 @@ _PASSING = frozenset(
         "EnsureShape",
     ]
 )
-# For each op that looks up: the position of the table, of the indices, and of the axis if there is one.
+# For each lookup op: the positions of the table, the indices, and the axis if there is one.
 _LOOKUPS = {"Gather": (0, 1, None), "GatherV2": (0, 1, 2), "ResourceGather": (0, 1, None)}
 _KEEPING = frozenset({"Identity", "Cast", "ReadVariableOp", "StopGradient", "Snapshot", "EnsureShape"})
 
@@ -87,12 +87,12 @@ def index_ranges(graph: ir.Graph) -> dict[int, Range]:
             facts.append(_Fact(shape=value.shape, value=value))
         else:
             facts.append(_Fact(frozenset({index}), argument.shape))
-    walk = _Walk(graph.functions)
-    walk.function(graph.main, facts)
-    return walk.found
+    propagation = _Propagation(graph.functions)
+    propagation.function(graph.main, facts)
+    return propagation.found
 
 
-class _Walk:
+class _Propagation:
     def __init__(self, functions: Mapping[str, ir.Function]):
         self._functions = functions
         self._open: list[str] = []

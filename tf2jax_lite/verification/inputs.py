@@ -15,10 +15,10 @@ from .index_ranges import Range
 
 __all__ = ["draw", "given_values"]
 
-# What stands for an unknown dimension that is not the batch: small, but large enough for an image's convolutions.
+# Size of unknown dimensions other than the batch: small, but large enough for convolutions of an image.
 _UNKNOWN = 4
 _UNKNOWN_IMAGE = 32
-# What integers are drawn from where nothing is looked up with them.
+# Exclusive upper bound of integers that index no table.
 _SMALL = 4
 
 
@@ -58,7 +58,7 @@ def draw(
       arguments: by name.
       ranges: of integer arguments, by index; see `tf2jax_lite.verification.index_ranges.index_ranges`.
       seed: for the generator.
-      batch: what an unknown first dimension becomes.
+      batch: size of an unknown first dimension.
 
     Raises:
       LimitError: an input would take more than ``config.max_input_bytes``.
@@ -68,7 +68,7 @@ def draw(
     for name, spec in sorted(arguments.items()):
         shape = _shape(spec, batch)
         dtype = spec.dtype
-        check_bytes(shape, 8, f"what is drawn for {name!r}", option="max_input_bytes")  # numpy draws in 64 bits
+        check_bytes(shape, 8, f"the input drawn for {name!r}", option="max_input_bytes")  # numpy draws in 64 bits
         if dtype is None:
             out[name] = _words(rng, shape)
         elif dtype.kind == "b":

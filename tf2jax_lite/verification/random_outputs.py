@@ -1,4 +1,4 @@
-"""What depends on random numbers: TensorFlow's are others than JAX's, so such values cannot be compared."""
+"""Finds results and variables that depend on random numbers, which differ between TensorFlow and JAX."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def random_results(program: Program) -> tuple[list[bool], set[str]]:
     for index in range(len(graph.main.args)):
         value = captured.get(index)
         facts.append(_Fact(variable=value.name if isinstance(value, ir.Variable) else None))
-    results = _walk(program, graph.main, facts, variables)
+    results = _propagate(program, graph.main, facts, variables)
     return [f.random for f in results], variables
 
 
-def _walk(program: Program, function: ir.Function, args: Sequence[_Fact], variables: set[str]) -> list[_Fact]:
+def _propagate(program: Program, function: ir.Function, args: Sequence[_Fact], variables: set[str]) -> list[_Fact]:
     plan = program.plan(function)
     env: list[_Fact] = [_Fact()] * plan.size
     env[: len(args)] = args
@@ -41,7 +41,7 @@ def _walk(program: Program, function: ir.Function, args: Sequence[_Fact], variab
         inputs = [env[i] for i in step.inputs]
         named = {f.variable for f in inputs if f.variable}
         if step.node.op in CALLS:
-            results = _walk(program, program.function(step.kwargs["f"].name), inputs, variables)
+            results = _propagate(program, program.function(step.kwargs["f"].name), inputs, variables)
         else:
             inner = any(program.effects(program.function(r.name)).needs_key for r in step.node.functions)
             random = step.op.draws(step.node.attrs) or inner or any(f.random for f in inputs) or bool(named & variables)

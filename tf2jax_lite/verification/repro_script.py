@@ -1,4 +1,4 @@
-"""A script that shows one node's difference by itself: TensorFlow's raw op against the converted op."""
+"""Writes a script that reproduces the difference of one node: TensorFlow's raw op against the converted op."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ for index, (e, a) in enumerate(zip(expected, actual)):
         wrong = ~np.isclose(a, e, rtol={rtol!r}, atol={rtol!r} * scale, equal_nan=True)
     print(f"  {{int(np.sum(wrong))}} of {{wrong.size}} elements differ")
     for position in np.argwhere(wrong)[:10]:
-        place = tuple(int(i) for i in position)
-        print(f"  {{list(place)}}: TensorFlow {{e[place]}}, JAX {{a[place]}}")
+        index = tuple(int(i) for i in position)
+        print(f"  {{list(index)}}: TensorFlow {{e[index]}}, JAX {{a[index]}}")
     differs = differs or bool(np.any(wrong))
 print("DIFFERS" if differs else "agrees")
 sys.exit(int(differs))
@@ -75,7 +75,7 @@ sys.exit(int(differs))
 
 
 def write_repro(suspect: Suspect, folder: Path, rtol: float | None = None) -> Path:
-    """Writes ``repro_script.py`` and ``inputs.npz`` for one node and returns the script's path.
+    """Write ``repro.py`` and ``inputs.npz`` for one node; return the script's path.
 
     Raises:
       ExportError: the node is no raw op by itself (it has a function as attribute, or a variant as input), or the
@@ -91,7 +91,7 @@ def write_repro(suspect: Suspect, folder: Path, rtol: float | None = None) -> Pa
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / "inputs.npz", buffer.getvalue())
-        script = folder / "repro_script.py"
+        script = folder / "repro.py"
         write_file(script, text.encode("utf-8", "replace"))
     except OSError as error:
         raise ExportError(f"{folder}: cannot be written: {error}") from error
@@ -111,7 +111,7 @@ class _Writer:
         if value.dtype.kind in "biufc":
             self.arrays[name] = value
             return f'data["{name}"]'
-        # numpy's file format knows no bfloat16: its bits are stored.
+        # numpy's file format has no bfloat16: its bits are stored.
         self.arrays[name] = value.view(np.dtype(f"u{value.dtype.itemsize}"))
         return f'data["{name}"].view("{value.dtype.name}")'
 
@@ -167,7 +167,7 @@ def _script(suspect: Suspect, node: ir.Node, rtol: float) -> tuple[str, dict[str
     body = "".join(f"        {name}={value},\n" for name, value in call.items())
     if node.output_dtypes:
         inner = f"    return tf.raw_ops.{node.op}(\n{body}    )\n"
-    else:  # an assignment: what the variable holds then is the result
+    else:  # an assignment: the variable's new value is the result
         values = ", ".join(f"{v}.read_value()" for v in variables)
         inner = f"    tf.raw_ops.{node.op}(\n{body}    )\n    return [{values}]\n"
     lines.append(f"\n\n@tf.function(autograph=False)\ndef call({', '.join(parameters)}):\n{inner}")
@@ -189,7 +189,7 @@ def _place(suspect: Suspect) -> str:
 
 
 def _safe(text: str) -> str:
-    """Names come out of a model: in a docstring they are text and nothing else."""
+    """Replace unusual characters: names come from a model, and must stay text in a docstring."""
     return re.sub(r"[^\w./:@ -]", "?", text, flags=re.ASCII)
 
 

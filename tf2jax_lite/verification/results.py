@@ -16,9 +16,9 @@ class CaseComparison:
     """One call of a signature on both sides.
 
     Attributes:
-      seed: what inputs and projections were drawn with.
-      batch: what unknown first dimensions were; None if all inputs were given.
-      outputs: what was compared.
+      seed: of the drawn inputs and projections.
+      batch: size of unknown first dimensions; None if all inputs were given.
+      outputs: one comparison per result, variable and gradient.
     """
 
     seed: int
@@ -40,10 +40,10 @@ class SignatureComparison:
       outputs: the worst case of each output, gradient and variable.
       error: why it does not convert or run.
       cases: every call.
-      bisection: which nodes differ, if that was looked for.
+      bisection: the nodes that differ, if requested or needed.
       seconds: median seconds of a call, ``tensorflow`` and ``jax``, if it was measured.
       ops: how often each op stands in the graph.
-      notes: what was left out.
+      notes: about values that were not compared.
     """
 
     signature: str
@@ -85,12 +85,12 @@ class SignatureComparison:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """A model beside TensorFlow.
+    """The comparison of a model with TensorFlow.
 
     Attributes:
-      model: its path, or what kind of object it is.
-      signatures: what was compared.
-      artefact: the artefact's path, if one was compared.
+      model: its path, or its type.
+      signatures: one comparison per signature.
+      artefact: the artifact's path, if one was compared.
       repro: the script that was written, if any.
     """
 
@@ -116,7 +116,7 @@ class Verification:
 
 
 def _plain(data: Any) -> Any:
-    """Makes what JSON cannot hold text: NaN and infinity."""
+    """Replace NaN and infinity, which JSON cannot hold, by text."""
     if isinstance(data, dict):
         return {k: _plain(v) for k, v in data.items()}
     if isinstance(data, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Round-off or a wrong result: both sides' distance from what the graph gives in float64."""
+"""Tells round-off from a wrong result, by both sides' errors with respect to the graph in float64."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["RoundOff", "in_float64", "round_off"]
 
 # Two orders of summation differ in their error by a small factor; a wrong formula by orders of magnitude.
 _FACTOR = 32.0
-# Units in the last place of the largest element that are nobody's fault.
+# Error in units in the last place of the largest element that always counts as round-off.
 _FLOOR = 16.0
 
 
 @dataclasses.dataclass(frozen=True)
 class RoundOff:
-    """One result in float32 (or what it has), TensorFlow's and JAX's, against the same in float64.
+    """Errors of one result of TensorFlow and JAX with respect to the same in float64.
 
     Attributes:
       tensorflow_error, jax_error: largest absolute difference from the float64 result, relative to its largest element.
@@ -59,29 +59,29 @@ def in_float64(
       UnsupportedError: part of the graph is compiled (XlaCallModule), with its types.
     """
     program = Program(widen(converted.program.graph), converted.config, None, converted.program.evaluator)
-    wide = ConvertedFunction(program, converted.interface, converted.config, loose=True)
+    in_double = ConvertedFunction(program, converted.interface, converted.config, loose=True)
     with jax.enable_x64(True):
         state = {name: widen_array(value) for name, value in params.items()}
-        results, _ = wide.flat_call(state, [widen_array(np.asarray(x)) for x in inputs], rng, loose=True)
+        results, _ = in_double.flat_call(state, [widen_array(np.asarray(x)) for x in inputs], rng, loose=True)
         return [np.asarray(r) for r in results]
 
 
-def round_off(expected: np.ndarray, actual: np.ndarray, truth: np.ndarray, scale: float | None = None) -> RoundOff:
+def round_off(expected: np.ndarray, actual: np.ndarray, reference: np.ndarray, scale: float | None = None) -> RoundOff:
     """Tells round-off from a wrong result.
 
     Args:
       expected: TensorFlow's result.
       actual: JAX's.
-      truth: what `in_float64` returns for it.
-      scale: magnitude that errors are relative to, if it is not the largest element of ``truth``.
+      reference: the result of `in_float64`.
+      scale: magnitude that errors are relative to, if it is not the largest element of ``reference``.
 
     Returns:
-      The errors. Either side may be off by a factor more than the other and some units of rounding, no further; NaN
-      and infinities have to stand in the same places.
+      The errors. The larger one may exceed the smaller one by a factor and some units of rounding; NaN and infinities
+      must have the same positions.
     """
-    inexact = truth.dtype.kind in "fc"
+    inexact = reference.dtype.kind in "fc"
     unit = float(ml_dtypes.finfo(expected.dtype).eps) if inexact else 0.0
-    theirs, ours = _error(expected, truth, scale), _error(actual, truth, scale)
+    theirs, ours = _error(expected, reference, scale), _error(actual, reference, scale)
     floor = _FLOOR * unit
     if inexact and max(theirs, ours) <= floor:
         wrong = ""
@@ -98,16 +98,16 @@ def round_off(expected: np.ndarray, actual: np.ndarray, truth: np.ndarray, scale
     return RoundOff(theirs, ours, unit, wrong)
 
 
-def _error(value: np.ndarray, truth: np.ndarray, scale: float | None) -> float:
-    if value.shape != truth.shape:
+def _error(value: np.ndarray, reference: np.ndarray, scale: float | None) -> float:
+    if value.shape != reference.shape:
         return float("inf")
-    if truth.dtype.kind not in "fc":
-        return float(np.mean(value != truth)) if truth.size else 0.0
-    wide = value.astype(truth.dtype)
-    finite = np.isfinite(truth)
-    same = (wide == truth) | (np.isnan(wide) & np.isnan(truth))
-    if not (same | (finite & np.isfinite(wide))).all():
+    if reference.dtype.kind not in "fc":
+        return float(np.mean(value != reference)) if reference.size else 0.0
+    double = value.astype(reference.dtype)
+    finite = np.isfinite(reference)
+    same = (double == reference) | (np.isnan(double) & np.isnan(reference))
+    if not (same | (finite & np.isfinite(double))).all():
         return float("inf")
-    scale = scale or np.max(np.abs(truth), initial=0, where=finite)
-    far = np.max(np.abs(np.where(finite, wide, 0) - np.where(finite, truth, 0)), initial=0)
+    scale = scale or np.max(np.abs(reference), initial=0, where=finite)
+    far = np.max(np.abs(np.where(finite, double, 0) - np.where(finite, reference, 0)), initial=0)
     return float(far / scale) if scale else float(far)

@@ -1,4 +1,4 @@
-"""Results that differ by more than the tolerance: whether rounding alone explains that."""
+"""Decides whether rounding alone explains a difference that exceeds the tolerance."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import Any
 import numpy as np
 
 from .compare import OutputComparison
-from .float64_reference import in_tensorflow
+from .float64_reference import evaluate_in_float64
 from .roundoff_error import round_off
 from .runners import named
-from .targets import Subject
+from .targets import Target
 
-__all__ = ["Judge", "judged"]
+__all__ = ["RoundoffCheck", "with_verdict"]
 
-# Which part of a difference may be there in float64, too: what is left is rounding.
+# Fraction of a difference that may remain in float64; the rest is rounding.
 _SHARE = 1e-3
-# How many times the difference TensorFlow may be off. Where both sides are off by the same, float64 went another way:
-# other random numbers, another branch.
+# TensorFlow's error may be this many times the difference. Beyond, float64 computed something else: other random
+# numbers, another branch.
 _FAR = 8.0
 
 
-class Judge:
-    """Judges the results of one call; nothing is computed before one of them differs.
+class RoundoffCheck:
+    """Decides about the results of one call; computes nothing until one of them differs.
 
-    A difference is round-off if TensorFlow's ops and JAX's give the same in float64, and if JAX's results are not
-    farther from that than TensorFlow's by more than orders of summation are. A wrong op fails the first, as its error
-    is there in float64, too.
+    A difference is round-off if TensorFlow's ops and JAX's agree in float64, and if JAX's error with respect to that is
+    larger than TensorFlow's by no more than different orders of summation explain. A wrong op fails the first test,
+    since its error remains in float64.
 
     Args:
-      subject: the function.
+      target: the function.
       inputs: its flat inputs.
     """
 
-    def __init__(self, subject: Subject, inputs: Sequence[Any]):
-        self._subject = subject
+    def __init__(self, target: Target, inputs: Sequence[Any]):
+        self._target = target
         self._inputs = inputs
-        self._looked = False
+        self._is_evaluated = False
         self._error = 0.0
-        self._truths: dict[tuple[str, str], np.ndarray] = {}
+        self._references: dict[tuple[str, str], np.ndarray] = {}
 
     def __call__(self, found: OutputComparison, expected: np.ndarray, actual: np.ndarray) -> OutputComparison:
-        """Returns the comparison, with both sides' errors where they are known, and as agreeing if they are round-off.
+        """Return the comparison with both sides' errors if known, and as agreeing if they are round-off.
 
         Args:
           found: the comparison.
@@ -52,43 +52,45 @@ class Judge:
         """
         if found.ok or found.problem:
             return found
-        if not self._looked:
-            self._looked = True
-            self._look()
-        truth = self._truths.get((found.kind, found.name))
-        return found if truth is None else judged(found, expected, actual, truth, self._error)
+        if not self._is_evaluated:
+            self._is_evaluated = True
+            self._evaluate()
+        reference = self._references.get((found.kind, found.name))
+        return found if reference is None else with_verdict(found, expected, actual, reference, self._error)
 
-    def _look(self) -> None:
+    def _evaluate(self) -> None:
         try:
-            wide = in_tensorflow(self._subject, self._inputs)
-        except Exception:  # a graph that cannot be widened or walked is no reason to lose the verdict
+            reference = evaluate_in_float64(self._target, self._inputs)
+        except Exception:  # without a reference, the verdict stays as it is
             return
-        if wide is None:
+        if reference is None:
             return
-        self._error = wide.error
-        self._truths = {("result", n): v for n, v in named(self._subject, wide.results).items() if v is not None}
-        self._truths |= {("variable", n): v for n, v in wide.variables.items()}
+        self._error = reference.error
+        self._references = {
+            ("result", n): v for n, v in named(self._target, reference.results).items() if v is not None
+        }
+        self._references |= {("variable", n): v for n, v in reference.variables.items()}
 
 
-def judged(
+def with_verdict(
     found: OutputComparison,
     expected: np.ndarray,
     actual: np.ndarray,
-    truth: np.ndarray,
+    reference: np.ndarray,
     error: float,
     scale: float | None = None,
 ) -> OutputComparison:
-    """Returns a comparison with both sides' errors, and as agreeing if they are round-off.
+    """Return a comparison with both sides' errors, and as agreeing if they are round-off.
 
     Args:
       found: the comparison, which differs.
       expected: TensorFlow's array.
       actual: JAX's.
-      truth: TensorFlow's in float64.
+      reference: TensorFlow's in float64.
       error: relative difference of the two sides in float64.
-      scale: magnitude that errors are relative to, if it is not that of ``truth``.
+      scale: magnitude that errors are relative to, if it is not that of ``reference``.
     """
-    errors = round_off(expected, actual, truth, scale)
+    errors = round_off(expected, actual, reference, scale)
     same = error <= _SHARE * found.max_rel_error
     near = errors.tensorflow_error <= _FAR * found.max_rel_error
     return dataclasses.replace(

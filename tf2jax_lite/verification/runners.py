@@ -13,14 +13,14 @@ import numpy as np
 from tf2jax_lite.export.load import flat_results
 from tf2jax_lite.support.errors import LoweringError, StaticInputError
 
-from .targets import Subject
+from .targets import Target
 
 __all__ = ["JaxRunner", "named", "run_tf", "time_both"]
 
 
-def named(subject: Subject, flat: Sequence[Any]) -> dict[str, Any]:
+def named(target: Target, flat: Sequence[Any]) -> dict[str, Any]:
     """Returns flat results by name."""
-    return flat_results(subject.converted.interface.results(_Padded(flat)))
+    return flat_results(target.converted.interface.results(_Padded(flat)))
 
 
 class _Padded(list):
@@ -30,29 +30,29 @@ class _Padded(list):
         return super().__getitem__(index) if index < len(self) else None
 
 
-def run_tf(subject: Subject, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+def run_tf(target: Target, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
     """Calls TensorFlow; returns flat results, and variables after the call. The variables are then as they were."""
-    before = subject.variable_values()
+    before = target.variable_values()
     try:
-        results = [r.numpy() for r in subject.call_tf(subject.tensors(inputs))]
-        after = subject.variable_values()
+        results = [r.numpy() for r in target.call_tf(target.tensors(inputs))]
+        after = target.variable_values()
     finally:
-        subject.assign(before)
+        target.assign(before)
     return [np.asarray(r) for r in results], after
 
 
 class JaxRunner:
     """The converted function, compiled once per shape.
 
-    Where that cannot be, integer inputs are known while tracing (shapes and trip counts depend on them); where that is
-    not enough, it runs op by op (shapes depend on values).
+    If that fails, integer inputs are static (shapes and trip counts may depend on them); if that fails, too, the
+    function runs op by op (shapes depend on values).
 
     Attributes:
       mode: how it ran: ``jit``, ``static integers`` or ``op by op``.
     """
 
-    def __init__(self, subject: Subject):
-        self._subject = subject
+    def __init__(self, target: Target):
+        self._target = target
         self._params: Any = None
         self._compiled: Any = None
         self._strings: dict[int, np.ndarray] = {}
@@ -65,15 +65,15 @@ class JaxRunner:
         return flat, {name: np.asarray(v) for name, v in state.items()}
 
     def raw(self, inputs: Sequence[np.ndarray], seed: int = 0) -> Any:
-        """Returns what JAX returns."""
+        """Return the results as JAX arrays."""
         if self._params is None:  # on the device once, not in every call
-            self._params = {name: jax.device_put(np.asarray(value)) for name, value in self._subject.params.items()}
-        key = jax.random.key(seed) if self._subject.converted.program.random_nodes else None
+            self._params = {name: jax.device_put(np.asarray(value)) for name, value in self._target.params.items()}
+        key = jax.random.key(seed) if self._target.converted.program.random_nodes else None
         if self.mode == "jit":
             fixed = {i: x for i, x in enumerate(inputs) if x.dtype == object}
             traced = {i: x for i, x in enumerate(inputs) if x.dtype != object}
             compiled = self._compiled or self._jitted(fixed, len(inputs))
-            if not fixed:  # strings are part of what was compiled
+            if not fixed:  # strings are compiled in
                 self._compiled = compiled
             try:
                 return compiled(self._params, traced, key)
@@ -86,11 +86,11 @@ class JaxRunner:
                 return self._jitted(fixed, len(inputs))(self._params, traced, key)
             except LoweringError:
                 self.mode = "op by op"
-        results, state = self._subject.converted.flat_call(self._params, list(inputs), key)
+        results, state = self._target.converted.flat_call(self._params, list(inputs), key)
         return results, state
 
     def _jitted(self, fixed: Mapping[int, Any], count: int) -> Any:
-        converted = self._subject.converted
+        converted = self._target.converted
 
         def run(params: Any, traced: Any, key: Any) -> Any:
             given = {**traced, **fixed}
@@ -103,13 +103,13 @@ class JaxRunner:
         return jax.jit(run)
 
 
-def time_both(subject: Subject, runner: JaxRunner, inputs: Sequence[np.ndarray], calls: int = 7) -> dict[str, float]:
+def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray], calls: int = 7) -> dict[str, float]:
     """Returns medians of seconds per call, ``tensorflow`` and ``jax``; both have been called before."""
-    tensors = subject.tensors(inputs)
-    before = subject.variable_values()
+    tensors = target.tensors(inputs)
+    before = target.variable_values()
 
     def tensorflow() -> None:
-        for result in subject.call_tf(tensors):
+        for result in target.call_tf(tensors):
             result.numpy()
 
     def compiled() -> None:
@@ -126,5 +126,5 @@ def time_both(subject: Subject, runner: JaxRunner, inputs: Sequence[np.ndarray],
                 seconds.append(time.perf_counter() - begin)
             found[name] = statistics.median(seconds)
     finally:
-        subject.assign(before)
+        target.assign(before)
     return found

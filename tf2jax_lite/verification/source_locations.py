@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
 
-from .targets import Subject
+from .targets import Target
 
 __all__ = ["locate"]
 
@@ -21,14 +21,14 @@ __all__ = ["locate"]
 _LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "keras", "tf_keras", "tf2jax_lite"))
 
 
-def locate(subject: Subject, node: ir.Node, function: str) -> str | None:
+def locate(target: Target, node: ir.Node, function: str) -> str | None:
     """Returns ``file:line`` for a node of a function, or None."""
     if node.location:
         return node.location
-    if subject.path is not None and subject.path.is_dir():
-        return _saved(subject.path, node.name, function)
-    function = re.sub(r"/[a-z]+_\d+$", "", function)  # passes make several versions of one
-    graph = _graph(subject.concrete.graph, function) or subject.concrete.graph
+    if target.path is not None and target.path.is_dir():
+        return _saved(target.path, node.name, function)
+    function = re.sub(r"/[a-z]+_\d+$", "", function)  # of the versions that passes make of one
+    graph = _graph(target.concrete.graph, function) or target.concrete.graph
     try:
         traceback = graph.get_operation_by_name(node.name).traceback
     except (KeyError, ValueError, AttributeError):
@@ -59,7 +59,7 @@ def _users(frames: Sequence[tuple[str, int]]) -> str | None:
 
 
 def _saved(path: Path, node: str, function: str) -> str | None:
-    """Returns what the SavedModel's debug info says; functions get another number when they are restored."""
+    """Return the location in the SavedModel's debug info; restored functions have other number suffixes."""
     info = _debug_info(path)
     if info is None:
         return None

@@ -1,4 +1,4 @@
-"""What is verified: a TensorFlow function that can be called, beside what it converts to."""
+"""Comparison targets: a callable TensorFlow function and its conversion, from any kind of model."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from tf2jax_lite.support.errors import InputError, InvalidModelError
 
 from . import tf1_session
 
-__all__ = ["SessionSubject", "Source", "SplitInputs", "Subject", "subject", "subjects"]
+__all__ = ["SessionTarget", "Source", "SplitInputs", "Target", "convert_source", "find_sources"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Source:
-    """A TensorFlow function that is still to be converted.
+    """A TensorFlow function before conversion.
 
     Attributes:
       name: the signature's name.
-      make: returns the ConcreteFunction; called when its turn comes.
+      make: returns the ConcreteFunction; called on conversion.
       path: the model's directory or file, if it came from one.
       graph: for a frozen graph, ``(graph_def, inputs, outputs)``; for a ``.meta`` file its path comes first.
       tags: for a TF1 SavedModel, those of its MetaGraph; None for anything else.
@@ -62,18 +62,18 @@ class SplitInputs(list):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Subject:
+class Target:
     """One function on both sides.
 
     Attributes:
       name: the signature's name.
       concrete: TensorFlow's ConcreteFunction.
-      converted: what it converted to.
+      converted: the converted function.
       params: variables as converted.
       handles: TensorFlow's variables, as resource tensors, by param name.
       variables: those of them that are known as ``tf.Variable``.
       path: where it came from.
-      host: of a model that was split, what prepares the core's inputs; ``converted`` is the core.
+      host: of a split model, the prefix that prepares the core's inputs; ``converted`` is the core.
     """
 
     name: str
@@ -86,24 +86,24 @@ class Subject:
     host: HostFunction | None = None
 
     def tensors(self, inputs: Sequence[Any]) -> list[Any]:
-        """Returns what TensorFlow's function takes: flat inputs as tensors; of a split model, the whole model's."""
+        """Return flat inputs as tensors for TensorFlow's function; for a split model, those of the whole model."""
         return [tf.constant(x) for x in (inputs.raw if isinstance(inputs, SplitInputs) else inputs)]
 
     def call_tf(self, tensors: Sequence[Any]) -> list[Any]:
-        """Calls TensorFlow's function on flat tensors and returns its flat results, those that the core returns."""
+        """Call TensorFlow's function on flat tensors; return the flat results that the core returns, too."""
         results = self.concrete._call_flat(list(tensors), self.concrete.captured_inputs)
         found = [r for r in tf.nest.flatten(results, expand_composites=True) if tf.is_tensor(r)]
         return found if self.host is None else [r for r in found if r.dtype != tf.string]
 
     def prepared(self, arguments: Mapping[str, TensorArgument], flat: Sequence[Any]) -> Sequence[Any]:
-        """Returns the flat inputs of what was converted; of a split model, the prefix makes them."""
+        """Return the flat inputs of the converted function; for a split model, the prefix computes them."""
         if self.host is None:
             return flat
         core = self.host(**{name: flat[spec.index] for name, spec in arguments.items()})
         return SplitInputs([core[t.name] for t in self.host.cut], flat)
 
     def variable_values(self) -> dict[str, np.ndarray]:
-        """Returns what TensorFlow's variables hold now."""
+        """Return the current values of TensorFlow's variables."""
         found = {}
         for name, handle in self.handles.items():
             dtype = tf.dtypes.as_dtype(self.converted.variables[name].dtype)
@@ -116,11 +116,11 @@ class Subject:
             dtype = tf.dtypes.as_dtype(self.converted.variables[name].dtype)
             tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
 
-    def with_values(self, values: Mapping[str, np.ndarray]) -> Subject:
-        """Gives TensorFlow's variables other values, and returns the function with these as params.
+    def with_values(self, values: Mapping[str, np.ndarray]) -> Target:
+        """Assign TensorFlow's variables, and return the target with these values as params.
 
         Args:
-          values: by the names that the variables have in an artefact.
+          values: by variable name in the artifact.
 
         Raises:
           InputError: there are no variables (in a frozen graph), or others, or of other shapes.
@@ -129,18 +129,18 @@ class Subject:
         names = match_names(values, own)
         wanted = {ours: values[theirs] for theirs, ours in names.items() if ours in own}
         unfit = [n for n, v in wanted.items() if own[n] not in (None, np.shape(v))]
-        if len(wanted) != len(own) or unfit or (own and not self.handles and not isinstance(self, SessionSubject)):
+        if len(wanted) != len(own) or unfit or (own and not self.handles and not isinstance(self, SessionTarget)):
             raise InputError(
-                f"{self.name}: the artefact was trained, and its params do not fit this model's variables"
+                f"{self.name}: the artifact was trained, and its params do not fit this model's variables"
                 f"{': ' + unfit[0] if unfit else ''}. Verify it beside the SavedModel or Keras file that it came from."
             )
         self.assign(wanted)
         return dataclasses.replace(self, params={**self.params, **wanted})
 
-    def with_seeds(self, values: Mapping[str, np.ndarray]) -> Subject:
-        """Gives those of TensorFlow's variables that hold seeds the values of an artefact, as `with_values` does.
+    def with_seeds(self, values: Mapping[str, np.ndarray]) -> Target:
+        """Assign an artifact's values to TensorFlow's variables that hold seeds, as `with_values` does.
 
-        A Keras file does not say which seed a layer without one has: each reading draws another.
+        A Keras file does not store the seeds of layers without one: each load draws another.
         """
         shapes = {n: v.shape for n, v in self.converted.variables.items() if n in self.handles and is_seed_state(n)}
         names = match_names(values, shapes)
@@ -149,12 +149,12 @@ class Subject:
         return dataclasses.replace(self, params={**self.params, **wanted})
 
 
-def subject(source: Source, *, split_host: bool = False) -> Subject:
+def convert_source(source: Source, *, split_host: bool = False) -> Target:
     """Converts a source; with ``split_host`` only the core of it."""
     if source.tags is not None and source.path is not None and not split_host:
-        return _tf1_subject(source, source.path, source.tags)
+        return _tf1_target(source, source.path, source.tags)
     if source.graph is not None and graph_def_file.is_meta_graph(source.graph[0]):
-        return _meta_subject(source, *source.graph)
+        return _meta_target(source, *source.graph)
     concrete = source.make()
     host = None
     handles: dict[str, Any]
@@ -179,33 +179,33 @@ def subject(source: Source, *, split_host: bool = False) -> Subject:
                 handles[capture.value.name] = handle
                 if id(handle) in by_handle:
                     variables[capture.value.name] = by_handle[id(handle)]
-    return Subject(source.name, concrete, converted, params, handles, variables, source.path, host)
+    return Target(source.name, concrete, converted, params, handles, variables, source.path, host)
 
 
 def _captured_position(converted: ConvertedFunction, host: HostFunction | None, capture: ir.Capture) -> int:
-    """Returns which of TensorFlow's captured tensors a capture of what was converted is."""
+    """Return the index of a capture of the converted function among TensorFlow's captured tensors."""
     if host is None:
         return capture.index - converted.interface.count
     return host.captured[capture.index - converted.interface.count]
 
 
-def _tf1_subject(source: Source, path: Path, tags: list[str]) -> Subject:
+def _tf1_target(source: Source, path: Path, tags: list[str]) -> Target:
     """Converts a signature of a TF1 SavedModel."""
     annotated, params = convert.convert_saved_model(path, source.name, tags)
     converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
     session = tf1_session.Session.of_saved_model(path, saved_model.meta_graph(path, tags), source.name, tags)
-    return SessionSubject(source.name, session, converted, params, {}, {}, path)
+    return SessionTarget(source.name, session, converted, params, {}, {}, path)
 
 
-def _meta_subject(source: Source, path: Path, inputs: list[str], outputs: list[str]) -> Subject:
+def _meta_target(source: Source, path: Path, inputs: list[str], outputs: list[str]) -> Target:
     """Converts the graph of a TF1 checkpoint."""
     annotated, params = convert.convert_graph_def(path, inputs, outputs)
     converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
     session = tf1_session.Session.of_meta_graph(path, outputs)
-    return SessionSubject(source.name, session, converted, params, {}, {}, path)
+    return SessionTarget(source.name, session, converted, params, {}, {}, path)
 
 
-class SessionSubject(Subject):
+class SessionTarget(Target):
     """A TF1 signature that a session runs; gradients are tf.gradients in its graph."""
 
     def names(self) -> list[str]:
@@ -217,7 +217,7 @@ class SessionSubject(Subject):
         return [tf.constant(value) for value in self.concrete.run(self.names(), [x.numpy() for x in inputs])]
 
     def variable_values(self) -> dict[str, np.ndarray]:
-        """Returns what the session's variables hold now."""
+        """Return the current values of the session's variables."""
         return self.concrete.values(list(self.converted.variables))
 
     def assign(self, values: Mapping[str, Any]) -> None:
@@ -225,7 +225,7 @@ class SessionSubject(Subject):
         self.concrete.assign(values)
 
 
-def subjects(
+def find_sources(
     model: Any,
     signatures: Sequence[str] | None = None,
     tags: Sequence[str] | None = None,
@@ -235,7 +235,7 @@ def subjects(
     kwargs: Mapping[str, Any] | None = None,
     ends: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
 ) -> list[Source]:
-    """Returns a model's functions.
+    """Return the functions of a model.
 
     Args:
       model: a path (SavedModel, ``.keras``, ``.h5``, ``.pb``, ``.meta``), a restored SavedModel, a Keras model, a
@@ -243,31 +243,31 @@ def subjects(
       signatures: which; all by default.
       tags: of a SavedModel, which MetaGraph.
       train: of a Keras model, add the function ``train``, which runs in training mode.
-      args: of a callable, what to trace it with.
-      kwargs: of a callable, what to trace it with.
+      args: positional arguments to trace a callable with.
+      kwargs: keyword arguments to trace a callable with.
       ends: of a frozen graph, names of inputs and of outputs.
 
     Raises:
       InvalidModelError: the model cannot be read, or has no such signature.
-      InputError: it is nothing that can be verified, or an option does not go with this kind of model.
+      InputError: the model is of no supported type, or an option does not apply to its type.
     """
     if isinstance(model, (str, os.PathLike)):
         found = list(_of_file(Path(model), tags, train, ends))
     else:
         found = list(_of_object(model, train, args, kwargs or {}))
     if not found:
-        raise InvalidModelError(f"{_shown(model)}: has no signatures to verify.")
+        raise InvalidModelError(f"{_described(model)}: has no signatures to verify.")
     if signatures:
         known = {s.name: s for s in found}
         unknown = [name for name in signatures if name not in known]
         if unknown:
-            shown = ", ".join(known)
-            raise InvalidModelError(f"{_shown(model)}: there is no signature {unknown[0]!r}. Signatures: {shown}.")
+            names = ", ".join(known)
+            raise InvalidModelError(f"{_described(model)}: there is no signature {unknown[0]!r}. Signatures: {names}.")
         found = [known[name] for name in signatures]
     return found
 
 
-def _shown(model: Any) -> str:
+def _described(model: Any) -> str:
     return os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
 
 
@@ -277,7 +277,7 @@ def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> 
     is_graph = path.is_file() and path.suffix == ".pb"
     is_meta = path.is_file() and graph_def_file.is_meta_graph(path)
     if any(ends) and not (is_graph or is_meta):
-        raise InputError("--input and --output go with .pb and .meta files; other models say what theirs are")
+        raise InputError("--input and --output go with .pb and .meta files; other models name theirs")
     if tags and (is_keras or is_graph or is_meta):
         raise InputError("--tag goes with SavedModels")
     if is_keras:

@@ -1,7 +1,7 @@
-"""TF1 SavedModels and checkpoints with their graphs in a session of tf.compat.v1.
+"""Runs TF1 SavedModels and checkpoints in a session of tf.compat.v1.
 
-TensorFlow 2 loads them, too, but neither lists nor sets their reference variables, and no tape sees through their
-loops.
+TensorFlow 2 loads them, too, but neither lists nor assigns their reference variables, and its tapes do not
+differentiate their loops.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Session:
     Args:
       load: loads graph and variables into the session that it is given; the graph is the default one.
       outputs: the names of the results.
-      operations: the names of nodes that run for what they do.
+      operations: the names of nodes that run for their side effects.
     """
 
     def __init__(self, load: Callable[[Any], None], outputs: Sequence[str], operations: Sequence[str] = ()):
         self.graph = tf.Graph()
         options = tf.compat.v1.ConfigProto()
-        # Graph optimizers break some v1 control flow ("Retval does not have value"); the executor is what counts.
+        # Graph optimizers break some v1 control flow ("Retval does not have value"); only the executor matters here.
         options.graph_options.rewrite_options.disable_meta_optimizer = True
         with self.graph.as_default():
             self._session = tf.compat.v1.Session(graph=self.graph, config=options)
@@ -74,7 +74,7 @@ class Session:
 
     @classmethod
     def of_meta_graph(cls, path: Path, outputs: Sequence[str]) -> Session:
-        """Returns what a ``.meta`` file and the checkpoint beside it compute."""
+        """Return the function of a ``.meta`` file with its checkpoint."""
         meta_graph = tf1.read_meta_graph(path)
         saved_model.check_before_tensorflow(meta_graph, path)
         asked = fetches(meta_graph.graph_def, outputs)
@@ -99,8 +99,8 @@ class Session:
 
         Args:
           inputs: values of all input nodes, by name.
-          at: the input nodes to differentiate by, which follow the variables.
-          variables: the variables to differentiate by.
+          at: the input nodes to differentiate with respect to; their gradients follow those of the variables.
+          variables: the variables to differentiate with respect to.
           upstream: gradients of results by their positions.
         """
         with self.graph.as_default(), _control_flow_v1():
@@ -109,9 +109,9 @@ class Session:
             found = tf.compat.v1.gradients(results, sources, [tf.constant(u) for u in upstream.values()])
             dense = [None if g is None else tf.convert_to_tensor(g) for g in found]
         feeds = {_tensor(name): value for name, value in inputs.items()}
-        shown = iter(self._session.run([g for g in dense if g is not None], feeds))
+        found_values = iter(self._session.run([g for g in dense if g is not None], feeds))
         zeros = [*self.values(variables).values(), *(inputs[name] for name in at)]
-        return [np.zeros_like(z) if g is None else next(shown) for g, z in zip(dense, zeros, strict=True)]
+        return [np.zeros_like(z) if g is None else next(found_values) for g, z in zip(dense, zeros, strict=True)]
 
     def values(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Returns the values of variables."""

@@ -1,4 +1,4 @@
-"""The whole of it: draw inputs, run both sides, compare, and look for the node where they part."""
+"""The driver of a verification: draw inputs, run both sides, compare, and find the first differing node."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tensorflow.python.util import _pywrap_util_port
 from tf2jax_lite.lowering import Program
 from tf2jax_lite.support.errors import ExportError, InputError
 
-from .artifacts import Artefact
-from .bisection import bisect as bisect_subject
+from .artifacts import Artifact
+from .bisection import bisect as bisect_target
 from .compare import OutputComparison, compare_arrays, failed
 from .gradients import compare_gradients
 from .index_ranges import index_ranges
@@ -27,9 +27,9 @@ from .random_outputs import random_results
 from .report import write_report
 from .repro_script import write_repro
 from .results import CaseComparison, SignatureComparison, Verification
-from .roundoff_verdict import Judge
+from .roundoff_verdict import RoundoffCheck
 from .runners import JaxRunner, named, run_tf, time_both
-from .targets import Source, Subject, subject, subjects
+from .targets import Source, Target, convert_source, find_sources
 
 __all__ = ["verify", "verify_saved_model"]
 
@@ -70,55 +70,56 @@ def verify(
     kwargs: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Verification:
-    """Compares a model in JAX with TensorFlow, and finds the node where they part.
+    """Compare a model in JAX with TensorFlow, and find the first differing node.
 
     Args:
       model: a path (SavedModel directory, ``.keras``, ``.h5``, ``.pb``), a restored SavedModel, a Keras model, a
         ``tf.function``, a ConcreteFunction, or a callable.
-      artefact: a directory that ``tf2jax-lite convert`` made of it: compared with TensorFlow as well. If it was trained
-        since, and ``model`` is a path, TensorFlow runs the model with the artefact's weights.
+      artefact: an artifact (directory) of the model, compared with TensorFlow as well. If it was trained since, and
+        ``model`` is a path, TensorFlow runs the model with the artifact's weights.
       signatures: names of signatures; all by default.
       tags: of a SavedModel, which MetaGraph.
       inputs: arrays by input name; drawn from the signature where not given.
       seeds: for inputs that are drawn; each makes a case.
       batch_sizes: for unknown first dimensions; each makes a case.
-      grad: compare gradients of a random projection of the results, by trainable variables and floating inputs.
+      grad: compare gradients of a random projection of the results with respect to trainable variables and floating
+        inputs.
       train: compare variables after one call; of a Keras model, add the function ``train``, in training mode.
       rtol: tolerance on the relative error; by default 1e-4 (1e-2 for float16, 5e-2 for bfloat16; integers are equal).
       bisect: look for the first differing nodes; by default if results differ by more than round-off or JAX fails. The
         verdict does not depend on it.
-      repro: a directory for a script that shows the first differing node by itself.
+      repro: a directory for a script that reproduces the first differing node.
       report: an HTML file to write.
-      backends: of the artefact, which to compare; ``"source"`` runs its Python code: for artefacts that you trust.
+      backends: of the artifact, which to compare; ``"source"`` runs its Python code: for artifacts that you trust.
       ends: of a frozen graph, names of inputs and of outputs.
-      split_host: leave strings, decoders and tables in front of the model in TensorFlow, and compare what the core
-        makes of them with the whole model; by itself if the artefact was made so.
-      args: of a callable, what to trace it with.
-      kwargs: of a callable, what to trace it with.
+      split_host: leave strings, decoders and tables in front of the model in TensorFlow, and compare the results of the
+        core with those of the whole model; default if the artifact was converted so.
+      args: positional arguments to trace a callable with.
+      kwargs: keyword arguments to trace a callable with.
       progress: called with the name of each step as it begins.
 
     Raises:
       InvalidModelError: the model cannot be read, or has no such signature.
       InputError: a given input or an option does not fit.
-      ExportError: the artefact is damaged.
+      ExportError: the artifact is damaged.
     """
     if not seeds or not batch_sizes or min(*seeds, *batch_sizes, 0) < 0:
         raise InputError("seeds and batch sizes are not empty, and neither is negative")
     progress("load")
-    sources = subjects(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
-    loaded = None if artefact is None else Artefact(Path(artefact), backends)
+    sources = find_sources(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
+    loaded = None if artefact is None else Artifact(Path(artefact), backends)
     split = split_host or (loaded is not None and loaded.is_split)
     if loaded is not None and not any(source.name in loaded.signatures for source in sources):
         raise InputError(
             f"{os.fspath(artefact or '')} has none of the functions {', '.join(s.name for s in sources)}; it has "
-            f"{', '.join(loaded.signatures)}, so it was not made of this model, or of other signatures"
+            f"{', '.join(loaded.signatures)}, so it was converted from another model, or other signatures"
         )
     options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, report is not None, split, progress)
     found = [_signature(source, options, loaded) for source in sources]
     script = None if repro is None else _repro(found, Path(repro), rtol, progress)
-    shown = os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
+    described = os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
     result = Verification(
-        shown, found, None if artefact is None else os.fspath(artefact), None if script is None else str(script)
+        described, found, None if artefact is None else os.fspath(artefact), None if script is None else str(script)
     )
     if report is not None:
         progress("write the report")
@@ -155,53 +156,53 @@ def _repro(
     return None
 
 
-def _signature(source: Source, options: _Options, artefact: Artefact | None) -> SignatureComparison:
+def _signature(source: Source, options: _Options, artifact: Artifact | None) -> SignatureComparison:
     options.progress(f"convert {source.name}")
     try:
-        made = subject(source, split_host=options.split_host)
+        target = convert_source(source, split_host=options.split_host)
     except Exception as error:  # the verdict on a signature that does not convert is its error
         return SignatureComparison(source.name, [], _text(error))
-    if artefact is not None and source.path is not None:
-        if trained := artefact.trained_values():
-            made = made.with_values(trained)
-        elif seeds := artefact.seeds():
-            made = made.with_seeds(seeds)
-    return _Comparison(made, options, artefact).run()
+    if artifact is not None and source.path is not None:
+        if trained := artifact.trained_values():
+            target = target.with_values(trained)
+        elif seeds := artifact.seeds():
+            target = target.with_seeds(seeds)
+    return _Comparison(target, options, artifact).run()
 
 
 class _Comparison:
     """All cases of one signature."""
 
-    def __init__(self, made: Subject, options: _Options, artefact: Artefact | None):
-        program = made.converted.program
-        self._subject = made
+    def __init__(self, target: Target, options: _Options, artifact: Artifact | None):
+        program = target.converted.program
+        self._target = target
         self._options = options
-        self._artefact = artefact
-        self._arguments = (made.converted if made.host is None else made.host).interface.tensors()
-        self._given = given_values(made.name, self._arguments, options.inputs)
-        self._ranges = index_ranges(program.graph) if made.host is None else {}
-        self._runner = JaxRunner(made)
+        self._artifact = artifact
+        self._arguments = (target.converted if target.host is None else target.host).interface.tensors()
+        self._given = given_values(target.name, self._arguments, options.inputs)
+        self._ranges = index_ranges(program.graph) if target.host is None else {}
+        self._runner = JaxRunner(target)
         self._random, self._random_variables = random_results(program)
         self._notes: list[str] = []
 
     def run(self) -> SignatureComparison:
-        options, name = self._options, self._subject.name
+        options, name = self._options, self._target.name
         cases: list[CaseComparison] = []
         bisection, error, flat, failing = None, "", None, None
         for seed, batch in self._cases():
             options.progress(f"{name}: seed {seed}" + ("" if batch is None else f", batch {batch}"))
             raw, arrays = self._inputs(seed, batch)
             try:
-                flat = self._subject.prepared(self._arguments, raw)
-                if self._subject.host is not None:
-                    arrays = {t.name: x for t, x in zip(self._subject.host.cut, flat, strict=True)}
-                reference = run_tf(self._subject, flat)
+                flat = self._target.prepared(self._arguments, raw)
+                if self._target.host is not None:
+                    arrays = {t.name: x for t, x in zip(self._target.host.cut, flat, strict=True)}
+                reference = run_tf(self._target, flat)
             except Exception as problem:
                 error = f"TensorFlow itself fails on these inputs (give others with inputs=): {_text(problem)}"
                 break
             try:
                 outputs = self._compare(flat, arrays, reference, seed)
-            except ExportError:  # a damaged artefact is no verdict on the model
+            except ExportError:  # a damaged artifact is no verdict on the model
                 raise
             except Exception as problem:  # the verdict on a signature that does not run is its error
                 error, failing = _text(problem), failing or (flat, seed, batch)
@@ -226,8 +227,8 @@ class _Comparison:
         if options.timing and flat is not None and not error:
             options.progress(f"{name}: time")
             with jax.enable_x64(True):
-                seconds = time_both(self._subject, self._runner, flat)
-        ops = _histogram(self._subject.converted.program)
+                seconds = time_both(self._target, self._runner, flat)
+        ops = _histogram(self._target.converted.program)
         return SignatureComparison(name, _worst(cases), error, cases, bisection, seconds, ops, self._notes)
 
     def _cases(self) -> list[tuple[int, int | None]]:
@@ -257,15 +258,15 @@ class _Comparison:
         reference: tuple[list[np.ndarray], dict[str, np.ndarray]],
         seed: int,
     ) -> list[OutputComparison]:
-        made, options = self._subject, self._options
+        target, options = self._target, self._options
         expected, variables = reference
-        judge = Judge(made, flat)
+        roundoff_check = RoundoffCheck(target, flat)
         with jax.enable_x64(True):
             results, state = self._runner(flat, seed)
-        random = {n for n, is_random in named(made, self._random).items() if is_random}
-        wanted, actual = named(made, expected), named(made, results)
+        random = {n for n, is_random in named(target, self._random).items() if is_random}
+        wanted, actual = named(target, expected), named(target, results)
         outputs = [
-            judge(compare_arrays(n, e, actual[n], options.rtol, values=n not in random), e, actual[n])
+            roundoff_check(compare_arrays(n, e, actual[n], options.rtol, values=n not in random), e, actual[n])
             for n, e in wanted.items()
         ]
         if not options.train:
@@ -273,13 +274,13 @@ class _Comparison:
         for name, value in variables.items():
             comparable = name not in self._random_variables
             found = compare_arrays(name, value, state[name], options.rtol, kind="variable", values=comparable)
-            outputs.append(judge(found, value, state[name]))
+            outputs.append(roundoff_check(found, value, state[name]))
         if options.grad:
             outputs += self._gradients(flat, seed)
-        if self._artefact is not None:
+        if self._artifact is not None:
             fixed = {n: v for n, v in variables.items() if n not in self._random_variables}
-            outputs += self._artefact.compare(
-                made.name, arrays, wanted, fixed, options.rtol, random, self._notes, judge
+            outputs += self._artifact.compare(
+                target.name, arrays, wanted, fixed, options.rtol, random, self._notes, roundoff_check
             )
         return outputs
 
@@ -291,15 +292,15 @@ class _Comparison:
             return []
         try:
             with jax.enable_x64(True):
-                return compare_gradients(self._subject, flat, seed, self._options.rtol)
+                return compare_gradients(self._target, flat, seed, self._options.rtol)
         except Exception as error:  # results are compared nonetheless
             return [failed("all gradients", _text(error), kind="gradient")]
 
     def _bisected(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
         try:
             with jax.enable_x64(True):
-                found = bisect_subject(self._subject, flat, rtol=self._options.rtol, seed=seed)
-        except Exception as error:  # a graph that cannot be walked is no reason to lose the verdict
+                found = bisect_target(self._target, flat, rtol=self._options.rtol, seed=seed)
+        except Exception as error:  # without a bisection, the verdict stays as it is
             self._notes.append(f"bisection failed: {_text(error)}")
             return None
         return dataclasses.replace(found, inputs=f"seed {seed}" + ("" if batch is None else f", batch {batch}"))

@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.interpreters import ad, batching, mlir
 
+from tf2jax_lite.jaxprs.compat import Primitive, Zero, register
 from tf2jax_lite.jaxprs.shard_map import axes_of, linear_transpose, lower_fun, varying_along
 
 from .materialize import once
@@ -192,7 +191,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
 
 
 def _transposed(cotangent: Any, x: Any, matrix: Any, *, weights: _Weights, **params: Any) -> list[Any]:
-    if isinstance(cotangent, ad.Zero):
+    if isinstance(cotangent, Zero):
         return [None, None]
     (((axis,), _), _) = params["dimension_numbers"]
     return [_moved(_bind(_moved(cotangent, axis), weights.turned, **params), axis), None]
@@ -206,14 +205,17 @@ def _batched(args: Sequence[Any], axes: Sequence[int | None], **params: Any) -> 
 
 def _abstract(x: Any, matrix: Any, *, weights: _Weights, **params: Any) -> Any:
     del weights
-    return lax.dot_general_p.abstract_eval(x, matrix, **params)
+    return lax.dot_general_p.abstract_eval(x, matrix, **params)[0]
 
 
-_mixed = jex.Primitive("dot_general")  # its name and parameters are those of what it is on all platforms but one
-_mixed.def_impl(lambda *args, **params: jax.jit(functools.partial(_mixed.bind, **params))(*args))
-_mixed.def_effectful_abstract_eval(_abstract)
-ad.primitive_jvps[_mixed] = _jvp
-ad.primitive_transposes[_mixed] = _transposed
-batching.primitive_batchers[_mixed] = _batched
-mlir.register_lowering(_mixed, lower_fun(_plain, multiple_results=False))
-mlir.register_lowering(_mixed, lower_fun(_gathered, multiple_results=False), platform="cpu")
+_mixed = Primitive("dot_general")  # its name and parameters are those of what it is on all platforms but one
+register(
+    _mixed,
+    impl=lambda *args, **params: jax.jit(functools.partial(_mixed.bind, **params))(*args),
+    abstract=_abstract,
+    jvp=_jvp,
+    transpose=_transposed,
+    batch=_batched,
+    lowering=lower_fun(_plain, multiple_results=False),
+    cpu_lowering=lower_fun(_gathered, multiple_results=False),
+)

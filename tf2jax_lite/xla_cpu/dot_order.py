@@ -16,11 +16,10 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 from jax import lax
-from jax.interpreters import ad, batching, mlir
 
-from tf2jax_lite.jaxprs.shard_map import alike, lower_fun
+from tf2jax_lite.jaxprs.compat import Primitive, Zero, is_undefined_primal, register
+from tf2jax_lite.jaxprs.shard_map import lower_fun, same_axes
 
 __all__ = ["crossed", "is_crossed"]
 
@@ -61,7 +60,7 @@ def crossed(x: Any, y: Any, numbers: Numbers, dtype: Any) -> Any:
     """
     (x_summed, y_summed), (x_batch, y_batch) = numbers
     turned = ((y_summed, x_summed), (y_batch, x_batch))
-    y, x = alike(y, x)
+    y, x = same_axes(y, x)
     return _crossed.bind(
         y, x, dimension_numbers=turned, precision=None, preferred_element_type=dtype, out_sharding=None
     )
@@ -80,14 +79,14 @@ def _given(y: Any, x: Any, *, dimension_numbers: Numbers, **params: Any) -> Any:
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     (y, x), (y_dot, x_dot) = primals, tangents
     result = _crossed.bind(y, x, **params)
-    terms = [] if isinstance(y_dot, ad.Zero) else [_given(y_dot, x, **params)]
-    terms += [] if isinstance(x_dot, ad.Zero) else [_given(y, x_dot, **params)]
+    terms = [] if isinstance(y_dot, Zero) else [_given(y_dot, x, **params)]
+    terms += [] if isinstance(x_dot, Zero) else [_given(y, x_dot, **params)]
     return result, lax.add(*terms) if len(terms) == 2 else terms[0]
 
 
 def _transposed(cotangent: Any, *args: Any, **params: Any) -> list[Any]:
-    (unknown,) = (i for i, a in enumerate(args) if ad.is_undefined_primal(a))
-    if isinstance(cotangent, ad.Zero):
+    (unknown,) = (i for i, a in enumerate(args) if is_undefined_primal(a))
+    if isinstance(cotangent, Zero):
         return [None, None]
 
     def fn(value: Any) -> Any:
@@ -102,11 +101,14 @@ def _batched(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[A
     return jax.vmap(lambda y, x: _given(y, x, **params), in_axes=tuple(dims))(*args), 0
 
 
-_crossed = jex.Primitive("dot_general")  # its name and parameters are those of what it is on all platforms but one
-_crossed.def_effectful_abstract_eval(lax.dot_general_p.abstract_eval)
-_crossed.def_impl(lambda y, x, **params: lax.dot_general_p.bind(y, x, **params))
-ad.primitive_jvps[_crossed] = _jvp
-ad.primitive_transposes[_crossed] = _transposed
-batching.primitive_batchers[_crossed] = _batched
-mlir.register_lowering(_crossed, lower_fun(lax.dot_general_p.bind, multiple_results=False))
-mlir.register_lowering(_crossed, lower_fun(_given, multiple_results=False), platform="cpu")
+_crossed = Primitive("dot_general")  # its name and parameters are those of what it is on all platforms but one
+register(
+    _crossed,
+    impl=lambda y, x, **params: lax.dot_general_p.bind(y, x, **params),
+    abstract=lax.dot_general_p,
+    jvp=_jvp,
+    transpose=_transposed,
+    batch=_batched,
+    lowering=lower_fun(lax.dot_general_p.bind, multiple_results=False),
+    cpu_lowering=lower_fun(_given, multiple_results=False),
+)

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
-from jax.interpreters import ad, batching, mlir
-from jax.interpreters.mlir import ir
+
+from tf2jax_lite.jaxprs.compat import Primitive, ir, is_traced, register
 
 __all__ = ["call_marked", "lower_once", "once", "once_if_traced"]
 
@@ -34,7 +32,7 @@ def once(value: Any) -> Any:
 
 def once_if_traced(value: Any) -> Any:
     """Returns what `once` does for an array that is traced, and anything else as it is."""
-    if not isinstance(value, jax.core.Tracer) or not jnp.issubdtype(value.dtype, jnp.inexact):
+    if not is_traced(value) or not jnp.issubdtype(value.dtype, jnp.inexact):
         return value
     return once(value)
 
@@ -77,10 +75,13 @@ def lower_once(ctx: Any, value: Any) -> Any:
     return call_marked(call).results
 
 
-_once = jex.Primitive("once")
-_once.def_impl(lambda x: x)
-_once.def_abstract_eval(lambda x: x)
-ad.deflinear(_once, lambda cotangent: [once(cotangent)])
-batching.defvectorized(_once)
-mlir.register_lowering(_once, lambda ctx, x: [x])
-mlir.register_lowering(_once, lower_once, platform="cpu")
+_once = Primitive("once")
+register(
+    _once,
+    impl=lambda x: x,
+    abstract=lambda x: x,
+    linear=lambda cotangent, _: [once(cotangent)],
+    batch="elementwise",
+    lowering=lambda ctx, x: [x],
+    cpu_lowering=lower_once,
+)

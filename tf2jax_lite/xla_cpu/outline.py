@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend.core as jex
-from jax.interpreters import mlir
+
+from tf2jax_lite.jaxprs.compat import Primitive, core_call_lowering, register
 
 from .materialize import call_marked, lower_once
 
@@ -36,13 +36,11 @@ def _lower(ctx: Any, *args: Any, jaxpr: Any) -> Any:
     late = bool(ctx.dim_var_values)
     if late:
         args = tuple(lower_once(ctx, arg)[0] for arg in args)
-    results = mlir.core_call_lowering(ctx, *args, name="kept", call_jaxpr=jaxpr)
+    results = core_call_lowering(ctx, *args, name="kept", call_jaxpr=jaxpr)
     (value,) = jax.tree.leaves(results)
     call_marked(value.owner)
     return lower_once(ctx, value) if late else results
 
 
-_kept = jex.Primitive("kept")
-_kept.multiple_results = True
-_kept.def_abstract_eval(lambda *_, jaxpr: jaxpr.out_avals)
-mlir.register_lowering(_kept, _lower)
+_kept = Primitive("kept")
+register(_kept, multiple_results=True, abstract=lambda *_, jaxpr: jaxpr.out_avals, lowering=_lower)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import at_least
+from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 
 from .materialize import once
 from .rules import call, twin
@@ -83,7 +83,7 @@ def place(fn: Callable[..., Any], x: Any, axis: int) -> Any:
     Returns:
       The first place of the value, int32.
     """
-    return call(fn, lax.stop_gradient(at_least(x, axis, 1)), axis=axis, index_dtype=np.dtype(np.int32))
+    return call(fn, lax.stop_gradient(ensure_length(x, axis, 1)), axis=axis, index_dtype=np.dtype(np.int32))
 
 
 def _by_rows(x: Any, *, axes: tuple[int, ...], fn: Callable[..., Any], **params: Any) -> Any:

@@ -17,10 +17,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
-from jax.interpreters import ad, batching, mlir
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Primitive, Zero, is_undefined_primal, register
+from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, lower_fun
 
 __all__ = ["CpuRule", "call", "emit", "twin", "twin_of"]
@@ -41,20 +40,23 @@ def twin(primitive: Any, rule: CpuRule | None = None) -> Any:
     Returns:
       The new primitive; `call` and `emit` use it from now on.
     """
-    made = jex.Primitive(primitive.name)
-    made.def_effectful_abstract_eval(primitive.abstract_eval)
-    made.def_impl(functools.partial(_run, made))
-    ad.primitive_jvps[made] = functools.partial(_jvp, primitive)
-    ad.primitive_transposes[made] = functools.partial(_transpose, primitive)
-    batching.primitive_batchers[made] = functools.partial(_batch, primitive)
-    mlir.register_lowering(made, lower_fun(primitive.bind, multiple_results=False))
+    made = Primitive(primitive.name)
+    register(
+        made,
+        impl=functools.partial(_run, made),
+        abstract=primitive,
+        jvp=functools.partial(_jvp, primitive),
+        transpose=functools.partial(_transpose, primitive),
+        batch=functools.partial(_batch, primitive),
+        lowering=lower_fun(primitive.bind, multiple_results=False),
+    )
     if rule is not None:
 
         def spelled(*args: Any, **params: Any) -> Any:
             found = rule(*args, **params)
             return primitive.bind(*args, **params) if found is None else found
 
-        mlir.register_lowering(made, lower_fun(spelled, multiple_results=False), platform="cpu")
+        register(made, cpu_lowering=lower_fun(spelled, multiple_results=False))
     _TWINS[primitive] = made
     return made
 
@@ -75,30 +77,20 @@ def call(fn: Callable[..., Any], *args: Any, **params: Any) -> Any:
     return emit(_traced(fn, params, args), args)[0]
 
 
-def emit(closed: jex.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
+def emit(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
     """Evaluates a jaxpr with twins in the place of the primitives that have one."""
-    jaxpr = closed.jaxpr
-    env: dict[Any, Any] = {}
-    env.update(zip(jaxpr.constvars, closed.consts, strict=True))
-    env.update(zip(jaxpr.invars, args, strict=True))
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, jex.Literal) else env[atom]
+    def rule(eqn: Any, operands: list[Any]) -> list[Any] | None:
+        return [_TWINS[eqn.primitive].bind(*operands, **eqn.params)] if eqn.primitive in _TWINS else None
 
-    for eqn in jaxpr.eqns:
-        inputs = [read(atom) for atom in eqn.invars]
-        if eqn.primitive in _TWINS:
-            env[eqn.outvars[0]] = _TWINS[eqn.primitive].bind(*inputs, **eqn.params)
-            continue
-        env.update(zip(eqn.outvars, bind(eqn, *inputs), strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    return evaluate(closed, args, rule)
 
 
 def _struct(aval: Any) -> Any:
     return aval if axes_of(aval) else jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
-def _traced(fn: Callable[..., Any], params: Mapping[str, Hashable], args: Sequence[Any]) -> jex.ClosedJaxpr:
+def _traced(fn: Callable[..., Any], params: Mapping[str, Hashable], args: Sequence[Any]) -> ClosedJaxpr:
     structs = tuple(_struct(jax.typeof(a)) for a in args)
     key = _frozen(params)
     if all(isinstance(d, int) for s in structs for d in s.shape) and not any(map(axes_of, args)):
@@ -107,12 +99,12 @@ def _traced(fn: Callable[..., Any], params: Mapping[str, Hashable], args: Sequen
     return _trace(fn, key, structs)
 
 
-def _trace(fn: Callable[..., Any], params: tuple[tuple[str, Any], ...], structs: tuple[Any, ...]) -> jex.ClosedJaxpr:
+def _trace(fn: Callable[..., Any], params: tuple[tuple[str, Any], ...], structs: tuple[Any, ...]) -> ClosedJaxpr:
     return jax.make_jaxpr(functools.partial(fn, **dict(params)))(*structs)
 
 
 @functools.lru_cache(maxsize=4096)
-def _trace_once(fn: Any, params: Any, structs: Any, x64: bool) -> jex.ClosedJaxpr:
+def _trace_once(fn: Any, params: Any, structs: Any, x64: bool) -> ClosedJaxpr:
     return _trace(fn, params, structs)
 
 
@@ -161,16 +153,16 @@ def _frozen(params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def _jvp(primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
     result = _TWINS[primitive].bind(*primals, **params)
-    chosen = tuple(i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero))
+    chosen = tuple(i for i, t in enumerate(tangents) if not isinstance(t, Zero))
     args = (*primals, *(tangents[i] for i in chosen))
     closed = _traced(_jvp_of, {"primitive": primitive, "chosen": chosen, "params": _frozen(params)}, args)
     return result, emit(closed, args)[0]
 
 
 def _transpose(primitive: Any, cotangent: Any, /, *args: Any, **params: Any) -> list[Any]:
-    where = tuple(i for i, a in enumerate(args) if ad.is_undefined_primal(a))
+    where = tuple(i for i, a in enumerate(args) if is_undefined_primal(a))
     out: list[Any] = [None] * len(args)
-    if isinstance(cotangent, ad.Zero):
+    if isinstance(cotangent, Zero):
         return out
     known = (cotangent, *(a for i, a in enumerate(args) if i not in where))
     unknown = tuple(_struct(args[i].aval) for i in where)

@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.interpreters import ad, batching, mlir
-from jax.interpreters.mlir import ir
 
+from tf2jax_lite.jaxprs.compat import Primitive, Zero, ir, mlir_dialect, register
 from tf2jax_lite.jaxprs.shard_map import lower_fun
 
 __all__ = ["ranked"]
@@ -93,9 +91,8 @@ def _packed(x: Any, *, k: int, axis: int, **other: Any) -> Any:
 
 def _lower_pairs(ctx: Any, pairs: Any, *, axis: int) -> Any:
     """Sorts by hand-written operations, as their numbers have 64 bits."""
-    from jax.extend.mlir.dialects import stablehlo as hlo
-
     del ctx
+    hlo = mlir_dialect("stablehlo")
     wide = ir.IntegerType.get_signless(64)
     shape = ir.RankedTensorType(pairs.type).shape[:-1]
     word, type_ = ir.RankedTensorType.get([], wide), ir.RankedTensorType.get(shape, wide)
@@ -110,10 +107,10 @@ def _lower_pairs(ctx: Any, pairs: Any, *, axis: int) -> Any:
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     values, places = _ranked.bind(*primals, **params)
-    none = ad.Zero(jax.typeof(places).to_tangent_aval())
+    none = Zero(jax.typeof(places).to_tangent_aval())
     (tangent,) = tangents
-    if isinstance(tangent, ad.Zero):
-        return (values, places), (ad.Zero(jax.typeof(values).to_tangent_aval()), none)
+    if isinstance(tangent, Zero):
+        return (values, places), (Zero(jax.typeof(values).to_tangent_aval()), none)
     moved = jnp.take_along_axis(tangent, places, axis=params["axis"], mode="promise_in_bounds")
     return (values, places), (moved, none)
 
@@ -122,15 +119,17 @@ def _batched(args: Sequence[Any], dims: Sequence[Any], *, axis: int, **other: An
     return _ranked.bind(jnp.moveaxis(args[0], dims[0], 0), axis=axis + 1, **other), (0, 0)
 
 
-_pairs = jex.Primitive("sort_pairs")  # only ever in what is lowered for CPU
-_pairs.def_abstract_eval(lambda pairs, *, axis: pairs)
-mlir.register_lowering(_pairs, _lower_pairs)
+_pairs = Primitive("sort_pairs")  # only ever in what is lowered for CPU
+register(_pairs, abstract=lambda pairs, *, axis: pairs, lowering=_lower_pairs)
 
-_ranked = jex.Primitive("top_k")  # its name and parameters are those of what it is on all platforms but one
-_ranked.multiple_results = True
-_ranked.def_impl(lambda x, **params: jax.jit(lambda x: _ranked.bind(x, **params))(x))
-_ranked.def_effectful_abstract_eval(lax.top_k_p.abstract_eval)
-ad.primitive_jvps[_ranked] = _jvp
-batching.primitive_batchers[_ranked] = _batched
-mlir.register_lowering(_ranked, lower_fun(_plain, multiple_results=True))
-mlir.register_lowering(_ranked, lower_fun(_packed, multiple_results=True), platform="cpu")
+_ranked = Primitive("top_k")  # its name and parameters are those of what it is on all platforms but one
+register(
+    _ranked,
+    multiple_results=True,
+    impl=lambda x, **params: jax.jit(lambda x: _ranked.bind(x, **params))(x),
+    abstract=lax.top_k_p,
+    jvp=_jvp,
+    batch=_batched,
+    lowering=lower_fun(_plain, multiple_results=True),
+    cpu_lowering=lower_fun(_packed, multiple_results=True),
+)

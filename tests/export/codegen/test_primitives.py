@@ -15,7 +15,7 @@ from jax import lax
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.export.codegen import functions, registry
-from tf2jax_lite.jaxprs.equations import COMPOSITE, expanded
+from tf2jax_lite.jaxprs.compat import COMPOSITE, composite_jaxpr
 
 from .test_source import imported, written
 
@@ -216,11 +216,11 @@ def _finite(x):
 
 # Only functions that TensorFlow's ops, sizes that data decides, or other releases of JAX make hold these.
 OTHERWISE = frozenset(
-    """copy copy_p data_ended dim_as_value forward_only loop_start mul_no_nan mulhi once random_gamma_grad random_unwrap
+    """copy copy_p dim_as_value forward_only loop_start mul_no_nan mulhi once random_gamma_grad random_unwrap
     random_wrap reverse_only split stack tile unstack add_any device_put igamma_grad_a random_clone rng_bit_generator
     rng_uniform select_and_gather_add select_and_scatter_add remat checkpoint custom_vjp_call one_minus_square
     polynomial log2 eq_to symmetric_product ragged_dot ragged_dot_general conv_general_dilated_patches scatter-sub name
-    sharding_constraint custom_gradient""".split()  # noqa: SIM905
+    sharding_constraint custom_gradient while_residuals""".split()  # noqa: SIM905
 )
 
 
@@ -228,7 +228,7 @@ def _primitives(jaxpr):
     for eqn in jaxpr.eqns:
         yield eqn.primitive.name
         if eqn.primitive.name == COMPOSITE:
-            yield from _primitives(expanded(eqn).jaxpr)
+            yield from _primitives(composite_jaxpr(eqn).jaxpr)
         for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda v: hasattr(v, "eqns")):
             if hasattr(value, "eqns"):
                 yield from _primitives(getattr(value, "jaxpr", value))

@@ -449,7 +449,7 @@ def test_deeply_nested_loops(tmp_path):
 
 
 def test_a_primitive_that_cannot_be_read(tmp_path, monkeypatch):
-    """There is no source then, and everything else; without StableHLO there is nothing to run, and no artefact."""
+    """There is no source then, and everything else; without StableHLO there is nothing to run, and no artifact."""
 
     def refuse(jaxpr):
         raise KeyError("jaxpr of a primitive that is not known")

@@ -41,7 +41,7 @@ def in_loop(v, x):
     return y * v
 
 
-def in_loop_that_data_ends(v, x):
+def in_dynamic_loop(v, x):
     (y,) = tf.while_loop(
         lambda y: tf.reduce_sum(y) < 10.0, lambda y: (y + tf.abs(v.assign_add(y)) + 1.0,), [x], maximum_iterations=4
     )
@@ -100,7 +100,7 @@ def recomputed(v, x):
 
 
 CASES = [
-    assigned_then_read, what_assign_returns, reads_between_assignments, in_loop, in_loop_that_data_ends, in_branch,
+    assigned_then_read, what_assign_returns, reads_between_assignments, in_loop, in_dynamic_loop, in_branch,
     in_called_function, gathered_after_scatter, slice_assigned, gradient_in_the_graph, in_custom_gradient, recomputed,
 ]  # fmt: skip
 
@@ -116,7 +116,7 @@ def converted(fn, variable):
 
 
 def taken(fn, variable):
-    """Returns TensorFlow's result, its gradients by x and the variable, and the variable's new value."""
+    """Returns TensorFlow's result, its gradients with respect to x and the variable, and the variable's new value."""
     x = tf.constant(X)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -194,7 +194,7 @@ def test_forward_mode_vmap_and_second_derivatives(variable):
     np.testing.assert_array_equal(tangent, np.full(3, 6.0))
     by_v = jax.vmap(jax.grad(lambda v, x: jax_fn({"v": v}, x)[0].sum()), (None, 0))(V, np.stack([X, 2 * X]))
     np.testing.assert_array_equal(by_v, np.full((2, 3), 3.0))
-    # y = 3 v v x with every read v: the second derivative by v is 6 x, at whatever value was assigned.
+    # y = 3 v v x with every read v: the second derivative with respect to v is 6 x, for any assigned value.
     hessian = jax.jacfwd(jax.grad(lambda v: squared({"v": v}, X)[0].sum()))(V)
     np.testing.assert_allclose(hessian, np.diag(6 * X), rtol=1e-5)
 
@@ -241,7 +241,7 @@ def test_printing_and_random_numbers_happen_once(variable, capfd):
 
 @pytest.mark.full
 @pytest.mark.parametrize("fn", [reads_between_assignments, in_loop], ids=lambda f: f.__name__)
-def test_artefacts_have_the_same_gradients(fn, variable, tmp_path):
+def test_artifacts_have_the_same_gradients(fn, variable, tmp_path):
     expected, by, after = taken(fn, variable)
     tf2jax.export_functions({"f": converted(fn, variable)}, tmp_path / "out", platforms=["cpu"])
     for backend in ("stablehlo", "source"):

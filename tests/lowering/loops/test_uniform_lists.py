@@ -62,7 +62,7 @@ def others_above(x, w):
 
 
 def pushed_back(x, w):
-    """What is taken is replaced by another one, and taken afterwards."""
+    """An element is popped, and another one is pushed and popped."""
     h, lst = emptied(x, filled(lambda i: w, trips=12), lambda h, w, lst: (tf.tanh(h @ w), lst))
     h, lst = emptied(x + h, push(lst, w + 1.0))
     return h + pop(lst)[1][:2]
@@ -104,7 +104,7 @@ def chosen_from_one(x, w):
 
 
 def made_in_a_loop(x, w):
-    """The carried list is another one, of elements that are all alike, in each iteration."""
+    """The carried list is another one, of uniform elements, in each iteration."""
 
     def body(i, h, lst):
         return i + 1, emptied(x + h, lst)[0], filled(lambda j: w * tf.cast(i, tf.float32))
@@ -174,7 +174,7 @@ def test_values_and_gradients(function, read):
 
 @pytest.mark.full
 def test_a_variable_that_the_loop_reads():
-    """TensorFlow's gradient keeps the weights of each iteration, read anew."""
+    """TensorFlow's gradient keeps the weights of each iteration, read again."""
     v = tf.Variable(W, name="w")
 
     @tf.function(autograph=False)

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import LoweringError, ReverseModeError
-from tf2jax_lite.jaxprs.equations import scan_counts
-from tf2jax_lite.lowering.interpreter import trace
+from tf2jax_lite.jaxprs.compat import scan_counts
+from tf2jax_lite.lowering.interpreter import partial_eval
 
 X = np.linspace(-1, 1, 6).astype(np.float32).reshape(2, 3)
 SPEC = tf.TensorSpec([2, 3])
@@ -143,7 +143,7 @@ def test_random_numbers_do_not_depend_on_the_kind_of_loop():
     np.testing.assert_array_equal(plain, masked)
 
 
-# ---- gradients backwards through loops that data ends, without any option ----
+# ---- reverse mode through loops with data-dependent trip counts, without any option ----
 
 
 @tf.function
@@ -186,7 +186,7 @@ def exponential(x):
 
 @tf.function
 def written_lists(x):
-    """Whole numbers and a list are carried, too."""
+    """Integers and a list are carried, too."""
     parts = tf.TensorArray(tf.float32, 12, element_shape=[2, 3])
     i = 0
     while i < 12 and tf.reduce_sum(x) < 30.0:
@@ -239,7 +239,7 @@ def test_gradients_backwards_forwards_and_of_many(fn):
 
 
 @pytest.mark.full
-def test_gradients_by_weights_and_of_assigned_variables():
+def test_gradients_of_weights_and_assigned_variables():
     """What the body reads has gradients; a variable that it assigns ends as it does in TensorFlow."""
     weight, count = tf.Variable(0.7, name="weight"), tf.Variable(0.0, name="count", trainable=False)
 
@@ -392,8 +392,8 @@ def test_changing_shapes_are_refused_by_the_variable_s_name():
     @tf.function
     def fn(x):
         return tf.while_loop(
-            lambda grown: tf.reduce_sum(grown) < 10.0,
-            lambda grown: (tf.concat([grown, grown[:1]], 0),),
+            lambda longer: tf.reduce_sum(longer) < 10.0,
+            lambda longer: (tf.concat([longer, longer[:1]], 0),),
             [x],
             shape_invariants=[tf.TensorShape([None, 3])],
         )[0]
@@ -441,7 +441,7 @@ def one_loop_after_another(x):
 @pytest.mark.parametrize(("steps", "counted"), [(1 << 20, 3), (500, 2), (300, 1), (100, 0)])
 def test_counting_iterations_is_bounded_for_a_whole_trace(monkeypatch, steps, counted):
     """Each loop may be counted for seconds; a thousand of them may not. Those left over still run."""
-    monkeypatch.setattr(trace, "_MAX_HOST_STEPS", steps)
+    monkeypatch.setattr(partial_eval, "_MAX_STEPS", steps)
     fn = convert(one_loop_after_another)
     text = str(jax.make_jaxpr(fn)(X))
     assert (text.count("scan["), text.count("while[")) == (counted, 3 - counted)
@@ -457,7 +457,7 @@ def _pop(lst):
     return lst, tf.ensure_shape(value, [2, 3])
 
 
-def _grown(step, x):
+def _extended(step, x):
     """A list that is one element longer after each iteration than before it."""
     lst = tf.raw_ops.EmptyTensorList(element_shape=[2, 3], max_num_elements=-1, element_dtype=tf.float32)
     body = lambda i, h, lst: (i + 1, *step(h, lst))  # noqa: E731
@@ -494,7 +494,7 @@ def _taken_back_before_a_loop(h, lst):
 @pytest.mark.full
 @pytest.mark.parametrize("step", [_taken_back, _taken_back_by_a_loop, _taken_back_before_a_loop])
 def test_lists_that_are_longer_within_an_iteration(step):
-    fn = tf.function(lambda x: _grown(step, x), autograph=False)
+    fn = tf.function(lambda x: _extended(step, x), autograph=False)
     converted = convert(fn)
     np.testing.assert_allclose(jax.jit(converted)(X), fn(X), rtol=1e-5, atol=1e-6)
     gradient = jax.jit(jax.grad(lambda x: total(converted(x))))(X)
@@ -521,7 +521,7 @@ def _resize(lst, size):
 
 
 def _tried_twice(h, lst):
-    """What is pushed besides goes onto a list that is not handed on."""
+    """Another push goes onto a list that the iteration does not return."""
     longer = _push(_push(lst, tf.sin(h)), h * 0.7)
     return tf.tanh(_read(longer) + 0.3 * _read(longer, 2)), _push(lst, h * 0.5)
 
@@ -541,7 +541,7 @@ def _tried_in_a_loop(h, lst):
     return tf.tanh(h + _read(longer) + 0.3 * _read(longer, 2)), _push(lst, h * 0.5)
 
 
-def _tried_in_a_loop_that_data_ends(h, lst):
+def _tried_in_a_dynamic_loop(h, lst):
     def more(h, lst):
         longer = _push(_push(lst, h * 0.9), h * 0.4)
         return 0.5 * h + _read(longer, 2), _push(lst, h)
@@ -588,7 +588,7 @@ TEMPORARIES = [
     _tried_twice,
     _tried_where_data_says,
     _tried_in_a_loop,
-    _tried_in_a_loop_that_data_ends,
+    _tried_in_a_dynamic_loop,
     _written_at_its_end,
     _pushed_in_one_branch,
     _pushed_more_in_one_branch,
@@ -598,11 +598,11 @@ TEMPORARIES = [
 
 
 def _sum_of(lst, bound=16):
-    """The elements of a list whose length data may decide, weighted by their places."""
-    places = [tf.minimum(k, _length(lst) - 1) for k in range(bound)]
+    """The elements of a list of dynamic length, weighted by their indices."""
+    indices = [tf.minimum(k, _length(lst) - 1) for k in range(bound)]
     values = [
         tf.raw_ops.TensorListGetItem(input_handle=lst, index=k, element_shape=[2, 3], element_dtype=tf.float32)
-        for k in places
+        for k in indices
     ]
     return tf.add_n([tf.ensure_shape(v, [2, 3]) * (1.0 + 0.1 * k) for k, v in enumerate(values)])
 
@@ -624,8 +624,8 @@ ENDS = {
 @pytest.mark.default_cases("_extended_after_an_element_was_taken-counted", "_tried_in_a_loop-maximum")
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("step", TEMPORARIES, ids=lambda step: step.__name__)
-def test_lists_that_are_not_handed_on_have_room(step, end):
-    """The room that a loop makes for a list is for what it hands on: a push onto any other list was lost."""
+def test_lists_that_are_not_carried_have_capacity(step, end):
+    """The capacity of a carried list is that of the returned one: a push onto any other list was lost."""
     go, options = ENDS[end]
     fn = tf.function(lambda x: _looped(step, go, x, **options), autograph=False)
     converted = convert(fn, **({"dynamic_shape_bound": 16} if end == "data" else {}))
@@ -635,8 +635,8 @@ def test_lists_that_are_not_handed_on_have_room(step, end):
 
 
 @pytest.mark.full
-def test_elements_written_further_out_than_there_is_room_are_nan():
-    """Nothing tells how far out a place is that data decides: what would be lost is noticed."""
+def test_elements_written_beyond_the_capacity_are_nan():
+    """A traced index has no upper bound: a lost element is noticed."""
 
     def step(h, lst):
         return tf.tanh(_read(_write(lst, _length(lst) + tf.cast(h[0, 0] < 9.0, tf.int32) * 3, h))), _push(lst, h)
@@ -664,7 +664,7 @@ def _pushed_after_an_element_was_taken(h, lst):
 @pytest.mark.parametrize("end", ["maximum", "data"])
 @pytest.mark.parametrize("step", [_emptied, _cut], ids=lambda step: step.__name__)
 def test_lists_that_each_iteration_makes_shorter(step, end):
-    """They are as long after each iteration: they need no bound, and did not settle."""
+    """Their length is constant: they need no bound, and had no fixpoint."""
     go, options = ENDS[end]
     fn = tf.function(lambda x: _looped(step, go, x, **options), autograph=False)
     for result, expected in zip(jax.jit(convert(fn))(X), fn(X), strict=True):
@@ -682,7 +682,7 @@ def test_lists_that_each_iteration_makes_shorter(step, end):
         (_pushed_after_an_element_was_taken, "maximum", 6),
     ],
 )
-def test_lists_that_are_handed_on_do_not_grow_within_an_iteration(step, end, capacity):
+def test_carried_lists_do_not_grow_within_an_iteration(step, end, capacity):
     go, options = ENDS[end]
     fn = tf.function(lambda x: _looped(step, go, x, **options)[1:], autograph=False)
     text = str(jax.make_jaxpr(convert(fn))(X))

@@ -68,7 +68,7 @@ def both(x):
 
 
 def infinite(x):
-    """The derivative of what is not taken is infinite."""
+    """The derivative of the other branch is infinite."""
     found = tf.cond(x[0, 0] > 2.0, lambda: x, lambda: x[0, 0] * 0.0 + 1.0)
     return tf.reduce_sum(tf.sqrt(found) / tf.cast(tf.size(found), tf.float32))
 

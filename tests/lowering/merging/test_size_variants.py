@@ -32,7 +32,7 @@ def hard_negatives(x, m):
 
 
 def global_attention(x, m):
-    """As Longformer has it: scores get columns for as many places as a row has at most, if any has one."""
+    """As Longformer has it: scores get as many columns as the longest row has positions, if any has one."""
     counts = count(m, axis=1)
     most = tf.reduce_max(counts)
     any_ = most > 0
@@ -78,7 +78,7 @@ COUNTS = {
     "range": lambda x, m: tf.reduce_sum(tf.cast(tf.range(tf.reduce_max(count(m, 1))), tf.float32)) * x[0, 0],
     "ones": lambda x, m: tf.reduce_sum(tf.ones([count(m), 3]) * x[0, 0]),
     "sequence mask": lambda x, m: tf.reduce_sum(tf.cast(tf.sequence_mask(count(m, 1)), tf.float32)) * x[0, 0],
-    "places": lambda x, m: tf.reduce_sum(x[0, : tf.argmax(x[1] * tf.cast(m[1], tf.float32)) + 1]),
+    "positions": lambda x, m: tf.reduce_sum(x[0, : tf.argmax(x[1] * tf.cast(m[1], tf.float32)) + 1]),
     "part": lambda x, m: tf.reduce_sum(
         tf.sort(tf.reshape(x, [-1]))[: tf.cast(0.5 * tf.cast(count(m), tf.float32), tf.int32)]
     ),

@@ -92,7 +92,7 @@ def test_functions_that_return_nothing(fn, x):
 
 
 @pytest.mark.full
-def test_artefacts_assign_what_such_functions_do(tmp_path):
+def test_artifacts_assign_variables_of_such_functions(tmp_path):
     module = Counted()
     jax_fn, params = tf2jax.convert(tf.function(lambda x: in_a_row(module, x)), X[0])
     tf2jax.export_functions({"run": (jax_fn, params)}, tmp_path / "out", platforms=("cpu",))

@@ -21,7 +21,7 @@ def dilated(padding, rates):
 
 
 def moved(block, pads, crops, strides=1, padding: Any = "VALID", back=None, rates=1):
-    """A convolution of images between blocks, as nobody but a graph editor would write it."""
+    """A convolution of images between blocks, as only a graph editor would write it."""
 
     def call(x, w):
         x = tf.space_to_batch(x, block, pads)
@@ -137,7 +137,7 @@ def test_a_gradient_in_the_graph():
         np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
-def test_open_sizes():
+def test_symbolic_sizes():
     """What is padded to whole blocks and cropped again is the same, whatever the size: no remainder is left."""
     form = tf.TensorSpec((None, None, None, 3))
     graph = tf.function(dilated("SAME", 3), autograph=False)

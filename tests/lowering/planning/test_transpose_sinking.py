@@ -19,9 +19,9 @@ def around(fn, first, last):
 
 
 def both_read(x):
-    turned = tf.transpose(x, [0, 3, 2, 1])
-    soft = tf.nn.softmax(turned)
-    return tf.transpose(soft, [0, 3, 2, 1]), soft, turned
+    transposed = tf.transpose(x, [0, 3, 2, 1])
+    soft = tf.nn.softmax(transposed)
+    return tf.transpose(soft, [0, 3, 2, 1]), soft, transposed
 
 
 def twice(x):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tf2jax_lite.jaxprs.equations import scan_counts
+from tf2jax_lite.jaxprs.compat import scan_counts
 
 
 def the_scan(jaxpr: Any) -> Any:

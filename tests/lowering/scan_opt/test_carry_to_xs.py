@@ -16,7 +16,7 @@ W = RNG.normal(size=(3, 3)).astype(np.float32)
 
 
 def loop(write, read=lambda i: i, trips=6, size=6, value=None, start=None, again=lambda i, h, ta: ta):
-    """A state that takes an element in each iteration, and an array that takes what comes of it."""
+    """A state that reads an element in each iteration, and an array that it is written to."""
 
     def function(x):
         ta = tf.TensorArray(tf.float32, size, clear_after_read=False)
@@ -54,7 +54,7 @@ def two_reads(x):
 
 
 def counted(x):
-    """Whole numbers are written, and numbers that no iteration makes."""
+    """Integers are written, and values that are loop-invariant."""
     ta, tb = tf.TensorArray(tf.int32, 6), tf.TensorArray(tf.float32, 6)
 
     def body(i, ta, tb, h):
@@ -65,7 +65,7 @@ def counted(x):
 
 
 def last_alone(x):
-    """What is written is kept of the last iteration, too, and no iteration reads it."""
+    """The last element is also carried by itself, and no iteration reads it."""
     ta = tf.TensorArray(tf.float32, 6)
 
     def body(i, last, ta):
@@ -76,14 +76,14 @@ def last_alone(x):
     return ta.stack() * last
 
 
-# What is stacked by the loop itself, and so neither carried nor scattered: functions, and how many scatters are left.
+# Functions, and the number of scatters that are left: buffers that the scan stacks itself need none.
 FUNCTIONS = {
     "in order": (loop(lambda i: i), 0),
     "backwards": (loop(lambda i: 5 - i, lambda i: 5 - i), 0),
     "the other way": (loop(lambda i: 5 - i), 0),
     "a part": (loop(lambda i: i + 2, lambda i: i + 1, trips=3, start=7.0), 0),
     "a part backwards": (loop(lambda i: 4 - i, trips=3, start=7.0), 0),
-    "what was read": (loop(lambda i: i, value=lambda i, h, x: x[i]), 0),
+    "the input": (loop(lambda i: i, value=lambda i, h, x: x[i]), 0),
     "a constant": (loop(lambda i: i, value=lambda i, h, x: tf.ones([2, 3])), 0),
     "a product": (loop(lambda i: i, value=lambda i, h, x: x[i] @ W), 0),
     "two scans": (scanned, 0),
@@ -152,7 +152,7 @@ def test_checkpoints(checkpoint, name):
 
 
 def test_nothing_of_the_length_of_the_stack_is_carried():
-    """Backwards, XLA copied what is carried in each iteration."""
+    """Backwards, XLA copied the carry in each iteration."""
     graph = tf.function(FUNCTIONS["in order"][0], autograph=False)
     converted = tf2jax.convert_functional(graph, tf.TensorSpec(X.shape, tf.float32))
     for function in (converted, jax.grad(lambda x: jnp.sum(converted(x)))):
@@ -161,7 +161,7 @@ def test_nothing_of_the_length_of_the_stack_is_carried():
         assert all(np.prod(shape) <= X[0].size for shape in shapes)
 
 
-def test_a_loop_that_data_ends_early():
+def test_dynamic_trip_count():
     """It is a condition for each iteration: the stack is carried, and stays as it was from there on."""
 
     def function(x):

@@ -8,8 +8,9 @@ import tensorflow as tf
 from jax import lax
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.jaxprs import equations
-from tf2jax_lite.lowering.scan_opt import hoist_matmuls
+from tf2jax_lite.jaxprs.compat import scan_counts
+from tf2jax_lite.lowering import scan_opt
+from tf2jax_lite.lowering.scheduling import cost_model
 
 from .scans import the_scan
 
@@ -20,20 +21,20 @@ KERNEL = RNG.normal(size=(INPUTS, WIDTH)).astype(np.float32)
 RECURRENT = RNG.normal(size=(WIDTH, WIDTH)).astype(np.float32)
 
 
-def _run(buffer, kernel, recurrent, places, hoist):
-    def step(state, place):
-        value = lax.dynamic_index_in_dim(buffer, place, 0, keepdims=False)
+def _run(buffer, kernel, recurrent, indices, hoist):
+    def step(state, index):
+        value = lax.dynamic_index_in_dim(buffer, index, 0, keepdims=False)
         return jnp.tanh(value @ kernel + state @ recurrent), None
 
     start = jnp.zeros((BATCH, WIDTH), buffer.dtype)
-    xs = np.asarray(places, np.int32)
-    return hoist_matmuls.scan(step, start, xs, len(places)) if hoist else lax.scan(step, start, xs)[0]
+    xs = np.asarray(indices, np.int32)
+    return scan_opt.scan(step, start, xs, len(indices)) if hoist else lax.scan(step, start, xs)[0]
 
 
-def _expected(places):
+def _expected(indices):
     state = np.zeros((BATCH, WIDTH))
-    for place in places:
-        state = np.tanh(BUFFER[place].astype(np.float64) @ KERNEL + state @ RECURRENT)
+    for index in indices:
+        state = np.tanh(BUFFER[index].astype(np.float64) @ KERNEL + state @ RECURRENT)
     return state
 
 
@@ -45,18 +46,18 @@ def _products(jaxpr):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "places", [range(TRIPS), range(2, TRIPS + 2), range(TRIPS)[::-1], [0, 0, 3, 1], [-1, 0, 1]], ids=str
+    "indices", [range(TRIPS), range(2, TRIPS + 2), range(TRIPS)[::-1], [0, 0, 3, 1], [-1, 0, 1]], ids=str
 )
-def test_values_and_gradients(places):
+def test_values_and_gradients(indices):
     """Indices in order, forwards or backwards, become a slice, others (from the end, too) a gather."""
     weights = BUFFER, KERNEL, RECURRENT
-    jaxpr = jax.make_jaxpr(lambda *w: _run(*w, places, True))(*weights).jaxpr
+    jaxpr = jax.make_jaxpr(lambda *w: _run(*w, indices, True))(*weights).jaxpr
     assert _products(jaxpr) == [1, 1]
-    one_after_another = isinstance(places, range)
+    one_after_another = isinstance(indices, range)
     assert ("gather" in str(jaxpr)) != one_after_another
-    np.testing.assert_allclose(_run(*weights, places, True), _expected(places), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(_run(*weights, indices, True), _expected(indices), rtol=1e-5, atol=1e-6)
     ours, plain = (
-        jax.grad(lambda *w, h=h: jnp.sum(_run(*w, places, h) ** 2), argnums=(0, 1, 2))(*weights) for h in (True, False)
+        jax.grad(lambda *w, h=h: jnp.sum(_run(*w, indices, h) ** 2), argnums=(0, 1, 2))(*weights) for h in (True, False)
     )
     for a, b in zip(ours, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=5e-5, atol=1e-6)  # sums in another order
@@ -64,12 +65,12 @@ def test_values_and_gradients(places):
 
 @pytest.mark.full
 def test_a_product_of_an_input_with_itself():
-    def step(state, place):
-        value = lax.dynamic_index_in_dim(jnp.asarray(BUFFER), place, 0, keepdims=False)
+    def step(state, index):
+        value = lax.dynamic_index_in_dim(jnp.asarray(BUFFER), index, 0, keepdims=False)
         return jnp.tanh(lax.dot_general(value, value, (((1,), (1,)), ((), ()))) + state), None
 
     start, xs = jnp.zeros((BATCH, BATCH)), np.arange(TRIPS, dtype=np.int32)
-    np.testing.assert_allclose(hoist_matmuls.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0], rtol=1e-6)
+    np.testing.assert_allclose(scan_opt.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0], rtol=1e-6)
 
 
 @pytest.mark.full
@@ -81,24 +82,25 @@ def test_under_vmap():
 
 
 @pytest.mark.parametrize(
-    ("limit", "value"), [("_MOST_ROWS_ON_CPU", BATCH - 1), ("_MOST_VALUES", TRIPS * BATCH * WIDTH - 1)]
+    ("limit", "value"),
+    [("MAX_BATCHED_MATMUL_ROWS_CPU", BATCH - 1), ("MAX_STACKED_ELEMENTS", TRIPS * BATCH * WIDTH - 1)],
 )
 def test_large_products_stay(monkeypatch, limit, value):
-    monkeypatch.setattr(hoist_matmuls, limit, value)
+    monkeypatch.setattr(cost_model, limit, value)
     jaxpr = jax.make_jaxpr(lambda *w: _run(*w, range(TRIPS), True))(BUFFER, KERNEL, RECURRENT).jaxpr
     assert _products(jaxpr) == [0, 2]
 
 
-def _dropped(value, place):
-    keep = jax.random.bernoulli(jax.random.fold_in(jax.random.key(0), place), 0.5, value.shape)
+def _dropped(value, index):
+    keep = jax.random.bernoulli(jax.random.fold_in(jax.random.key(0), index), 0.5, value.shape)
     return jnp.where(keep, value, 0)
 
 
-def _chosen(value, place):
-    return lax.cond(place > 2, jnp.sin, jnp.cos, value)
+def _chosen(value, index):
+    return lax.cond(index > 2, jnp.sin, jnp.cos, value)
 
 
-def _looped(value, place):
+def _looped(value, index):
     return lax.fori_loop(0, 2, lambda _, v: jnp.sin(v), value)
 
 
@@ -107,14 +109,14 @@ def _looped(value, place):
 def test_keys_branches_and_loops_stay(change):
     """What draws, chooses or loops would draw other bits, or compute both branches, for all steps at once."""
     start = jnp.zeros((BATCH, WIDTH), np.float32)
-    buffer, places = jnp.asarray(BUFFER), np.arange(TRIPS)
+    buffer, indices = jnp.asarray(BUFFER), np.arange(TRIPS)
 
-    def step(state, place):
-        return state + change(buffer[place], place) @ KERNEL, None
+    def step(state, index):
+        return state + change(buffer[index], index) @ KERNEL, None
 
-    assert _products(jax.make_jaxpr(lambda: hoist_matmuls.scan(step, start, places, TRIPS))().jaxpr) == [0, 1]
+    assert _products(jax.make_jaxpr(lambda: scan_opt.scan(step, start, indices, TRIPS))().jaxpr) == [0, 1]
     expected = sum(np.asarray(change(BUFFER[i], i)).astype(np.float64) @ KERNEL for i in range(TRIPS))
-    np.testing.assert_allclose(hoist_matmuls.scan(step, start, places, TRIPS), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scan_opt.scan(step, start, indices, TRIPS), expected, rtol=1e-5, atol=1e-6)
 
 
 def _in_turn(state, value):
@@ -146,21 +148,21 @@ def _of_this_iteration(state, value):
 )
 def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried):
     """A list that keeps the last result alone is not carried: the loop has one value and one copy less."""
-    buffer, places = jnp.asarray(BUFFER), np.arange(TRIPS)
+    buffer, indices = jnp.asarray(BUFFER), np.arange(TRIPS)
 
-    def step(state, place):
-        return change(state, lax.dynamic_index_in_dim(buffer, place, 0, keepdims=False)), None
+    def step(state, index):
+        return change(state, lax.dynamic_index_in_dim(buffer, index, 0, keepdims=False)), None
 
     shapes = jax.eval_shape(lambda: step((buffer[0], buffer[0]), 0)[0])
     start = jax.tree.map(lambda s: jnp.full(s.shape, 0.5, s.dtype), shapes)
-    jaxpr = jax.make_jaxpr(lambda *s: hoist_matmuls.scan(step, s, places, TRIPS))(*start).jaxpr
-    assert equations.scan_counts(the_scan(jaxpr).params)[1] == carried
+    jaxpr = jax.make_jaxpr(lambda *s: scan_opt.scan(step, s, indices, TRIPS))(*start).jaxpr
+    assert scan_counts(the_scan(jaxpr).params)[1] == carried
 
     def ours(*state):
-        return hoist_matmuls.scan(step, state, places, TRIPS)
+        return scan_opt.scan(step, state, indices, TRIPS)
 
     def plain(*state):
-        return lax.scan(step, state, places)[0]
+        return lax.scan(step, state, indices)[0]
 
     for derive in (lambda fn: fn, lambda fn: jax.jacrev(fn, argnums=(0, 1))):
         found, expected = (jax.tree.leaves(derive(fn)(*start)) for fn in (ours, plain))
@@ -169,16 +171,16 @@ def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried)
 
 
 @pytest.mark.full
-def test_a_number_is_handed_on():
-    """The first iteration reads what it is given, all others the number; both are read, so it is carried."""
-    buffer, places = jnp.asarray(BUFFER), np.arange(TRIPS)
+def test_carried_number_stays_carried():
+    """The first iteration reads the initial value, all others the number; both are read, so it is carried."""
+    buffer, indices = jnp.asarray(BUFFER), np.arange(TRIPS)
 
-    def step(state, place):
+    def step(state, index):
         total, factor = state
-        return (total + factor * buffer[place], np.float32(3)), None
+        return (total + factor * buffer[index], np.float32(3)), None
 
     def ours(start, factor):
-        return hoist_matmuls.scan(step, (start, factor), places, TRIPS)
+        return scan_opt.scan(step, (start, factor), indices, TRIPS)
 
     start, factor = jnp.ones_like(buffer[0]), jnp.float32(7)
     total, last = jax.jit(ours)(start, factor)
@@ -188,7 +190,7 @@ def test_a_number_is_handed_on():
     np.testing.assert_allclose(by_factor, BUFFER[0], rtol=1e-5)
 
 
-def test_a_number_is_handed_on_in_a_graph():
+def test_carried_number_of_a_graph():
     """The same in TensorFlow, where a flag says whether it is the first time."""
 
     @tf.function
@@ -216,7 +218,7 @@ def test_recurrent_layers(layer, backwards):
     jax_fn, params = tf2jax.convert(tf.function(lambda x: model(x)), tf.TensorSpec(x.shape))
     jaxpr = jax.make_jaxpr(lambda p, x: jax_fn(p, x)[0])(params, x).jaxpr
     assert _products(jaxpr) == [1, 1]
-    assert equations.scan_counts(the_scan(jaxpr).params)[1] == (2 if layer == "LSTM" else 1)  # states alone
+    assert scan_counts(the_scan(jaxpr).params)[1] == (2 if layer == "LSTM" else 1)  # states alone
     with tf.GradientTape() as tape:
         expected = model(x)
         loss = tf.reduce_sum(expected**2)
@@ -232,16 +234,16 @@ def test_recurrent_layers(layer, backwards):
 @pytest.mark.full
 def test_one_of_two_results_of_what_another_keeps_is_overwritten():
     """An iteration reads one half of what the one before had, and none the other half: that is made after the loop."""
-    places = np.arange(TRIPS)
+    indices = np.arange(TRIPS)
 
-    def step(state, place):
+    def step(state, index):
         half, whole, _, before = state
         one, other = lax.split(whole, (3, 3))
         return (one, jnp.tanh(whole + 0.1 * before + jnp.concatenate([half, half])), other, whole), None
 
     start = (jnp.zeros(3), jnp.linspace(-1, 1, 6), jnp.zeros(3), jnp.ones(6))
-    jaxpr = jax.make_jaxpr(lambda *s: hoist_matmuls.scan(step, s, places, TRIPS))(*start).jaxpr
-    assert equations.scan_counts(the_scan(jaxpr).params)[1] == 3
-    found, expected = hoist_matmuls.scan(step, start, places, TRIPS), lax.scan(step, start, places)[0]
+    jaxpr = jax.make_jaxpr(lambda *s: scan_opt.scan(step, s, indices, TRIPS))(*start).jaxpr
+    assert scan_counts(the_scan(jaxpr).params)[1] == 3
+    found, expected = scan_opt.scan(step, start, indices, TRIPS), lax.scan(step, start, indices)[0]
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -37,12 +37,12 @@ def product(a, b):
 LOOPS = {
     "rows": (loop(product), False),
     "the other way": (loop(product, after=lambda total, term: term + total), False),
-    "turned": (loop(lambda a, b: product(b, a), (7, 5)), False),
+    "transposed": (loop(lambda a, b: product(b, a), (7, 5)), False),
     "starts with data": (loop(product, start=lambda a, b: product(a[0], b[0])), False),
     "both are made": (loop(lambda a, b: product(tf.sin(a), tf.tanh(b))), False),
     "with itself": (loop(lambda a, b: product(b, b), (7, 7)), False),
     "one row": (loop(lambda a, b: product(a[:1], b[:1])), False),
-    # A product is not larger than what it is made of.
+    # A product is not larger than its factors.
     "one column": (loop(lambda a, b: product(a[:, :1], b), (1, 7)), True),
     "seen": (loop(product, seen=lambda total: total[0, 0]), True),
     "subtracted": (loop(product, after=lambda total, term: total - term), True),
@@ -82,8 +82,8 @@ def test_values_and_gradients(function, carried):
     both = jax.jit(jax.vmap(converted))(np.stack([A, A[::-1]]), np.stack([B, B[::-1]]))
     close(both[1], graph(A[::-1], B[::-1]))
     tangents = np.cos(A), np.cos(B)
-    slope = sum(np.vdot(g, t) for g, t in zip(upstream, tangents, strict=True))
-    np.testing.assert_allclose(jax.jvp(ours, (A, B), tangents)[1], slope, rtol=1e-4)
+    derivative = sum(np.vdot(g, t) for g, t in zip(upstream, tangents, strict=True))
+    np.testing.assert_allclose(jax.jvp(ours, (A, B), tangents)[1], derivative, rtol=1e-4)
 
 
 @pytest.mark.full

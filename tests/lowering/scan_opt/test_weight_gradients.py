@@ -1,4 +1,4 @@
-"""Gradients by the weights of a loop's products: those of JAX's own scan, and made after the loop."""
+"""Gradients with respect to the weights of a loop's matmuls: equal to those of JAX's own scan."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tf2jax_lite.lowering.scan_opt import hoist_matmuls, weight_gradients
+from tf2jax_lite.lowering import scan_opt
+from tf2jax_lite.lowering.scheduling import cost_model
 
 RNG = np.random.default_rng(0)
 TRIPS, BATCH, WIDTH = 4, 5, 3
@@ -63,7 +64,7 @@ def _end(body, ours, start, w, v):
 
     xs = np.arange(TRIPS, dtype=np.int32)
     if ours:
-        state, count = hoist_matmuls.scan(step, (start, np.int32(0)), xs, TRIPS)
+        state, count = scan_opt.scan(step, (start, np.int32(0)), xs, TRIPS)
     else:
         (state, count), _ = lax.scan(step, (start, np.int32(0)), xs)
     return jnp.sum(state**2) * count
@@ -128,9 +129,11 @@ def test_no_product_of_the_backward_loop_is_as_large_as_the_weights(body):
     assert not {SQUARE.shape, SQUARE[:, :1].shape, SQUARE[:, 1:].shape} & set(_products_in_loops(jaxpr))
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_MOST_ROWS", BATCH - 1), ("_MOST_VALUES", TRIPS * BATCH * WIDTH - 1)])
+@pytest.mark.parametrize(
+    ("limit", "value"), [("MAX_BATCHED_MATMUL_ROWS", BATCH - 1), ("MAX_STACKED_ELEMENTS", TRIPS * BATCH * WIDTH - 1)]
+)
 def test_large_products_stay(monkeypatch, limit, value):
-    monkeypatch.setattr(weight_gradients, limit, value)
+    monkeypatch.setattr(cost_model, limit, value)
     jaxpr = jax.make_jaxpr(lambda *a: _grads(lambda *b: _end(_plain, True, *b), *a))(START, SQUARE, OTHER).jaxpr
     assert SQUARE.shape in _products_in_loops(jaxpr)
 
@@ -153,7 +156,7 @@ def test_keys_are_carried():
 
     def loss(start, ours):
         args = step, (start, jax.random.key(0)), np.arange(TRIPS)
-        return jnp.sum((hoist_matmuls.scan(*args, TRIPS) if ours else lax.scan(*args)[0])[0])
+        return jnp.sum((scan_opt.scan(*args, TRIPS) if ours else lax.scan(*args)[0])[0])
 
     found, expected = (jax.grad(loss)(START, ours) for ours in (True, False))
     np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -65,7 +65,7 @@ def meets_at_once(x):
     return (x * tf.sigmoid(tf.tanh(x)) - tf.tanh(x)) @ W
 
 
-def nothing_heavy(x):
+def no_contraction(x):
     y = tf.tanh(x)
     return tf.sin(y), tf.cos(y)
 
@@ -109,7 +109,7 @@ CASES = [
     (returned, X, 1),
     (in_other_orders, X, 0),
     (meets_at_once, X, 0),
-    (nothing_heavy, X, 0),
+    (no_contraction, X, 0),
     (one_user, X, 0),
     (same_product, X, 0),
     (of_a_product, X, 0),
@@ -234,7 +234,7 @@ def test_calls_are_looked_into(make, marks):
 
 @pytest.mark.full
 def test_a_chain_of_calls_compiles_in_proportion():
-    """Each call had computed, and compiled, all the calls before it anew."""
+    """Each call had computed, and compiled, all the calls before it again."""
     block = tf.function(lambda x, w: tf.nn.relu(x + tf.tanh(x @ w) @ w))
 
     def size(count):
@@ -252,7 +252,7 @@ def reduced_and_used(x):
     return x
 
 
-def read_at_other_places(x):
+def read_at_other_offsets(x):
     for _ in range(6):
         x = tf.concat([x[:, 1:] * 0.9 + x[:, :-1], x[:, :1]], 1)
     return x
@@ -284,7 +284,7 @@ def kept_in_a_call(x):
     return y / tf.reduce_sum(y)
 
 
-def parted_in_a_call(x):
+def diverging_in_a_call(x):
     @tf.function
     def normalized(x):
         return x / tf.reduce_sum(x)
@@ -302,17 +302,17 @@ def of_variables_alone(x):
     ("fn", "marks"),
     [
         (reduced_and_used, 2),
-        (read_at_other_places, 2),
+        (read_at_other_offsets, 2),
         (long_but_read_once, 0),
         (few_steps, 0),
         (cut_into_many, 1),
         (kept_in_a_call, 1),
-        (parted_in_a_call, 1),
+        (diverging_in_a_call, 1),
         (of_variables_alone, 0),
     ],
 )
 def test_what_took_many_steps(fn, marks):
-    """It is computed once where it is used in several loops, or read at several places."""
+    """It is computed once where it is used in several loops, or read at several offsets."""
     x = RNG.normal(size=(4, 4)).astype(np.float32)
     graph = tf.function(fn)
     jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(x.shape, x.dtype))
@@ -342,7 +342,7 @@ def centered(x, steps):
 @pytest.mark.full
 @pytest.mark.parametrize("fn", [runge_kutta, centered])
 def test_long_computations_compile_in_proportion(fn):
-    """XLA computed, and compiled, what came before anew for each user: as often as there are steps, or far oftener."""
+    """XLA computed, and compiled, all operands again for each user: once per step, or exponentially often."""
     x = RNG.normal(size=(3, 8)).astype(np.float32)
     sizes = []
     for steps in (2, 4):

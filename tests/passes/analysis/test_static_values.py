@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import UnsupportedOpsError
-from tf2jax_lite.lowering.interpreter import trace
+from tf2jax_lite.lowering.interpreter.partial_eval import FoldingBudget
 
 WORDS = np.array([b" a", b"bcd ", b"2"], object)
 
@@ -91,8 +91,8 @@ def test_loops_that_are_too_long():
 def test_what_tensorflow_evaluates_counts_as_many_steps(monkeypatch):
     """Iterations are counted by numpy alone, for so many steps: each of these takes longer, more so of long strings."""
     spent = []
-    spend = trace.HostBudget.spend
-    monkeypatch.setattr(trace.HostBudget, "spend", lambda self, steps: (spent.append(steps), spend(self, steps))[1])
+    spend = FoldingBudget.spend
+    monkeypatch.setattr(FoldingBudget, "spend", lambda self, steps: (spent.append(steps), spend(self, steps))[1])
     function = tf.function(
         lambda x: (
             tf.while_loop(lambda i, w: letters(w) < 200, lambda i, w: (i + 1, w + "a"), (0, tf.constant("")))[0] * x

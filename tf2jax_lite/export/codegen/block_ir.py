@@ -1,4 +1,4 @@
-"""A traced function as a tree of blocks: JAX's jaxpr with calls inlined and dead equations gone.
+"""A traced function as a tree of blocks: a jaxpr with calls inlined and dead equations eliminated.
 
 Only `jax.extend.core` is used. Derivative rules (``jax.custom_jvp``, ``jax.custom_vjp``) are recovered by
 differentiating the one equation that holds them.
@@ -10,16 +10,16 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.autodiff.custom_gradient import NODE, TANGENT, has_offset, transposed
-from tf2jax_lite.jaxprs.equations import COMPOSITE, bind, expanded
+from tf2jax_lite.jaxprs import compat
+from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import is_uniform, ramp
@@ -32,7 +32,7 @@ _SMALL = 16  # constants of up to this many elements are written into the source
 
 @dataclasses.dataclass(eq=False)
 class Value:
-    """Something computed or passed in."""
+    """A computed value or an argument."""
 
     aval: Any
     hint: str = ""
@@ -61,7 +61,7 @@ class Literal:
 class Equation:
     """One step. ``blocks`` are its inner functions by role.
 
-    A function whose derivative is refused has the refusal's message as ``params["refused"]``, and no rule.
+    A function without a supported derivative has the error message as ``params["refused"]``, and no rule.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Equation:
     blocks: dict[str, Block] = dataclasses.field(default_factory=dict)
 
     def captured(self) -> list[Value | Literal]:
-        """Returns all that inner functions use, their own values included."""
+        """Return all values that inner functions use, their own included."""
         return [v for block in self.blocks.values() for v in block.used()]
 
 
@@ -85,15 +85,15 @@ class Block:
     results: list[Value | Literal]
 
     def used(self) -> list[Value | Literal]:
-        """Returns all that its steps and those of inner functions use."""
+        """Return all values that its steps and those of inner functions use."""
         return [v for step in self.steps for v in (*step.inputs, *step.captured())] + list(self.results)
 
     def has(self, name: str) -> bool:
-        """Returns whether an equation of this name is in it, or in its inner functions."""
+        """Return whether it or an inner function has an equation of this name."""
         return any(s.name == name or any(b.has(name) for b in s.blocks.values()) for s in self.steps)
 
     def prune(self) -> None:
-        """Drops steps whose results nobody uses."""
+        """Eliminate steps whose results are unused."""
         needed = {id(r) for r in self.results}
         kept = []
         for step in reversed(self.steps):
@@ -103,8 +103,8 @@ class Block:
         self.steps = kept[::-1]
 
 
-def from_jaxpr(closed: jex.ClosedJaxpr) -> Block:
-    """Returns a traced function as a block.
+def from_jaxpr(closed: ClosedJaxpr) -> Block:
+    """Return a traced function as a block.
 
     Raises:
       ExportError: it calls back to Python.
@@ -118,9 +118,9 @@ class _Reader:
     def __init__(self) -> None:
         self._constants: dict[int, Value | Literal] = {}
         self._kept: list[Any] = []
-        self._open: dict[str, object] = {}  # functions with derivative rules that are being read: rules may call them
+        self._open: dict[str, object] = {}  # functions whose derivative rules are being read; the rules may call them
 
-    def block(self, closed: jex.ClosedJaxpr, path: tuple[str, ...]) -> Block:
+    def block(self, closed: ClosedJaxpr, path: tuple[str, ...]) -> Block:
         args = [Value(var.aval) for var in closed.jaxpr.invars]
         steps: list[Equation] = []
         results = self._inline(closed.jaxpr, [self._constant(c) for c in closed.consts], args, path, steps)
@@ -137,12 +137,12 @@ class _Reader:
             else:
                 found = Constant(jax.ShapeDtypeStruct(np.shape(array), array.dtype), array=array)
             self._constants[id(array)] = found
-            self._kept.append(array)  # so that its id stays taken
+            self._kept.append(array)  # keeps its id unique
         return self._constants[id(array)]
 
     def _inline(
         self,
-        jaxpr: jex.Jaxpr,
+        jaxpr: Jaxpr,
         consts: Sequence[Value | Literal],
         args: Sequence[Value | Literal],
         path: tuple[str, ...],
@@ -153,7 +153,7 @@ class _Reader:
         env.update(zip(jaxpr.invars, args, strict=True))
 
         def read(atom: Any) -> Value | Literal:
-            return Literal(np.asarray(atom.val)) if isinstance(atom, jex.Literal) else env[atom]
+            return Literal(np.asarray(atom.val)) if isinstance(atom, compat.Literal) else env[atom]
 
         for eqn in jaxpr.eqns:
             inputs = [read(atom) for atom in eqn.invars]
@@ -163,65 +163,73 @@ class _Reader:
                 if name == TANGENT:
                     inner = transposed(eqn)
                 elif name == COMPOSITE:
-                    inner = expanded(eqn)
+                    inner = composite_jaxpr(eqn)
                 else:
                     inner = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
-                closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, ())
+                closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
                 consts_in = [self._constant(c) for c in closed.consts]
                 env.update(zip(eqn.outvars, self._inline(closed.jaxpr, consts_in, inputs, here, steps), strict=True))
                 continue
             outputs = [Value(var.aval, here[-1] if here else "") for var in eqn.outvars]
             env.update(zip(eqn.outvars, outputs, strict=True))
             step = Equation(name, dict(eqn.params), inputs, outputs, here)
-            self._inner(step, eqn)
+            if name in _INNER_READERS:
+                _INNER_READERS[name](self, step, eqn)
+            elif "callback" in name:
+                raise ExportError("the function calls back to Python, which an artifact cannot hold")
             steps.append(step)
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _inner(self, step: Equation, eqn: Any) -> None:
-        """Reads an equation's inner functions."""
-        params = step.params
-        if step.name == "scan":
-            step.blocks["body"] = self.block(params["jaxpr"], ())
-        elif step.name == "while":
-            step.blocks["cond"] = self.block(params["cond_jaxpr"], ())
-            step.blocks["body"] = self.block(params["body_jaxpr"], ())
-        elif step.name == "cond":
-            for index, branch in enumerate(params["branches"]):
-                step.blocks[f"branch{index}"] = self.block(branch, ())
-        elif step.name in ("remat2", "checkpoint", "remat"):
-            step.blocks["body"] = self.block(jex.ClosedJaxpr(params["jaxpr"], ()), ())
-        elif step.name in ("custom_jvp_call", "custom_vjp_call", NODE):
-            # Functions that compute the same may have different rules: only what a function's own rule calls is it.
-            if step.name == NODE:
-                form = f"{step.name} {id(params['gradient'])}"
-            else:
-                consts = [id(c) for c in getattr(params["call_jaxpr"], "consts", ())]
-                form = f"{step.name} {params['call_jaxpr']} {consts} {[str(v.aval) for v in step.inputs]}"
-            if form in self._open:
-                step.params = {"key": self._open[form]}
-                return
-            key = self._open[form] = object()
-            step.params = {"key": key}
-            try:
-                if step.name == NODE:
-                    self._custom_gradient(step, eqn)
-                else:
-                    (self._custom_jvp if step.name == "custom_jvp_call" else self._custom_vjp)(step, eqn)
-            except (LoweringError, OpError) as error:  # the values are to be had all the same
-                step.params = {"key": key, "refused": str(error)}
-                step.blocks = {"primal": step.blocks["primal"]}
-            finally:
-                del self._open[form]
-        elif step.name == "custom_linear_solve":
-            found = zip(params["jaxprs"]._fields, params["jaxprs"], strict=True)
-            # JAX makes the product with the transpose of what it is given.
-            step.blocks = {r: self.block(jaxpr, ()) for r, jaxpr in found if jaxpr is not None and r != "vecmat"}
-        elif step.name in ("reduce", "reduce_window"):
-            inner = params["jaxpr"]
-            closed = inner if isinstance(inner, jex.ClosedJaxpr) else jex.ClosedJaxpr(inner, params["consts"])
-            step.blocks["body"] = self.block(closed, ())
-        elif "callback" in step.name:
-            raise ExportError("the function calls back to Python, which an artefact cannot hold")
+    def scan(self, step: Equation, eqn: Any) -> None:
+        step.blocks["body"] = self.block(eqn.params["jaxpr"], ())
+
+    def while_loop(self, step: Equation, eqn: Any) -> None:
+        step.blocks["cond"] = self.block(eqn.params["cond_jaxpr"], ())
+        step.blocks["body"] = self.block(eqn.params["body_jaxpr"], ())
+
+    def cond(self, step: Equation, eqn: Any) -> None:
+        for index, branch in enumerate(eqn.params["branches"]):
+            step.blocks[f"branch{index}"] = self.block(branch, ())
+
+    def checkpoint(self, step: Equation, eqn: Any) -> None:
+        step.blocks["body"] = self.block(ClosedJaxpr(eqn.params["jaxpr"], ()), ())
+
+    def reduction(self, step: Equation, eqn: Any) -> None:
+        inner = eqn.params["jaxpr"]
+        closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, eqn.params["consts"])
+        step.blocks["body"] = self.block(closed, ())
+
+    def linear_solve(self, step: Equation, eqn: Any) -> None:
+        found = zip(eqn.params["jaxprs"]._fields, eqn.params["jaxprs"], strict=True)
+        # JAX derives the product with the transpose from the product.
+        step.blocks = {r: self.block(jaxpr, ()) for r, jaxpr in found if jaxpr is not None and r != "vecmat"}
+
+    def custom_gradient(self, step: Equation, eqn: Any) -> None:
+        self._with_derivative(step, eqn, f"{step.name} {id(eqn.params['gradient'])}", self._custom_gradient)
+
+    def custom_jvp(self, step: Equation, eqn: Any) -> None:
+        self._with_derivative(step, eqn, _identity(step, eqn), self._custom_jvp)
+
+    def custom_vjp(self, step: Equation, eqn: Any) -> None:
+        self._with_derivative(step, eqn, _identity(step, eqn), self._custom_vjp)
+
+    def _with_derivative(self, step: Equation, eqn: Any, identity: str, read: Callable[[Equation, Any], None]) -> None:
+        """Read a function and its derivative rule, or refer to the function whose rule calls it.
+
+        Equal functions may have different rules, so only a call from a function's own rule is a recursive one.
+        """
+        if identity in self._open:
+            step.params = {"key": self._open[identity]}
+            return
+        key = self._open[identity] = object()
+        step.params = {"key": key}
+        try:
+            read(step, eqn)
+        except (LoweringError, OpError) as error:  # the function can be evaluated nonetheless
+            step.params = {"key": key, "refused": str(error)}
+            step.blocks = {"primal": step.blocks["primal"]}
+        finally:
+            del self._open[identity]
 
     def _custom_gradient(self, step: Equation, eqn: Any) -> None:
         args, first = [Value(v.aval) for v in step.inputs], eqn.params["args"]
@@ -229,7 +237,7 @@ class _Reader:
         if has_offset(eqn):
             self._reverse_rule(step, eqn)
             return
-        # Backwards, JAX transposes forward rules: if there are any, and no loop is in them that data ends.
+        # JAX transposes forward rules for reverse mode, unless they have a loop with a data-dependent trip count.
         with contextlib.suppress(ForwardModeError):
             self._forward_rule(step, eqn)
             if not step.blocks["jvp"].has("while"):
@@ -246,7 +254,7 @@ class _Reader:
         self._reverse_rule(step, eqn)
 
     def _forward_rule(self, step: Equation, eqn: Any) -> None:
-        function = _alone(eqn)
+        function = functools.partial(bind, eqn)  # with its derivative rule
         avals = [v.aval for v in step.inputs]
         inexact = [i for i, a in enumerate(avals) if jnp.issubdtype(a.dtype, jnp.inexact)]
 
@@ -265,7 +273,7 @@ class _Reader:
         step.blocks["jvp"] = self.block(closed, ())
 
     def _reverse_rule(self, step: Equation, eqn: Any) -> None:
-        function = _alone(eqn)
+        function = functools.partial(bind, eqn)  # with its derivative rule
         structs = [_struct(v.aval) for v in step.inputs]
         inexact = [i for i, s in enumerate(structs) if jnp.issubdtype(s.dtype, jnp.inexact)]
         trees: list[Any] = []
@@ -292,24 +300,40 @@ class _Reader:
             return jax.tree.unflatten(trees[-1], leaves)(given)
 
         closed = jax.make_jaxpr(backward)(leaves, results)
-        # Inputs that get no gradient get none in the source, not zeros: those would go on backwards, and 0 times
-        # infinity is NaN.
+        # Inputs without a gradient get None in the source rather than zeros, which would propagate: 0 times infinity
+        # is NaN.
         moving = [i for i, zero in enumerate(_zeros(closed.jaxpr)) if not zero]
         chosen = jax.make_jaxpr(lambda *args: [backward(*args)[i] for i in moving])(leaves, results)
         step.blocks["backward"] = self.block(chosen, ())
         step.params = {**step.params, "gradients": [inexact[i] for i in moving]}
 
 
-def _alone(eqn: Any) -> Any:
-    """Returns an equation as a function of its inputs, its derivative rule alive."""
-    return functools.partial(bind, eqn)
+_INNER_READERS: dict[str, Callable[[_Reader, Equation, Any], None]] = {
+    "scan": _Reader.scan,
+    "while": _Reader.while_loop,
+    "cond": _Reader.cond,
+    **dict.fromkeys(("remat2", "checkpoint", "remat"), _Reader.checkpoint),
+    **dict.fromkeys(("reduce", "reduce_window"), _Reader.reduction),
+    "custom_linear_solve": _Reader.linear_solve,
+    "custom_jvp_call": _Reader.custom_jvp,
+    "custom_vjp_call": _Reader.custom_vjp,
+    NODE: _Reader.custom_gradient,
+}
+"""Readers of the inner functions of equations, by primitive."""
+
+
+def _identity(step: Equation, eqn: Any) -> str:
+    """Return text that is the same for calls of one function with a derivative rule."""
+    inner = eqn.params["call_jaxpr"]
+    consts = [id(c) for c in getattr(inner, "consts", ())]
+    return f"{step.name} {inner} {consts} {[str(v.aval) for v in step.inputs]}"
 
 
 def _zeros(jaxpr: Any) -> list[bool]:
-    """Tells for each result whether it is zeros whatever the arguments are."""
+    """Return for each result whether it is zeros for all arguments."""
 
     def is_zero(value: Any) -> bool:
-        return isinstance(value, jex.Literal) and np.ndim(value.val) == 0 and value.val == 0
+        return isinstance(value, compat.Literal) and np.ndim(value.val) == 0 and value.val == 0
 
     made = [e.outvars[0] for e in jaxpr.eqns if e.primitive.name == "broadcast_in_dim" and is_zero(e.invars[0])]
     return [is_zero(v) or any(v is zero for zero in made) for v in jaxpr.outvars]
@@ -320,6 +344,6 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 def _path(eqn: Any) -> tuple[str, ...]:
-    """Returns the scopes of an equation: TensorFlow's node names, which hold slashes themselves; no transformations."""
+    """Return the name scopes of an equation (TensorFlow's node names), without JAX's transformations."""
     text = re.sub(r"\b(?:jvp|transpose|vmap)\(|\)", "", str(eqn.source_info.name_stack))
     return tuple(part for part in text.split("/") if part)

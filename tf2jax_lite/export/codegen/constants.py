@@ -1,7 +1,7 @@
-"""Large constants of functions with derivative rules.
+"""Passes large constants to functions with derivative rules as arguments.
 
-They are read from ``params``, which what stands outside of all functions cannot see; and params may be differentiated
-and batched. So they are arguments like others, whose derivatives nobody uses.
+Constants are read from ``params``, which module-level functions cannot access, and which may be differentiated and
+batched. So they become ordinary arguments, whose derivatives are unused.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["pass_constants"]
 
 
 def pass_constants(block: Block) -> None:
-    """Makes inputs of functions with derivative rules of the large constants in them, wherever such are called.
+    """Turn large constants in functions with derivative rules into inputs, at each call.
 
     Args:
-      block: a whole function. It is changed; nothing is left to do for it then.
+      block: a whole function; changed in place, and idempotent.
     """
     for step in block.steps:
         for inner in step.blocks.values():
@@ -29,7 +29,7 @@ def pass_constants(block: Block) -> None:
 
 
 def _pass(step: Equation) -> None:
-    """Makes inputs of a call, and arguments of the function and its rules, of the constants in them."""
+    """Turn the constants of one function and its rules into arguments, and into inputs of the call."""
     found = list({id(v): v for b in step.blocks.values() for v in b.used() if isinstance(v, Constant)}.values())
     if not found:
         return
@@ -54,7 +54,7 @@ def _pass(step: Equation) -> None:
 
 
 def _replace(block: Block, own: Mapping[int, Value], key: object) -> None:
-    """Lets a block read arguments instead of constants, and pass them on where the function calls itself."""
+    """Replace constants in a block by arguments, which recursive calls forward."""
 
     def read(values: Sequence[Value | Literal]) -> list[Value | Literal]:
         return [own.get(id(v), v) for v in values]

@@ -18,7 +18,7 @@ def statement(text: str, indent: int, comment: str = "") -> list[str]:
     Args:
       text: an assignment, an expression, or what is returned or raised.
       indent: spaces before it.
-      comment: put behind it, if there is room.
+      comment: appended if the line is short enough.
     """
     pad = " " * indent
     if comment and len(pad + text) + len(comment) + 4 <= WIDTH:

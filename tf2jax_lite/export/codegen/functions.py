@@ -1,11 +1,11 @@
-"""Blocks as Python functions."""
+"""Prints blocks as Python functions, with structured control flow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
-from tf2jax_lite.jaxprs.equations import scan_counts
+from tf2jax_lite.jaxprs.compat import scan_counts
 
 from . import literals, rules_windows  # noqa: F401
 from . import rules as primitives
@@ -29,7 +29,7 @@ _STRUCTURED: dict[str, Callable[[FunctionWriter, Equation], None]] = {}
 
 
 def structured(*primitives: str) -> Callable[[_Writer], _Writer]:
-    """Registers how equations with functions among their parameters are written: not as one line."""
+    """Register a writer for primitives with inner functions, which take several lines."""
 
     def register(writer: _Writer) -> _Writer:
         _STRUCTURED.update(dict.fromkeys(primitives, writer))
@@ -47,19 +47,19 @@ _Writer = TypeVar("_Writer", bound="Callable[[FunctionWriter, Equation], None]")
 
 
 class ModuleLike(Protocol):
-    """What a function needs of the module around it."""
+    """The enclosing module, as a function sees it."""
 
     used: set[int]
-    """Identities of the values that anything uses."""
+    """Identities of the values in use."""
     dims: Collection[str]
-    """Names of symbolic dimensions, which no value has."""
+    """Names of symbolic dimensions, which are reserved."""
 
     def constant(self, value: Constant) -> str:
         """Returns the source that reads a large constant."""
         ...
 
     def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
-        """Returns the name of a function with derivative rules, and the sizes that it is passed before its inputs."""
+        """Return the name of a function with derivative rules, and the sizes passed in front of its inputs."""
         ...
 
 
@@ -67,15 +67,15 @@ class FunctionWriter:
     """Writes the body of one Python function, inner functions included.
 
     Args:
-      names: where names come from.
-      module: the module that the function is part of: it holds large constants and functions with derivative rules.
-      lines: where lines go.
+      names: generates names.
+      module: the enclosing module; it holds large constants and functions with derivative rules.
+      lines: the lines written so far.
       indent: spaces before each line.
-      env: names of values that are known already.
-      given: symbolic dimensions that functions which do not stand inside another are passed before all else.
+      env: names of values that are already defined.
+      given: symbolic dimensions that module-level functions take as their first arguments.
 
     Attributes:
-      missing: symbolic dimensions that such functions use, and that neither they are passed nor their arguments tell.
+      missing: symbolic dimensions that such functions use without getting them as arguments or from shapes.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class FunctionWriter:
         self.lines.extend(statement(text, self.indent, comment))
 
     def bind(self, value: Value, name: str) -> None:
-        """Says that ``value`` is called ``name``."""
+        """Set the name of a value."""
         self.env[id(value)] = name
 
     def text(self, item: Value | Literal, *, typed: bool = True) -> str:
@@ -120,7 +120,7 @@ class FunctionWriter:
 
     def step(self, step: Equation) -> None:
         """Writes one step."""
-        if step.name == "platform_index":  # what reads it is `lax.platform_dependent` as a whole
+        if step.name == "platform_index":  # part of `lax.platform_dependent`
             return
         writer = _STRUCTURED.get(step.name)
         if writer is not None:
@@ -167,10 +167,10 @@ class FunctionWriter:
         Args:
           name: its name.
           args: its arguments.
-          block: what it does; its arguments have names already.
-          results: makes what follows ``return`` from the block's results.
+          block: its body; its arguments have names already.
+          results: returns the expression to return, given the block's results.
           unpack: statements at its start.
-          dims: values whose shapes tell symbolic dimensions, for a function that does not stand inside another.
+          dims: values whose shapes define symbolic dimensions, for a module-level function.
         """
         nested = self.indent > 0
         if nested:
@@ -218,13 +218,13 @@ def named(writer: FunctionWriter, values: Sequence[Value], hint: str, *, unpacke
 
 
 def share(writer: FunctionWriter, inner: Sequence[Value], outer: Sequence[Value | Literal]) -> None:
-    """Lets inner arguments be the outer values, which Python's closures see."""
+    """Bind inner arguments to the outer values, which a closure can read."""
     for value, source in zip(inner, outer, strict=True):
         writer.bind(value, writer.text(source))
 
 
 def hint_of(step: Equation, default: str) -> str:
-    """Returns what a step's results may be called."""
+    """Return a name hint for a step's results."""
     return step.path[-1] if step.path else default
 
 

@@ -164,7 +164,7 @@ def value(item: Any) -> str:
     Raises:
       ExportError: there is no way to write it.
     """
-    if isinstance(item, enum.Enum):  # before numbers: some are whole numbers, too
+    if isinstance(item, enum.Enum):  # before numbers: some enums are integers, too
         return f"lax.{type(item).__name__}.{item.name}"
     if isinstance(item, float) and not math.isfinite(item):
         return "np.nan" if math.isnan(item) else "np.inf" if item > 0 else "-np.inf"

@@ -1,4 +1,4 @@
-"""A whole module of source: entry functions, and one function for each of TensorFlow's scopes."""
+"""Writes a module of source: entry functions, and one function per TensorFlow name scope."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .names import Names, identifier
 
 __all__ = ["Entry", "Ref", "write_module"]
 
-_LEAST = 2  # scopes of fewer steps are written where they stand
+_MIN_STEPS = 2  # smaller scopes are inlined
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Entry:
     """One public function of the module.
 
     Attributes:
-      name: its name in the source, which no other entry has.
-      block: what it computes. Its arguments are the variables, the inputs, and the key, in this order.
+      name: its unique name in the source.
+      block: its computation. Its arguments are the variables, the inputs, and the key, in this order.
       variables: names of the variables that it takes.
       inputs: names of its arrays, in the block's order.
-      arguments: what it is called with: names, each with a structure of `Ref` leaves into ``inputs``.
+      arguments: its parameters: names, each with a structure of `Ref` leaves into ``inputs``.
       rng: whether it takes a key.
-      structure: what it returns: dicts, lists and tuples with `Ref` leaves, and plain values.
+      structure: of its results: dicts, lists and tuples with `Ref` leaves, and plain values.
       updates: variable name to the index of the result that is its new value.
       doc: lines of its docstring.
     """
@@ -78,7 +78,7 @@ def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, d
     try:
         for entry in entries:
             pass_constants(entry.block)
-        while True:  # until functions with derivative rules, which may call each other, are given the sizes they need
+        while True:  # until functions with derivative rules, which may call each other, get all sizes they need
             module = _Module(entries, title, dict(given))
             text, constants = module.write()
             if module.given == given:
@@ -89,9 +89,9 @@ def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, d
         raise ExportError(_TOO_DEEP) from error
     except SyntaxError as error:
         deep = isinstance(error, IndentationError) or "nested" in str(error)
-        raise ExportError(_TOO_DEEP if deep else f"what was written is no Python ({error}); this is a bug") from error
+        raise ExportError(_TOO_DEEP if deep else f"the generated source is invalid ({error}); this is a bug") from error
     if unknown:
-        raise ExportError(f"what was written uses {', '.join(unknown)}, which nothing defines; this is a bug")
+        raise ExportError(f"the generated source uses undefined names {', '.join(unknown)}; this is a bug")
     return text, constants
 
 
@@ -158,7 +158,7 @@ class _Module:
         """
         key = step.params["key"]
         if key not in self._customs:
-            # Locals never begin with an underscore, so that these names are free everywhere.
+            # Locals never begin with an underscore, so these names are free in every function.
             name = f"_{self.functions.new(step.path[-1] if step.path else 'function')}"
             self._customs[key] = name, len(step.inputs)
             given = self.given.get(key, ())
@@ -281,7 +281,7 @@ class _Module:
 
 
 def _read(main: FunctionWriter, steps: Sequence[Equation], variables: Mapping[int, str]) -> None:
-    """Gives the variables that steps use a name of their own."""
+    """Assign the variables that steps use to local names."""
     for step in steps:
         for item in (*step.inputs, *step.captured()):
             key = id(item)
@@ -299,7 +299,7 @@ def _name_constants(block: Block) -> None:
 
 
 def _dimensions(entry: Entry) -> dict[str, str]:
-    """Returns symbolic dimensions and the source that gives them."""
+    """Return the symbolic dimensions, each with an expression for it."""
     count = len(entry.variables)
     found = dimension_sources(list(zip(entry.inputs, entry.block.args[count:], strict=False)))
     needed = {
@@ -315,7 +315,7 @@ def _dimensions(entry: Entry) -> dict[str, str]:
 
 
 def _check_multiple(dim: str, source: str) -> list[str]:
-    """Returns lines that refuse sizes which are not the multiple of a dimension that they are to be."""
+    """Return lines that raise `ValueError` unless a size is the required multiple of a dimension."""
     size, _, times = source.partition(" // ")
     if not times:
         return []
@@ -326,7 +326,7 @@ def _check_multiple(dim: str, source: str) -> list[str]:
 
 
 def _defined(step: Equation) -> list[Value]:
-    """Returns the values that a step makes, inner functions included."""
+    """Return the values that a step and its inner functions define."""
     inner = [
         v
         for block in step.blocks.values()
@@ -345,7 +345,7 @@ def _used_outside(block: Block, steps: list[Equation]) -> set[int]:
 
 
 def _runs(block: Block) -> list[tuple[str | None, list[Equation]]]:
-    """Cuts a block into runs of steps of one scope."""
+    """Split a block into runs of steps of one scope."""
     paths = [step.path[:-1] for step in block.steps if step.path]
     prefix = _common(paths)
     runs: list[tuple[str | None, list[Equation]]] = []
@@ -358,7 +358,7 @@ def _runs(block: Block) -> list[tuple[str | None, list[Equation]]]:
             runs.append((scope, [step]))
     if len({scope for scope, _ in runs}) < 2:
         return [(None, block.steps)]
-    return [(scope if len(steps) >= _LEAST else None, steps) for scope, steps in runs]
+    return [(scope if len(steps) >= _MIN_STEPS else None, steps) for scope, steps in runs]
 
 
 def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

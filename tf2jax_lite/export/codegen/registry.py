@@ -1,4 +1,4 @@
-"""An equation, and the register of how primitives are written in one line of source."""
+"""An equation with inputs as source text, and the registry of rules that print one primitive in one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers how primitives are written."""
+    """Register the rule that prints some primitives."""
 
     def register(fn: Rule) -> Rule:
         for name in names:
@@ -64,7 +64,7 @@ def expression(eqn: Equation) -> str:
     """Returns the right-hand side for an equation.
 
     Raises:
-      ExportError: the primitive has no spelling in public JAX.
+      ExportError: the primitive has no rule.
     """
     found = _RULES.get(eqn.name)
     if found is None:

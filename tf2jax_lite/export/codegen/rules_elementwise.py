@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.loops.derivatives import MARK
+from tf2jax_lite.loops.derivatives import WITH_RESIDUALS
 
 from . import literals
 from .registry import Equation, call, is_number, rule, tuple_of
@@ -233,7 +233,7 @@ def _same(eqn: Equation) -> str:
     return eqn.typed[0] if len(eqn.typed) == 1 else tuple_of(eqn.typed)
 
 
-@rule(MARK)
+@rule(WITH_RESIDUALS)
 def _results(eqn: Equation) -> str:
     found = eqn.typed[: len(eqn.params["results"])]
     return found[0] if len(found) == 1 else tuple_of(found)

@@ -62,10 +62,10 @@ def _conv(eqn: Equation) -> str:
     return call("lax.conv_general_dilated", *eqn.typed, **kwargs)
 
 
-def _spec(places: Any, first: str, letters: str) -> str:
-    out = [""] * len(places)
-    for letter, place in zip(first + letters, places, strict=True):
-        out[place] = letter
+def _spec(axes: Any, first: str, letters: str) -> str:
+    out = [""] * len(axes)
+    for letter, axis in zip(first + letters, axes, strict=True):
+        out[axis] = letter
     return "".join(out)
 
 

@@ -42,7 +42,7 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
 
     def client_step(state: Any, message: PyTree, carry: Any, batch: Mapping[str, Any]) -> Any:
         weights = message if carry["own"] is None else carry["own"]
-        if clusters:  # one after another: what an artefact holds cannot be batched
+        if clusters:  # one after another: what an artifact holds cannot be batched
             each = [stats(jax.tree.map(lambda w, k=k: w[k], weights), batch) for k in range(carry["loss"].shape[0])]
             found = jax.tree.map(lambda *values: jnp.stack(values), *each)
         else:

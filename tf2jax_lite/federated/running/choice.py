@@ -20,10 +20,10 @@ def choose_way(work: ClientWork, context: Context, batch: Any, client_input: Any
     """Returns ``"vmap"``, ``"scan"`` or ``"loop"``; `benchmarks/federated.py` measures that it is the fastest.
 
     - On accelerators clients run side by side; one after another in one program if the model cannot be batched (an
-      artefact's StableHLO cannot).
+      artifact's StableHLO cannot).
     - On a CPU they run one after another in one program: side by side, their weights would not stay in the cache, and a
       product of stacked matrices is slower there than a product.
-    - A step that still holds a convolution (in an artefact's StableHLO, which cannot be rewritten) must not run inside
+    - A step that still holds a convolution (in an artifact's StableHLO, which cannot be rewritten) must not run inside
       a loop of XLA's on a CPU: each step is a program of its own.
 
     Args:

@@ -150,7 +150,7 @@ class CohortRunner:
             else:
                 raise InputError(
                     "client_execution='vmap' runs clients side by side, and the model calls what cannot be batched (an "
-                    "artefact's StableHLO): choose 'auto' or 'scan', or load the artefact with backend='source'"
+                    "artifact's StableHLO): choose 'auto' or 'scan', or load the artifact with backend='source'"
                 )
             object.__setattr__(self, "_chosen", way)
         assert self._chosen is not None

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
@@ -155,7 +156,7 @@ def _spec(value: Any) -> Any:
             f"TensorFlow has no dtype {value.dtype}: functions of TensorFlow's take no typed keys. Give a key's data, "
             "jax.random.key_data(key); the key that random ops draw from is rng= at the call."
         )
-    if isinstance(value, (jax.ShapeDtypeStruct, jax.core.Tracer)):
+    if isinstance(value, jax.ShapeDtypeStruct) or is_traced(value):
         shape = [d if isinstance(d, int) else None for d in value.shape]  # others are symbols of jax.export
         return tf.TensorSpec(shape, tf.dtypes.as_dtype(np.dtype(value.dtype)))
     return np.asarray(value)

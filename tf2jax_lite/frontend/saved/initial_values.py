@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core as jex
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.runtime.string_evaluator import StringEvaluator
 from tf2jax_lite.ir.verify import check_calls
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr
 from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.passes.control_flow_v1 import functionalize
 from tf2jax_lite.support.config import current_config
@@ -117,9 +117,9 @@ def _check(jaxpr: Any, name: str, bounded: bool, times: int) -> None:
 
 def _jaxprs(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
-        if isinstance(value, jex.ClosedJaxpr):
+        if isinstance(value, ClosedJaxpr):
             yield value.jaxpr
-        elif isinstance(value, jex.Jaxpr):
+        elif isinstance(value, Jaxpr):
             yield value
         elif isinstance(value, (tuple, list)):
             yield from _jaxprs(value)

@@ -1,5 +1,15 @@
 """Run a plan under JAX tracing.
 
-`trace.Trace` is the entry. `constant_size` checks results before constants are folded, `int64_narrowing` warns of
-lost high bits, `assigned_variables` takes gradients at variables that are assigned.
+`trace.Trace` is the entry: the evaluator of plans, with the state of one call. Read it first, then
+
+- `frame`: the position in the call tree, and the context that ops of the lowering get;
+- `operands`: inputs in the form that an op takes;
+- `constant_folding` and `constant_size`: nodes whose inputs are static, and limits of their results;
+- `partial_eval`: evaluation of plans in NumPy as far as possible;
+- `diagnostics`: errors that name a node;
+- `assigned_variables`: gradients with respect to variables that are assigned;
+- `int64_narrowing`: warnings about lost high bits;
+- `compiled_calls`: calls with concrete arguments, compiled.
+
+Does not import `op_lowerings` or `loops`, whose ops call it.
 """

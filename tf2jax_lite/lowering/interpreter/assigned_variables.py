@@ -1,8 +1,9 @@
-"""Gradients of variables that are read after an assignment in the same call.
+"""Gradients with respect to variables that are read after an assignment in the same call.
 
-TensorFlow takes gradients at a variable's handle: every read, before or after an assignment, counts as one of the
-variable itself, and nothing flows back through what was assigned. That holds for a function's results. The variables'
-new values, which TensorFlow has no gradient of, depend on all that they were computed from, as values in JAX do.
+TensorFlow takes gradients at a variable's handle: every read, before or after an assignment, is differentiated with
+respect to the variable, and no gradient flows through the assigned value. That holds for a function's results. The
+variables' new values, which have no gradient in TensorFlow, depend on all values that they are computed from, as they
+do in JAX.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ __all__ = ["Wanted", "as_variable", "separately"]
 
 @jax.custom_jvp
 def as_variable(current: Any, initial: Any) -> Any:
-    """Returns ``current``, whose derivative is that of ``initial``.
+    """Return ``current`` with the derivative of ``initial``.
 
     Args:
-      current: what the variable holds now.
-      initial: what it held when the function was called: the param that gradients are taken by.
+      current: the variable's value.
+      initial: its value when the function was called: the param that gradients are taken with respect to.
 
     Raises:
       OpError: a derivative is taken and the two differ in shape.
@@ -40,9 +41,9 @@ def _as_variable_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         return as_variable(current, initial), SymbolicZero(jax.typeof(current))
     if current.shape != initial.shape:
         raise OpError(
-            f"a gradient is taken by a variable of shape {initial.shape} that was assigned a value of shape "
-            f"{current.shape}; TensorFlow's gradient would have the latter. Give the param that shape, or take the "
-            "gradient by what is assigned, with its assignment left out"
+            f"a gradient is taken with respect to a variable of shape {initial.shape} that was assigned a value of "
+            f"shape {current.shape}; TensorFlow's gradient would have the latter. Give the param that shape, or take "
+            "the gradient with respect to the assigned value, without the assignment"
         )
     return as_variable(current, initial), tangent.astype(current.dtype)
 
@@ -54,18 +55,18 @@ Results = tuple[Any, Any]
 
 
 Wanted = Literal["both", "results", "state"]
-"""What a run is for: values alone; results, which are differentiated as in TensorFlow; new values of variables."""
+"""The purpose of a run: values alone; results, differentiated as in TensorFlow; new values of variables."""
 
 
 def separately(run: Callable[[list[Any], Wanted], Results], args: list[Any]) -> Results:
-    """Runs a function, of which results and new values of variables have derivatives of their own.
+    """Run a function whose results and new values of variables are differentiated separately.
 
     Args:
-      run: takes arrays, and what of its results is wanted. Values are the same whatever is.
+      run: takes arrays, and the purpose of the run. Values do not depend on the purpose.
       args: the arrays.
 
     Returns:
-      What ``run`` gives. Undifferentiated, it runs once.
+      The results of ``run``. It runs once unless derivatives are taken.
     """
 
     @jax.custom_jvp
@@ -74,7 +75,7 @@ def separately(run: Callable[[list[Any], Wanted], Results], args: list[Any]) -> 
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         (args,), (directions,) = primals, tangents
-        # A zero told as numbers would go through derivatives that are not finite.
+        # Zeros as numbers would meet derivatives that are not finite.
         moving = [i for i, t in enumerate(directions) if not isinstance(t, SymbolicZero) and _is_inexact(args[i])]
 
         def part(wanted: Wanted) -> Any:

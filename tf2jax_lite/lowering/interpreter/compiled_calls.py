@@ -1,4 +1,4 @@
-"""Calls with concrete arguments, compiled: each eager run of a loop would trace and compile its body anew.
+"""Calls with concrete arguments, compiled: each eager run of a loop would trace and compile its body again.
 
 The first call for some shapes runs op by op; from the second on a jitted evaluator runs, so that a function that is
 called once is compiled no more than its loops are. Programs whose behavior may differ under `jax.jit` are left out:
@@ -17,6 +17,7 @@ from jax import lax
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import WHILES
+from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.values.int64 import beyond_32_bits
 
@@ -29,7 +30,7 @@ _Results = tuple[list[Any], dict[str, Any]]
 
 
 def is_worth_compiling(program: Program) -> bool:
-    """Whether a program has loops, and gives the same results compiled as op by op."""
+    """Return whether a program has loops, and has the same results compiled as op by op."""
     loops = False
     for step in (step for function in _functions(program) for step in program.plan(function).steps):
         op = step.op  # without a bound those of dynamic shape "prefix" are refused rather than padded
@@ -41,13 +42,13 @@ def is_worth_compiling(program: Program) -> bool:
 
 
 def computes_in_64_bits(program: Program) -> bool:
-    """Whether 64-bit numbers are computed, not only moved or compared, of integer arguments and constants alone."""
+    """Return whether 64-bit integers are computed (not only moved or compared) of integer arguments and constants."""
     captures = program.graph.captures
     for function in _functions(program):
         constants = set[int]()
         if function is program.graph.main:
             constants = {capture.index for capture in captures if not isinstance(capture.value, ir.Variable)}
-        # An argument of a function that is called is known if the caller computed it of known integers.
+        # An argument of a called function is static if the caller computed it of static integers.
         known = {i for i, arg in enumerate(function.args) if _may_be_known(arg.dtype)} - constants
         for step in program.plan(function).steps:
             op, inputs = step.op, set(step.inputs)
@@ -83,8 +84,8 @@ class CompiledCalls:
     """The jitted evaluator of a program, and the shapes that it is used for.
 
     Args:
-      run: takes params, flat inputs, a key or None, and whether dtypes are loose; returns flat results and the params
-        that changed.
+      run: takes params, flat inputs, a key or None, and whether dtypes are promoted; returns flat results and the
+        params that changed.
       in_64_bits: see `computes_in_64_bits`.
     """
 
@@ -100,20 +101,20 @@ class CompiledCalls:
         params: Mapping[str, Any],
         inputs: Sequence[Any],
         key: Any,
-        loose: bool,
+        promote_dtypes: bool,
     ) -> _Results:
-        """Returns flat results and new params, of the evaluator or of ``eager()``."""
-        shapes = self._key(params, inputs, key, loose)
+        """Return flat results and new params, of the evaluator or of ``eager()``."""
+        shapes = self._key(params, inputs, key, promote_dtypes)
         if shapes is None:
             return eager()
         expected = self._results.get(shapes)
         if expected is not None:
             try:
-                flat, changed = self._run(dict(params), list(inputs), key, loose)
+                flat, changed = self._run(dict(params), list(inputs), key, promote_dtypes)
                 if shapes in self._verified or _specs(flat) == expected:
                     self._verified.add(shapes)
                     return flat, {**params, **changed}
-            except Exception:  # the eager run says what is wrong, if anything is
+            except Exception:  # the eager run raises the error, if there is one
                 pass
             self._results[shapes] = None
         out = eager()
@@ -121,29 +122,29 @@ class CompiledCalls:
             self._results[shapes] = _specs(out[0])
         return out
 
-    def _key(self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, loose: bool) -> Any:
+    def _key(self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, promote_dtypes: bool) -> Any:
         """Returns the shapes that an evaluator is compiled for; None if the call is to run op by op."""
         values, wide = [*params.values(), *inputs], bool(jax.config.jax_enable_x64)
         if jax.config.jax_disable_jit or not all(map(_is_array, values)) or _is_traced():
             return None
-        # Known integers stay numpy arrays, with all of their bits, if the call runs op by op.
-        if not wide and any(beyond_32_bits(v) or (self._in_64_bits and _is_known_integer(v)) for v in values):
+        # Static integers stay NumPy arrays, with 64 bits, if the call runs op by op.
+        if not wide and any(beyond_32_bits(v) or (self._in_64_bits and _is_static_integer(v)) for v in values):
             return None
         given = tuple((v.shape, v.dtype) for v in inputs)
-        return given, loose, None if key is None else key.dtype, wide
+        return given, promote_dtypes, None if key is None else key.dtype, wide
 
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, jax.Array) or (isinstance(value, np.ndarray) and value.dtype != object)
 
 
-def _is_known_integer(value: Any) -> bool:
+def _is_static_integer(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "iub"
 
 
 def _is_traced() -> bool:
-    """Whether what JAX computes here is traced, although no argument is."""
-    return isinstance(lax.full((), np.float32(0)), jax.core.Tracer)
+    """Returns whether the call is traced although no argument is."""
+    return is_traced(lax.full((), np.float32(0)))
 
 
 def _specs(flat: Sequence[Any]) -> list[Any] | None:

@@ -1,4 +1,4 @@
-"""Constants that would grow too large while they are computed: refused before memory is taken."""
+"""Limits of the size of folded constants and of results, checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tf2jax_lite.ops.common.result_size import broadcast_elements
 from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.support.limits import check_bytes
 
-__all__ = ["check_forms", "check_growth", "check_results"]
+__all__ = ["check_growth", "check_results", "check_specs"]
 
-# Results of inputs this small are not worth a look, unless the op makes much from little.
+# Elements of inputs that are too few to check results, unless the op makes large results of small inputs.
 _SMALL = 1024
-_MOST_DIMENSIONS = 64
+_MAX_RANK = 64  # NumPy's limit
 _INTEGERS = frozenset((int,))
 
 
 def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: int) -> None:
-    """Looks at what a node would make of values that are all known while tracing.
+    """Check the size of a constant before it is computed.
 
     Args:
       step: the node.
-      inputs: its inputs, flat.
-      args: its inputs as its op takes them.
+      inputs: its inputs, flat, all static.
+      args: its inputs with a list for each list input.
       limit: ``config.max_constant_bytes``.
 
     Raises:
@@ -48,10 +48,10 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
 
 
 def check_results(results: Sequence[Any], limit: int) -> bool:
-    """Looks at the shapes of what a node gives while tracing: XLA ends the process where sizes overflow.
+    """Check the shapes of a node's results while tracing: XLA ends the process where sizes overflow.
 
     Args:
-      results: arrays, of known or symbolic shape, and anything else.
+      results: arrays, of static or symbolic shape, and anything else.
       limit: ``config.max_result_bytes``.
 
     Returns:
@@ -59,31 +59,31 @@ def check_results(results: Sequence[Any], limit: int) -> bool:
 
     Raises:
       LimitError: a result would take more.
-      UnsupportedError: a result has more dimensions than numpy's arrays can have, so that it never becomes one.
+      UnsupportedError: a result has more dimensions than NumPy's arrays can have.
     """
-    open_ = False
+    is_symbolic = False
     for value in results:
         shape = getattr(value, "shape", None)
         if not isinstance(shape, tuple):
             continue
         if not _INTEGERS.issuperset(map(type, shape)):
-            open_ = True
+            is_symbolic = True
             continue
-        open_ = open_ or (isinstance(value, np.ndarray) and value.dtype.hasobject)
+        is_symbolic = is_symbolic or (isinstance(value, np.ndarray) and value.dtype.hasobject)
         if math.prod(shape) > limit >> 4:
             check_bytes(
-                shape, np.dtype(value.dtype).itemsize, "what this node gives", limit=limit, option="max_result_bytes"
+                shape, np.dtype(value.dtype).itemsize, "a result of this node", limit=limit, option="max_result_bytes"
             )
-        if len(shape) > _MOST_DIMENSIONS:
-            raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {_MOST_DIMENSIONS}.")
-    return open_
+        if len(shape) > _MAX_RANK:
+            raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {_MAX_RANK}.")
+    return is_symbolic
 
 
-def check_forms(forms: Sequence[Any], limit: int) -> None:
-    """Looks at the shapes of results before they are computed from constants.
+def check_specs(specs: Sequence[Any], limit: int) -> None:
+    """Check the shapes of results before they are computed from constants.
 
     Raises:
       LimitError: one of them would take more than ``limit`` bytes.
     """
-    for form in forms:
-        check_bytes(form.shape, np.dtype(form.dtype).itemsize, "a constant that this node computes", limit=limit)
+    for spec in specs:
+        check_bytes(spec.shape, np.dtype(spec.dtype).itemsize, "a constant that this node computes", limit=limit)

@@ -1,6 +1,6 @@
-"""64-bit integers that a program loses the high bits of where JAX's 64-bit mode is off.
+"""Warnings about 64-bit integers whose high bits are lost where JAX's 64-bit mode is off.
 
-Static values are numpy arrays and keep 64 bits; a traced one has 32. So a call with concrete arguments can be right
+Static values are NumPy arrays and keep 64 bits; traced ones have 32. So a call with concrete arguments can be right
 where the same function under `jax.jit` wraps, and JAX narrows the arguments of a jitted function before it runs.
 """
 
@@ -29,7 +29,7 @@ _DIVISIONS = frozenset({"Div", "FloorDiv", "FloorMod", "Mod", "RealDiv", "RightS
 # The result of these is as large as an operand is: an argument is followed through them.
 _ARITHMETIC = frozenset({"Add", "AddV2", "Sub", "Maximum", "Minimum", "Select", "SelectV2", "ClipByValue"})
 _32_BITS = Interval(-(2**31), 2**32 - 1)
-_MAX_SHOWN = 10
+_MAX_LISTED = 10
 
 
 class _Origin(NamedTuple):
@@ -40,7 +40,7 @@ class _Origin(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """What is known of a value: where it comes from, if its high bits may count, and whether it is constant."""
+    """The provenance of a value: its origin, if its high bits may count, and whether it is constant."""
 
     origin: _Origin | None = None
     known: bool = False
@@ -50,7 +50,7 @@ _UNKNOWN = _Value()
 
 
 def warn_of_narrowing(program: Program, name: str) -> None:
-    """Warns once of all 64-bit integers that a program narrows; see `narrowed_values`."""
+    """Warn once of all 64-bit integers that a program narrows; see `narrowed_values`."""
     found = narrowed_values(program)
     if found:
         listed = "\n".join(f"  {line}" for line in found)
@@ -62,7 +62,7 @@ def warn_of_narrowing(program: Program, name: str) -> None:
 
 
 def narrowed_values(program: Program) -> list[str]:
-    """Returns descriptions of 64-bit integers that do not fit, or may not fit, the 32 bits that JAX has for them.
+    """Return descriptions of 64-bit integers that do not, or may not, fit JAX's 32 bits.
 
     Those are: constants, variables and tables beyond 32 bits that traced computations read, and arguments of 64 bits
     that are divided, shifted or cast to float64. An index or a label is neither.
@@ -91,13 +91,13 @@ def narrowed_values(program: Program) -> list[str]:
     constants = (node.attrs.get("value") for _, node in graph.walk() if node.op == "Const")
     if any(v.origin for v in args) or any(map(beyond_32_bits, constants)):
         _Walk(program, found).function(graph.main, tuple(args))
-    shown = list(found)
-    rest = len(shown) - _MAX_SHOWN
-    return shown if rest <= 0 else [*shown[:_MAX_SHOWN], f"and {rest} more"]
+    lines = list(found)
+    rest = len(lines) - _MAX_LISTED
+    return lines if rest <= 0 else [*lines[:_MAX_LISTED], f"and {rest} more"]
 
 
 def warn_if_narrowed(value: Any, where: str) -> None:
-    """Warns if a static value of 64 bits is about to lose its high bits, as a traced computation reads it."""
+    """Warn if a static value of 64 bits is about to lose its high bits, as a traced computation reads it."""
     if beyond_32_bits(value) and not jax.config.jax_enable_x64:
         warnings.warn(
             f"{where} narrows {_largest(value)} to 32 bits, as JAX's 64-bit mode is off: the value wraps. Before "
@@ -180,7 +180,7 @@ class _Walk:
 
 
 def _static(step: Step) -> list[bool]:
-    """Returns for each input whether it must be known while tracing, or is taken as it is."""
+    """Returns for each input whether it must be static, or is not converted."""
     out: list[bool] = []
     for index, count in enumerate(step.node.groups):
         partial = index < len(step.op.inputs) and step.op.inputs[index] in step.op.partial

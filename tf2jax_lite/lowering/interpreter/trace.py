@@ -1,8 +1,8 @@
-"""One call of a converted function: variable values, PRNG keys, and the evaluator."""
+"""The interpreter: evaluates plans under JAX tracing, with the state of one call."""
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -14,127 +14,48 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.dynamic_shapes.canonical_dims import result_in_one_form
-from tf2jax_lite.dynamic_shapes.dim_expr import constraint_asked_for, constraint_of_sizes
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
+from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_result
 from tf2jax_lite.dynamic_shapes.fitting_sizes import fitting_sizes
-from tf2jax_lite.dynamic_shapes.size_comparisons import decides
-from tf2jax_lite.dynamic_shapes.tracker import Extents, is_found
-from tf2jax_lite.jaxprs.shard_map import axes_of, in_mesh, varying_along
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
-from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED, UndefinedValueError, is_variant, merge_branches
-from tf2jax_lite.lowering.merging.rank_variants import Choice, alternatives
+from tf2jax_lite.dynamic_shapes.size_comparisons import is_inconclusive
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
+from tf2jax_lite.jaxprs.shard_map import in_mesh
+from tf2jax_lite.lowering.merging.branch_merge import merge_branches
+from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
-from tf2jax_lite.ops.strings.host_evaluation import text_bytes
-from tf2jax_lite.support.errors import (
-    LoweringError,
-    MissingKeyError,
-    MissingParamError,
-    PreventedGradientError,
-    StaticInputError,
-    Tf2JaxError,
-)
+from tf2jax_lite.support.errors import MissingParamError, PreventedGradientError
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import Planes, Words, beyond_32_bits, each_word, is_wide, narrow, to_words
-from tf2jax_lite.values.symbolic_float import is_real_size
-from tf2jax_lite.values.tensor_list import TensorList
+from tf2jax_lite.values.int64 import Words, each_word, narrow, to_words
 from tf2jax_lite.xla_cpu.materialize import once_if_traced
 
 from .assigned_variables import as_variable
-from .constant_size import check_forms, check_growth, check_results
-from .int64_narrowing import warn_if_narrowed
+from .constant_folding import fold
+from .constant_size import check_results
+from .diagnostics import explain, is_explained, located, missing_key
+from .frame import Context, Frame
+from .operands import check_dtypes, each, flat_results, grouped, prepare, same_varying_axes
+from .partial_eval import FoldingBudget
 
-__all__ = ["NOT_LINEAR", "NO_FORWARD_RULE", "Context", "Frame", "HostBudget", "HostBudgetSpent", "Trace", "described"]
-
-
-# Steps that numpy alone runs in one trace to count iterations: half a minute's work at most.
-_MAX_HOST_STEPS = 8_000_000
-# Such steps that one takes which TensorFlow evaluates, and bytes of strings that are another.
-_EVALUATION, _BYTES = 50, 8
-
-
-class HostBudgetSpent(Exception):
-    """Running numpy alone takes too long."""
-
-
-@dataclasses.dataclass
-class HostBudget:
-    """How many more steps numpy alone may run, loops within loops included."""
-
-    left: int
-
-    def spend(self, steps: int) -> None:
-        """Takes steps off.
-
-        Raises:
-          HostBudgetSpent: there are not so many left.
-        """
-        self.left -= steps
-        if self.left < 0:
-            raise HostBudgetSpent
-
-
-# Their dtype is that of what they stand for; TensorFlow records that of the tensor that carries them.
-_SYMBOLS = (values.VariableHandle, TensorList)
-
-
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """Where in the call tree evaluation stands: names for messages, and the key that its nodes fold into.
-
-    ``key`` is a function so that graphs without random nodes never touch it. ``certain`` says whether what stands here
-    runs whatever the data are: a branch that data picks is traced although it may not be taken.
-    """
-
-    path: tuple[str, ...]
-    key: Callable[[], Any]
-    certain: bool = True
-
-    def enter(self, step: Step, counter: Any = None, *, certain: bool = True) -> Frame:
-        """Returns the frame of a function that ``step`` calls, in iteration ``counter`` if it is a loop."""
-        outer = self.key
-
-        def key() -> Any:
-            inner = jax.random.fold_in(outer(), step.stable_id)
-            return inner if counter is None else jax.random.fold_in(inner, counter)
-
-        return Frame((*self.path, step.node.name), key, self.certain and certain)
-
-
-def _no_key() -> Any:
-    raise LoweringError("random numbers are never drawn where only numpy runs")
-
-
-_HOST_FRAME = Frame((), _no_key)
-# Elements of a constant that is computed while tracing, if what it is computed from is not larger itself.
-_MAX_FOLDED = 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class Context:
-    """What an op that needs the lowering gets as its first argument."""
-
-    trace: Trace
-    frame: Frame
-    step: Step
+__all__ = ["Trace"]
 
 
 class Trace:
-    """The state of one call: current values of variables, and the evaluator over plans.
+    """The evaluator of plans, with the state of one call.
 
     Args:
-      program: what to run.
+      program: the program that plans are from.
       state: variable name to current value; changed in place by assignments.
       key: the typed PRNG key given by the caller, or None.
-      loose: whether arguments came with other dtypes than TensorFlow recorded, so that operands are promoted to
-        a common dtype and recorded dtypes are not enforced.
-      initial: variable name to the value by which gradients are taken; what is read after an assignment has its
-        derivative. None: it has that of what was assigned.
-      silent: whether nothing is printed or asserted, as another run of the same call does it.
-      extents: makes symbols of sizes that data decides; None: there are none, and ops that could use them have no
-        bound.
+      promote_dtypes: whether arguments came with other dtypes than TensorFlow recorded, so that operands are promoted
+        to a common dtype and recorded dtypes are not enforced.
+      initial: initial values of variables by name. If given, a read after an assignment is differentiated with respect
+        to the initial value (TensorFlow's rule); if None, with respect to the assigned value (JAX's rule).
+      suppress_effects: whether nothing is printed or asserted, as another run of the same call does it.
+      tracker: makes symbols of data-dependent sizes. None: there are none, and ops that could use them have no bound.
       pads: whether results of such sizes are padded to the bound that was configured, instead.
-      undecided: gets the name of each node that compares sizes which are not known; it is left open. None: they differ.
+      inconclusive: gets the name of each node that compares sizes without a result at trace time; the comparison is
+        traced then. None: such sizes count as different.
     """
 
     def __init__(
@@ -143,33 +64,38 @@ class Trace:
         state: dict[str, Any],
         key: Any,
         *,
-        loose: bool = False,
+        promote_dtypes: bool = False,
         initial: Mapping[str, Any] | None = None,
-        silent: bool = False,
-        extents: Extents | None = None,
+        suppress_effects: bool = False,
+        tracker: DynamicShapes | None = None,
         pads: bool = True,
-        undecided: list[str] | None = None,
+        inconclusive: list[str] | None = None,
     ):
         self.program = program
         self.state = state
-        self.loose = loose
+        self.promote_dtypes = promote_dtypes
         self.initial = initial
-        self.silent = silent
-        self.extents = extents
+        self.suppress_effects = suppress_effects
+        self.tracker = tracker
         self.pads = pads
+        self.inconclusive = inconclusive
+        self.budget = FoldingBudget()
         self._in_mesh = in_mesh()
-        self.undecided = undecided
-        self.host_budget: HostBudget | None = None
-        self.host_steps = _MAX_HOST_STEPS
         self._key = key
 
+    def with_state(self, state: Mapping[str, Any]) -> Trace:
+        """Return the evaluator with a copy of another state: assignments in it do not change this one's."""
+        other = copy.copy(self)
+        other.state = dict(state)
+        return other
+
     def root_frame(self) -> Frame:
-        """Returns the frame of the main function."""
+        """Return the frame of the main function."""
         return Frame((), self._root_key)
 
     @property
     def key_impl(self) -> Any:
-        """How the caller's key was made, for ``jax.random.wrap_key_data``; None if there is none."""
+        """The implementation of the caller's key, for ``jax.random.wrap_key_data``; None if there is no key."""
         return None if self._key is None else jax.random.key_impl(self._key)
 
     def _root_key(self) -> Any:
@@ -178,284 +104,151 @@ class Trace:
         return self._key
 
     def call(self, function: ir.Function, args: Sequence[Any], frame: Frame) -> list[Any]:
-        """Evaluates a function."""
+        """Evaluate a function."""
         return self.run(self.program.plan(function), args, frame)
 
+    def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
+        """Return a library function as a Python callable of its arguments, which returns its list of results."""
+        function = self.program.function(ref.name)
+        return lambda *args: [values.as_array(v) for v in self.call(function, args, frame)]
+
     def run(self, plan: Plan, args: Sequence[Any], frame: Frame) -> list[Any]:
-        """Evaluates a plan: bind the arguments, apply each step, drop values nobody needs any more."""
+        """Evaluate a plan: bind the arguments, apply each step, release values after their last use."""
         env: list[Any] = [None] * plan.size
         env[: len(args)] = args
         for step in plan.steps:
-            run = self._apply if step.turned is None else functools.partial(step.turned, self._apply)
-            results = run(step, [env[i] for i in step.inputs], frame)
+            apply = self.apply if step.override is None else functools.partial(step.override, self.apply)
+            results = apply(step, [env[i] for i in step.inputs], frame)
             for slot, value in zip(step.outputs, results, strict=True):
                 env[slot] = value
             for slot in step.release:
                 env[slot] = None
         return [env[slot] for slot in plan.outputs]
 
-    def run_partially(self, plan: Plan, args: Sequence[Any], slots: Sequence[Any] | None = None) -> list[Any]:
-        """Evaluates in numpy what can be: values that depend on anything traced come out as `values.UNKNOWN`.
-
-        Args:
-          plan: what to evaluate.
-          args: its arguments.
-          slots: what is known of all slots before; arguments count instead of theirs.
-
-        Raises:
-          HostBudgetSpent: `host_budget` does not allow for it.
-        """
-        if self.host_budget is not None:
-            self.host_budget.spend(len(plan.steps) or 1)
-        env: list[Any] = [values.UNKNOWN] * plan.size if slots is None else list(slots)
-        env[: len(args)] = args
-        for step in plan.steps:
-            op = step.op
-            if op.host is None:
-                continue
-            inputs = [env[i] for i in step.inputs]
-            try:
-                if op.needs_context:
-                    context = Context(self, _HOST_FRAME, step)
-                    found = op.host(context, *_grouped(step, inputs), **step.kwargs)
-                    if found is None:  # it takes something that is not known
-                        continue
-                    results = flatten_results(found)
-                elif op.lazy or all(map(values.is_static, inputs)):
-                    if self.host_budget is not None and op.name in self.program.evaluated:
-                        self.host_budget.spend(_EVALUATION + sum(map(text_bytes, inputs)) // _BYTES)
-                    args = _grouped(step, inputs)
-                    if not op.lazy or (op.elements is not None and all(map(values.is_static, inputs))):
-                        check_growth(step, inputs, args, self.program.config.max_constant_bytes)
-                    results = flatten_results(op.host(*args, **step.kwargs))
-                else:
-                    continue
-                if len(results) != len(step.outputs):
-                    continue
-            except HostBudgetSpent:
-                raise
-            except Exception:  # the same failure comes up, with its place, when the node is evaluated for good
-                continue
-            for slot, value in zip(step.outputs, results, strict=True):
-                env[slot] = value if values.is_host(value) else values.UNKNOWN
-        return [env[slot] for slot in plan.outputs]
-
-    def _apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
-        op = step.op
-        if (found := alternatives(inputs)) is not None:
-            return self._chosen(step, *found, frame)
+    def apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
+        """Return the results of a step."""
+        if (found := expand_variants(inputs)) is not None:
+            return self._apply_to_variants(step, *found, frame)
         try:
-            results = None
-            if not op.needs_context and all(map(values.is_static, inputs)):
-                results = self._known(step, inputs)
-                if results is not None and decides(inputs, results) and self._leaves_open(step):
-                    results = None
-            if results is None:
-                with jax.named_scope(step.node.name):
-                    results = self._evaluate(step, inputs, frame)
-                    for position in step.shared:
-                        results[position] = once_if_traced(results[position])
-            if check_results(results, self.program.config.max_result_bytes) and self.extents is None:
-                results = list(map(result_in_one_form, results))
-            elif self.extents is not None:
-                results = list(map(self.extents.unified, results))
-        except PreventedGradientError as error:
-            if error.node:
-                raise
-            placed = located(error, step, frame)
-            raise PreventedGradientError(str(placed), node=placed.node, op=placed.op, path=placed.path) from error
-        except (LoweringError, MissingKeyError, MissingParamError):
-            raise
-        except Tf2JaxError as error:
-            self._compare(step, inputs, frame, error)
-            raise located(error, step, frame) from error
+            results = self._folded_or_traced(step, inputs, frame)
         except Exception as error:
-            if getattr(error, "_tf2jax_lite_control", False):
+            if is_explained(error):
                 raise
-            self._compare(step, inputs, frame, error)
-            if any(v is UNDEFINED for v in inputs) and not op.needs_context:
-                error = UndefinedValueError("it reads a value that only branches which cannot run would give")
-            misfit = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
-            hint = _ALIKE if misfit and any(map(_is_open, inputs)) else _variant(inputs)
-            raise located(error, step, frame, hint) from error
+            if not isinstance(error, PreventedGradientError):
+                self._unify_sizes(step, inputs, frame, error)
+            raise explain(error, step, inputs, frame) from error
         if len(results) != len(step.outputs):
             raise located(f"{len(results)} results where {len(step.outputs)} are declared", step, frame)
-        if not self.loose:
-            for expected, value in zip(step.dtypes, results, strict=True):
-                if expected is not None and (actual := getattr(value, "dtype", None)) is not expected:
-                    _check_dtype(step, results, expected, actual, value, frame)
+        if not self.promote_dtypes:
+            check_dtypes(step, results, frame)
         return results
 
-    def _chosen(self, step: Step, choice: Choice, inputs: list[list[Any]], frame: Frame) -> list[Any]:
-        """Applies a step to one of several lists of inputs."""
-        before = dict(self.state)
+    def _folded_or_traced(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
+        results = None
+        if not step.op.needs_context and all(map(values.is_static, inputs)):
+            results = fold(self, step, inputs)
+            if results is not None and is_inconclusive(inputs, results) and self._traces_inconclusive(step):
+                results = None
+        if results is None:
+            with jax.named_scope(step.node.name):
+                results = self._evaluate(step, inputs, frame)
+                for position in step.materialized:
+                    results[position] = once_if_traced(results[position])
+        if check_results(results, self.program.config.max_result_bytes) and self.tracker is None:
+            return list(map(canonical_result, results))
+        if self.tracker is not None:
+            return list(map(self.tracker.apply_equalities, results))
+        return results
+
+    def _apply_to_variants(self, step: Step, choice: RankVariants, inputs: list[list[Any]], frame: Frame) -> list[Any]:
+        """Returns the results of a step for inputs of several ranks, in branches."""
 
         def run(given: list[Any]) -> list[Any]:
-            results = self._apply(step, given, dataclasses.replace(frame, certain=False))
-            if any(self.state.get(name) is not value for name, value in before.items()) or len(self.state) > len(
-                before
-            ):
+            branch = self.with_state(self.state)
+            results = branch.apply(step, given, dataclasses.replace(frame, unconditional=False))
+            assigned = any(branch.state.get(name) is not value for name, value in self.state.items())
+            if assigned or len(branch.state) > len(self.state):
                 raise choice.refusal
             return results
 
         branches = [functools.partial(run, given) for given in inputs]
         names = [f"branch {i}" for i in range(len(branches))]
         return merge_branches(
-            choice.index, branches, names, lambda _: choice.refusal, self.extents, factors=choice.factors
+            choice.index, branches, names, lambda _: choice.refusal, self.tracker, factors=choice.factors
         )
 
-    def _leaves_open(self, step: Step) -> bool:
-        """Whether a comparison of sizes that are not known is to be computed when they are."""
-        if self.extents is not None:
+    def _traces_inconclusive(self, step: Step) -> bool:
+        """Returns whether a comparison of sizes without a result at trace time is traced."""
+        if self.tracker is not None:
             return True
-        if self.undecided is None:
+        if self.inconclusive is None:
             return False
-        self.undecided.append(step.node.name)
+        self.inconclusive.append(step.node.name)
         return True
 
-    def _compare(self, step: Step, inputs: list[Any], frame: Frame, error: Exception) -> None:
-        """Takes sizes of what a node fails with to be equal, if nothing but data says what they are."""
-        if (extents := self.extents) is None or step.op.needs_context:  # arguments of calls and loops meet nothing
+    def _unify_sizes(self, step: Step, inputs: list[Any], frame: Frame, error: Exception) -> None:
+        """Assumes sizes to be equal that a node fails with, if they are data-dependent."""
+        if self.tracker is None or step.op.needs_context:  # the arguments of calls and loops meet in other nodes
             return
         shapes = []
-        for group, static in zip(_grouped(step, inputs), step.static, strict=False):
+        for group, static in zip(grouped(step, inputs), step.static, strict=False):
             for value in group if isinstance(group, list) else [group]:
                 if not static and isinstance(value, (jax.Array, np.ndarray)):
                     shapes.append(value.shape)
-                elif isinstance(value, np.ndarray) and value.ndim == 1 and any(map(is_found, value)):
+                elif isinstance(value, np.ndarray) and value.ndim == 1 and any(map(is_data_dependent, value)):
                     shapes.append(tuple(value))  # the shape of a result
 
         def fitting() -> Sequence[Mapping[str, int]]:
             if step.op.effectful:
                 return []
-            self.extents = Extents()
-            try:
-                return fitting_sizes(lambda given: self._evaluate(step, given, frame), inputs, shapes)
-            finally:
-                self.extents = extents
+            other = copy.copy(self)
+            other.tracker = DynamicShapes()
+            return fitting_sizes(lambda given: other._evaluate(step, given, frame), inputs, shapes)
 
-        extents.agrees(shapes, str(error), fitting)
-
-    def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
-        """Returns what a node gives for values that are all known, computed now; None if it is to be traced."""
-        args = _grouped(step, inputs)
-        if inputs or step.op.elements is not None:
-            check_growth(step, inputs, args, self.program.config.max_constant_bytes)
-        if step.op.host is not None:
-            try:
-                return flatten_results(step.op.host(*args, **step.kwargs))
-            except InconclusiveDimensionOperation:
-                return None
-            except TypeError:
-                if any(map(is_real_size, inputs)):  # numpy knows nothing of them
-                    return None
-                raise
-        return self._folded(step, inputs)
-
-    def _folded(self, step: Step, inputs: list[Any]) -> list[Any] | None:
-        """Runs an op without a context on constants at once, so that it leaves no equations; None if it is not to be.
-
-        Constants that would grow are left to XLA, which need not keep them. Operands beyond 32 bits are computed
-        with in 64-bit mode.
-        """
-        op = step.op
-        if not inputs or not op.plain or step.functions or any(v.dtype == object for v in inputs):
-            return None
-        wide = jax.enable_x64(True) if any(map(beyond_32_bits, inputs)) else contextlib.nullcontext()
-        with jax.ensure_compile_time_eval(), wide:
-            args, kwargs = self._arguments(step, inputs, _HOST_FRAME)[0], dict(step.kwargs)
-            try:
-                forms = jax.eval_shape(lambda: flatten_results(op.fn(*args, **kwargs)))
-            except Exception:  # results that are no arrays, or an error that evaluation proper will say more about
-                return None
-            if not all(isinstance(form, jax.ShapeDtypeStruct) for form in forms):
-                return None
-            check_forms(forms, self.program.config.max_constant_bytes)
-            if sum(form.size for form in forms) > max(_MAX_FOLDED, *(v.size for v in inputs)):
-                return None
-            results = flatten_results(op.fn(*args, **kwargs))
-            # Under vmap, functions with derivative rules of their own (jax.custom_jvp) are traced even here.
-            if any(isinstance(v, jax.core.Tracer) for v in results):
-                return None
-            return [np.asarray(v) for v in results]
+        self.tracker.unify(shapes, str(error), fitting)
 
     def _evaluate(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         op = step.op
-        if self.silent and op.effect and not step.outputs:
+        if self.suppress_effects and op.effect and not step.outputs:
             return []
         if op.needs_context:
-            return flatten_results(op.fn(Context(self, frame, step), *_grouped(step, inputs), **step.kwargs))
-        args, moves_words = self._arguments(step, inputs, frame)
+            return flat_results(op.fn(Context(self, frame, step), *grouped(step, inputs), **step.kwargs))
+        args, runs_per_word = prepare(self, step, inputs, frame)
         if self._in_mesh and not op.writes:
-            args = _alike(args)
+            args = same_varying_axes(args)
         sized = op.dynamic_shape == "prefix" and not self.pads
-        open_ = op.sized and self.extents is not None
-        if op.plain and not step.functions and not moves_words and not sized and not open_:
-            return flatten_results(op.fn(*args, **step.kwargs))
+        open_ = op.sized and self.tracker is not None
+        if op.plain and not step.functions and not runs_per_word and not sized and not open_:
+            return flat_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
         if sized:
-            kwargs["bound"] = self.extents
+            kwargs["bound"] = self.tracker
         if open_:
-            kwargs["extents"] = self.extents
+            kwargs["tracker"] = self.tracker
         if op.conditional:
-            kwargs["certain"] = frame.certain
+            kwargs["certain"] = frame.unconditional
         for name, ref in step.functions.items():
-            kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
+            kwargs[name] = each(lambda r: self.callable(r, frame.enter(step)), ref)
         if op.needs_key:
             draws = op.draws(step.node.attrs)
             kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
         call = functools.partial(op.fn, **kwargs)
-        results = flatten_results(each_word(call, args) if moves_words else call(*args))
+        results = flat_results(each_word(call, args) if runs_per_word else call(*args))
         if op.writes:
-            self._write(step, args, inputs, results)
+            self._write(step, inputs, results)
             results = results[len(op.writes) :]
         return results
 
-    def _arguments(self, step: Step, inputs: list[Any], frame: Frame) -> tuple[list[Any], bool]:
-        """Returns an op's inputs in the form that its function takes them, and whether it is to run on each word."""
-        op = step.op
-        args = _grouped(step, inputs)
-        moves_words = False
-        for index, arg in enumerate(args):
-            if step.static[index]:
-                if type(arg) is np.ndarray:
-                    continue
-            elif isinstance(arg, jax.core.Tracer) and not op.reads:
-                continue  # nothing of what follows changes it
-            partial = index < len(op.inputs) and op.inputs[index] in op.partial
-            if op.words == "whole":
-                if not step.static[index] and not partial:  # a shape may have symbolic dimensions
-                    arg = args[index] = _map(_whole, arg)
-            elif any(isinstance(v, Planes) for v in (arg if isinstance(arg, list) else [arg])):
-                if op.words == "each":
-                    moves_words = True
-                    continue
-                arg = args[index] = _map(narrow, arg)
-            if step.static[index]:
-                args[index] = _static_input(arg, step, index, frame, self.extents)
-            elif index < len(op.inputs) and op.inputs[index] in op.reads:
-                args[index] = self.read(arg, step, frame)
-            elif partial:
-                pass
-            elif op.words == "whole":
-                args[index] = _map(_known_or_traced, arg) if op.dynamic_shape else arg
-            else:
-                for value in arg if isinstance(arg, list) else [arg]:
-                    if beyond_32_bits(value) and step.node.name not in self.program.narrowing:
-                        warn_if_narrowed(value, described(step, frame))
-                args[index] = _map(_known_or_traced if op.dynamic_shape else values.as_array, arg)
-        return (_promoted(step, args) if self.loose else args), moves_words
-
     def read(self, handle: Any, step: Step, frame: Frame) -> Any:
-        """Returns the current value of the variable that ``handle`` names.
+        """Return the current value of the variable of a handle.
 
-        Read by an op that does not write to it, its derivative is that of the value it started with, if that is known.
+        If an op that does not write the variable reads it, its derivative is that of the initial value, if given.
         """
         if not isinstance(handle, values.VariableHandle):
             raise located(f"expected a variable's handle, got {type(handle).__name__}", step, frame)
         try:
             value = self.state[handle.name]
-            if isinstance(value, jax.ShapeDtypeStruct):  # as convert() gives what has no value yet
+            if isinstance(value, jax.ShapeDtypeStruct):  # as convert() returns variables without a value
                 raise KeyError(handle.name)
             if handle.name in self.program.wide and not jax.config.jax_enable_x64:
                 return value if isinstance(value, Words) else Words(to_words(value), np.dtype(np.int64))
@@ -474,210 +267,8 @@ class Trace:
         initial = self.initial.get(handle.name)
         return value if initial is None or value is initial else as_variable(value, initial)
 
-    def _write(self, step: Step, args: list[Any], inputs: list[Any], results: list[Any]) -> None:
+    def _write(self, step: Step, inputs: list[Any], results: list[Any]) -> None:
         for name, value in zip(step.op.writes, results, strict=False):
             handle = inputs[sum(1 if g is None else g for g in step.node.groups[: step.op.inputs.index(name)])]
             wide = handle.name in self.program.wide
             self.state[handle.name] = value if wide else narrow(values.as_array(value))
-
-    def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
-        """Returns a library function as a Python callable of its arguments, giving its list of results."""
-        function = self.program.function(ref.name)
-        return lambda *args: [values.as_array(v) for v in self.call(function, args, frame)]
-
-
-def missing_key(nodes: Sequence[str]) -> MissingKeyError:
-    """Returns the error for a function that draws random numbers and got no key."""
-    shown = ", ".join(nodes[:10]) + (", ..." if len(nodes) > 10 else "")
-    return MissingKeyError(
-        f"PRNG key required: {len(nodes)} node(s) draw random numbers ({shown}). Call with rng=jax.random.key(seed)."
-    )
-
-
-NO_FORWARD_RULE = (
-    "a custom gradient here has a reverse rule only, so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse "
-    "mode (jax.vjp, jax.grad, jax.jacrev), or convert with override_config('convert_custom_gradient', False) to "
-    "differentiate the forward code instead"
-)
-NOT_LINEAR = (
-    "the custom gradient here is not linear in the gradients it gets (it clips them, say): it is a reverse rule only, "
-    "so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse mode (jax.vjp, jax.grad, jax.jacrev), or "
-    "convert with override_config('convert_custom_gradient', False) to differentiate the forward code instead"
-)
-
-
-def described(step: Step, frame: Frame) -> str:
-    """Returns where a node stands, for messages."""
-    node = step.node
-    where = f"node {node.name!r} ({node.op})"
-    if frame.path:
-        where += f" in {' > '.join(frame.path)}"
-    if node.location:
-        where += f", {node.location}"
-    return where
-
-
-# Why shapes with symbolic dimensions do not fit each other, although they may.
-_ALIKE = (
-    " Symbolic sizes are equal where they are written alike: a size may be a multiple (8*h), where it is divided, or "
-    "have an offset (b+1), as row splits beside a batch. Fixed sizes always work."
-)
-
-
-def _is_open(value: Any) -> bool:
-    """Whether an array has a symbolic dimension."""
-    return isinstance(value, jax.Array) and not all(isinstance(size, int) for size in value.shape)
-
-
-def _variant(inputs: list[Any]) -> str:
-    """Says which of a node's inputs is a variant, for ops that fail as they take arrays; empty if none is."""
-    for position, value in enumerate(inputs):
-        if is_variant(value):
-            return (
-                f" Input {position} is a variant ({type(value).__name__}), not an array: only ops made for such "
-                "variants take it. What those take out of it are arrays."
-            )
-    return ""
-
-
-def _alike(args: list[Any]) -> list[Any]:
-    """Returns arrays as ones that vary along the same axes of a mesh, which derivative rules rely on."""
-    axes = [axes_of(v) for v in args if isinstance(v, jax.Array)]
-    if len(set(axes)) < 2:
-        return args
-    every = frozenset[str]().union(*axes)
-    return [varying_along(v, every) if isinstance(v, jax.Array) else v for v in args]
-
-
-def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") -> LoweringError:
-    """Returns an error that says at which node a problem arose."""
-    node = step.node
-    where = described(step, frame)
-    text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
-    if isinstance(problem, TypeError) and "forward-mode" in text:
-        text = NO_FORWARD_RULE
-    if isinstance(problem, InconclusiveDimensionOperation):
-        text = f"a size must be known here: {str(problem).splitlines()[0]}"
-        if (constraint := constraint_asked_for(text)) is not None:
-            text += f" It holds, which jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX."
-        elif (constraint := constraint_of_sizes(text)) is not None:
-            text += f" Where it has to hold, jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX so."
-    if hint:
-        text = text.removesuffix(".") + "."
-    return LoweringError(f"{where}: {text}{hint}", node=node.name, op=node.op, path=frame.path)
-
-
-def _check_dtype(step: Step, results: list[Any], expected: Any, actual: Any, value: Any, frame: Frame) -> None:
-    """Refuses a result whose dtype is not what TensorFlow recorded, nor what JAX makes of that.
-
-    Symbolic dimensions are objects: they remember what they stand for.
-    """
-    if actual is None or actual == expected or isinstance(value, _SYMBOLS):
-        return
-    if _is_object(actual):
-        if expected.kind in "iuf" and values.is_symbolic(value):
-            results[:] = [v.view(values.of_sizes(expected)) if v is value else v for v in results]
-        return
-    if values.canonical(expected) != values.canonical(actual):
-        index = next(i for i, result in enumerate(results) if result is value)
-        raise located(f"result {index} has dtype {actual} where TensorFlow recorded {expected}", step, frame)
-
-
-def _is_object(dtype: Any) -> bool:
-    return isinstance(dtype, np.dtype) and dtype.kind == "O"
-
-
-def flatten_results(results: Any) -> list[Any]:
-    """Returns an op's results as a flat list: a value, a tuple of values, or lists of values inside one."""
-    if isinstance(results, (list, tuple)):
-        flat: list[Any] = []
-        for item in results:
-            flat.extend(item) if isinstance(item, (list, tuple)) else flat.append(item)
-        return flat
-    return [] if results is None else [results]
-
-
-def _grouped(step: Step, inputs: list[Any]) -> list[Any]:
-    groups = step.node.form.groups
-    if groups.count(None) == len(groups) == len(inputs):
-        return list(inputs)
-    args: list[Any] = []
-    position = 0
-    for group in groups:
-        if group is None:
-            args.append(inputs[position])
-            position += 1
-        else:
-            args.append(list(inputs[position : position + group]))
-            position += group
-    return args
-
-
-def _map(fn: Callable[[Any], Any], arg: Any) -> Any:
-    return [fn(item) for item in arg] if isinstance(arg, list) else fn(arg)
-
-
-def _whole(value: Any) -> Any:
-    return value if is_wide(value) else values.as_array(value)
-
-
-def _known_or_traced(value: Any) -> Any:
-    found = values.known(value)
-    return values.as_array(value) if found is None else found
-
-
-def _may_be_sizes(value: Any) -> bool:
-    return np.dtype(value.dtype).kind in "iu" and (value.shape == () or (len(value.shape) == 1 and value.shape[0] < 16))
-
-
-class TracedInputError(StaticInputError, jax.errors.ConcretizationTypeError):
-    """A traced value where a known one is needed, as JAX itself names it: callers may catch either type."""
-
-
-# Inputs that are numbers, but sizes of nothing.
-_AXES = frozenset({"axis", "concat_dim", "dimension", "perm", "reduction_indices", "split_dim"})
-
-
-def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Extents | None) -> Any:
-    def convert(value: Any) -> Any:
-        found = values.known(value)
-        if found is not None:
-            return found
-        if not isinstance(value, jax.Array):
-            return value
-        if extents is not None and _may_be_sizes(value):
-            return extents.sizes(value)
-        name = step.op.inputs[index]
-        advice = "pass what it depends on as a static argument (jax.jit(..., static_argnums=...))"
-        if "Sparse" in step.op.name and "shape" in name:
-            advice += ", a sparse tensor as jax.experimental.sparse.BCOO, whose shape is static"
-        if _may_be_sizes(value) and name not in _AXES:
-            advice += ", or convert with override_config('dynamic_shape_bound', n), the upper bound of what it sizes"
-        message = (
-            f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it "
-            f"is computed from traced values ({value}). Under jax.jit, {advice}."
-        )
-        raise TracedInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
-
-    return _map(convert, arg)
-
-
-def _astype(value: Any, dtype: Any) -> Any:
-    return value.astype(dtype) if isinstance(value, (jax.Array, np.ndarray)) else value
-
-
-def _promoted(step: Step, args: list[Any]) -> list[Any]:
-    """Brings inputs that share a type attribute to one dtype, the way JAX promotes."""
-    by_type: dict[str, list[int]] = {}
-    for index, name in enumerate(step.node.input_types[: len(args)]):
-        if name and not step.static[index]:
-            by_type.setdefault(name, []).append(index)
-    for indices in by_type.values():
-        items = [v for i in indices for v in (args[i] if isinstance(args[i], list) else [args[i]])]
-        dtypes = {v.dtype for v in items if isinstance(v, (jax.Array, np.ndarray))}
-        if len(dtypes) < 2:
-            continue
-        common = jnp.result_type(*dtypes)
-        for i in indices:
-            args[i] = _map(functools.partial(_astype, dtype=common), args[i])
-    return args

@@ -1,5 +1,12 @@
-"""While: which JAX loop it becomes, and the form of its carry.
+"""While: the JAX loop that it becomes, and the types of its carry.
 
-`while_op` is the entry and picks scan, while loop or unrolling; `trip_count` runs the condition on the host, `loop`
-has the kinds, `carry` finds the form of the carry, `growing_carry` handles arrays that grow.
+`while_op` is the entry: it chooses ``lax.scan``, ``lax.while_loop`` or unrolling. Read it first, then
+
+- `trip_count`: folds the static part of a loop, which gives the trip count or an upper bound;
+- `loop`: the compiled loops;
+- `carry`: widens the carry until no iteration changes its types;
+- `list_capacity`: capacities of carried tensor lists;
+- `growing_carry`: arrays that change their sizes.
+
+Optimizations of the resulting scans are in `tf2jax_lite.lowering.scan_opt`.
 """

@@ -1,14 +1,16 @@
-"""What a compiled loop carries from one iteration to the next, brought to a form that does not change."""
+"""The carry of a compiled loop: loop variables and variables, with types that no iteration changes.
+
+The loop is traced until the body's results have the types of its arguments (`find_fixpoint`): what an iteration changes
+widens the initial values.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.lowering.merging.branch_merge import as_carried, as_traced
@@ -19,12 +21,13 @@ from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import Words, narrow
 from tf2jax_lite.values.tensor_list import ListLacksRoomError, TensorList
 
-from .growing_carry import Growing, Grown, GrownError
-from .trip_count import HostLoop
+from .growing_carry import GrowingCarry, GrowthError, PaddedArray
+from .list_capacity import ListCapacities, with_flags_of
+from .trip_count import FoldedLoop
 
-__all__ = ["Carry", "settle"]
+__all__ = ["Carry", "find_fixpoint"]
 
-# How often a carry is adapted (lists that grow, lists within lists) before we give up.
+# Traces of a loop in which its carry is widened (lists that grow, lists within lists).
 _MAX_ATTEMPTS = 8
 
 Values = tuple[list[Any], dict[str, Any]]
@@ -32,7 +35,12 @@ Values = tuple[list[Any], dict[str, Any]]
 
 
 class _CarryChanged(Exception):
-    """The body's results do not have the form of its arguments. Leaves a trace in order to start it anew."""
+    """The body's results have other types than its arguments. Leaves a trace in order to start again.
+
+    Attributes:
+      before: the specs of the arguments.
+      after: those of the results.
+    """
 
     _tf2jax_lite_control = True
 
@@ -42,101 +50,77 @@ class _CarryChanged(Exception):
         self.after = after
 
 
-class _VariesMore(Exception):
-    """The body's results vary between more devices than its arguments, or arrays need more room: the carry knows.
+class _Resized(Exception):
+    """The results vary along more mesh axes than the arguments, or need a larger capacity: the carry has noted it.
 
-    Leaves a trace in order to start it anew.
+    Leaves a trace in order to start again.
     """
 
     _tf2jax_lite_control = True
 
 
-class _Room(NamedTuple):
-    """How a list is carried; see `TensorList` for what the last two say of the start of an iteration."""
-
-    capacity: Any
-    spare: int | None
-    roomy: bool = False
-
-
-class _Growth(NamedTuple):
-    """How long a list gets: the most elements before the loop, how many more after each iteration, and within one."""
-
-    start: Any
-    more: Any = 0
-    peak: Any = 0
-
-    def at(self, trip: int) -> Any:
-        """Returns the most elements at the start of an iteration."""
-        return self.start + self.more * trip
-
-
-@dataclasses.dataclass
 class Carry:
-    """The initial values of what a loop carries.
+    """The initial values of a loop's carry.
 
-    Attributes:
+    Args:
       names: for each carried loop variable its index, and its name in messages.
       data: for each carried loop variable its value.
       variables: the values of the variables that the loop assigns to.
-      trips: number of iterations at most, if known.
-      host: what is known of the loop's lists, if anything.
-      bound: capacity for lists of which nothing tells how long they grow; 0 refuses them.
-      pops: whether the loop may take elements away from lists.
-      growing: carries arrays that change their sizes; None refuses them.
+      trips: an upper bound of the trip count; None if unknown.
+      folded: the static part of the loop, if it was folded.
+      bound: the capacity of lists whose growth is unknown; 0 raises an error for them.
+      pops: whether the loop may remove elements from lists.
+      growing: carries arrays that change their sizes; None raises an error for them.
     """
 
-    names: dict[int | str, str]
-    data: dict[int, Any]
-    variables: dict[str, Any]
-    trips: int | None
-    host: HostLoop | None
-    bound: int = 0
-    pops: bool = False
-    growing: Growing | None = None
-    _rooms: dict[int | str, _Room] = dataclasses.field(default_factory=dict)
-    _growths: dict[int | str, _Growth] = dataclasses.field(default_factory=dict)
-    _guessed: set[int | str] = dataclasses.field(default_factory=set)
-    _roomy: bool = False
-    _careful: bool = False
-    _axes: dict[int, frozenset[str]] = dataclasses.field(default_factory=dict)  # by position among the leaves
-    _condition: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        # Within a trace, an array made of a known number is not known any more.
-        self._zeros = {i for i, v in self.data.items() if _is_zero(v)}
-        self.data = {i: as_carried(v) for i, v in self.data.items()}
-        self.variables = {name: as_carried(v) for name, v in self.variables.items()}
-        lists = {key: v for key, v in (*self.data.items(), *self.variables.items()) if isinstance(v, TensorList)}
-        self._were_roomy = {key for key, v in lists.items() if v.roomy}
-        self._were_traced = {key for key, v in lists.items() if v.is_traced}
-        if self.host is not None:
-            for i in self.host.resizing & self.data.keys():
-                self._make_traced(self.data, i, self._counted(i))
+    def __init__(
+        self,
+        names: dict[int | str, str],
+        data: dict[int, Any],
+        variables: dict[str, Any],
+        trips: int | None,
+        folded: FoldedLoop | None,
+        *,
+        bound: int = 0,
+        pops: bool = False,
+        growing: GrowingCarry | None = None,
+    ):
+        self.names = names
+        # Within a trace, an array that is made of a static number is not static any more.
+        self._zeros = {i for i, v in data.items() if _is_zero(v)}
+        self.variables = {name: as_carried(v) for name, v in variables.items()}
+        data = {i: as_carried(v) for i, v in data.items()}
+        lists = {key: v for key, v in (*data.items(), *self.variables.items()) if isinstance(v, TensorList)}
+        self.lists = ListCapacities(names, lists, trips, folded, bound, pops)
+        self.data = self.lists.start(data)
+        self.growing = growing
+        self._axes: dict[int, frozenset[str]] = {}  # mesh axes by position among the leaves
+        self._condition = frozenset[str]()
 
     def initial(self) -> Values:
-        """Returns the values that the loop starts with."""
+        """Return the values that the loop starts with."""
         leaves, tree = jax.tree.flatten((list(self.data.values()), dict(self.variables)))
         none = frozenset[str]()
         return jax.tree.unflatten(tree, [varying_along(x, self._axes.get(i, none)) for i, x in enumerate(leaves)])
 
-    def opened(self, data: list[Any]) -> dict[int, Any]:
-        """Returns the carried loop variables as an iteration sees them, by index."""
+    def unpack(self, data: list[Any]) -> dict[int, Any]:
+        """Return the carried loop variables as an iteration reads them, by index."""
         found = dict(zip(self.data, data, strict=True))
-        return found if self.growing is None else self.growing.opened(found)
+        return found if self.growing is None else self.growing.unpack(found)
 
-    def goes_on(self, condition: Any, data: list[Any]) -> Any:
-        """Returns whether the loop goes on: not where an array has outgrown the room that was made for it."""
+    def keep_running(self, condition: Any, data: list[Any]) -> Any:
+        """Return whether the loop continues: it does not if an array has exceeded its capacity."""
         for value in data:
-            if isinstance(value, Grown) and not value.is_sure:
-                condition = jnp.logical_and(condition, jnp.logical_not(value.over))
+            if isinstance(value, PaddedArray) and not value.is_sure:
+                condition = jnp.logical_and(condition, jnp.logical_not(value.exceeded))
         return condition
 
     def check(self, before: Values, after: Values) -> Values:
-        """Returns the body's results, in the form of its arguments.
+        """Return the body's results with the types of its arguments.
 
         Raises:
-          _CarryChanged: they have another form; `settle` deals with it.
+          _CarryChanged: they have other types; see `find_fixpoint`.
+          _Resized: they vary along more axes, or need a larger capacity.
         """
         data = [as_traced(v) for v in after[0]]
         variables = {name: as_traced(v) for name, v in after[1].items()}
@@ -144,317 +128,140 @@ class Carry:
         variables = {name: self._like_before(name, before[1].get(name), new) for name, new in variables.items()}
         if not specs.same_form(before, (data, variables)):
             raise _CarryChanged(specs.form_of(before), specs.form_of((data, variables)))
-        if self.growing is not None and not self.growing.settles(dict(zip(self.data, data, strict=True))):
-            raise _VariesMore
-        return self._as_varied(before, (data, variables))
+        if self.growing is not None and not self.growing.is_stable(dict(zip(self.data, data, strict=True))):
+            raise _Resized
+        return self._with_axes(before, (data, variables))
 
     def flag(self, value: Any) -> Any:
-        """Returns a number that a loop starts with besides, and that varies as its condition does."""
+        """Return a scalar that the loop carries besides, varying as its condition does."""
         return varying_along(value, self._condition)
 
     def check_condition(self, condition: Any) -> Any:
-        """Returns whether the loop goes on.
+        """Return the condition, varying as the flags do.
 
         Raises:
-          _VariesMore: it varies between more devices than was known; `settle` deals with it.
+          _Resized: it varies along more axes than was known; see `find_fixpoint`.
         """
         if axes_of(condition) - self._condition:
             self._condition |= axes_of(condition)
-            raise _VariesMore
+            raise _Resized
         return self.flag(condition)
 
-    def _as_varied(self, before: Values, after: Values) -> Values:
-        """Returns the body's results, varying between devices as its arguments do."""
+    def _with_axes(self, before: Values, after: Values) -> Values:
+        """Returns the body's results, varying along the axes of its arguments."""
         (old, _), (new, tree) = jax.tree.flatten(before), jax.tree.flatten(after)
         axes = {i: axes_of(x) | axes_of(y) for i, (x, y) in enumerate(zip(old, new, strict=True))}
         if any(axes[i] != axes_of(x) for i, x in enumerate(old)):
             self._axes = axes
-            raise _VariesMore
+            raise _Resized
         return jax.tree.unflatten(tree, [varying_along(x, axes[i]) for i, x in enumerate(new)])
 
-    def finished(self, values: Values) -> tuple[dict[int, Any], Mapping[str, Any]]:
-        """Returns the loop's results by index, and its variables; lists of known length have it again."""
-        data = {i: self._finished(i, value) for i, value in zip(self.data, values[0], strict=True)}
-        if self.growing is not None:
-            data = self.growing.finished(data)
-        return data, {name: self._finished(name, value) for name, value in values[1].items()}
+    def results(self, values: Values) -> tuple[dict[int, Any], Mapping[str, Any]]:
+        """Return the loop's results by index, and its variables, given the last carry."""
 
-    def _finished(self, key: int | str, value: Any) -> Any:
-        if not isinstance(value, TensorList):
-            return value
-        if key in self._guessed:
-            # A loop around that takes it up anew does not have to make more room each time.
-            value = value.poisoned().with_spare(None if key in self._were_traced else 0)
-        elif self._is_counted(key):
-            assert isinstance(key, int) and self.host is not None
-            if self.host.exact and (key in self.host.resizing or value.is_traced):
-                length = self.host.lists[key].length
-                value = dataclasses.replace(_with_room(value, _Room(length, 0), length), roomy=False)
-            elif value.is_traced:
-                value = value.with_spare(0)
-        elif value.spare is not None and key in self._growths:
-            spare = value.spare - self._growths[key].more
-            value = value.with_spare(spare if value.roomy else max(spare, 0))
-        return dataclasses.replace(value, roomy=key in self._were_roomy)
+        def result(key: int | str, value: Any) -> Any:
+            return self.lists.result(key, value) if isinstance(value, TensorList) else value
+
+        data = {i: result(i, value) for i, value in zip(self.data, values[0], strict=True)}
+        if self.growing is not None:
+            data = self.growing.results(data)
+        return data, {name: result(name, value) for name, value in values[1].items()}
 
     def _like_before(self, key: int | str, old: Any, new: Any) -> Any:
-        """Gives a list the marks of the list that it was, if they hold; and a number its one word."""
+        """Returns a value after an iteration in the representation before it, where that holds.
+
+        Lists keep flags and capacity, 64-bit integers that were one word become one word again.
+        """
         if isinstance(new, Words) and not isinstance(old, Words):
             return narrow(new)
-        if isinstance(old, Grown) and self.growing is not None and isinstance(key, int):
-            return self.growing.closed(key, old, new)
-        if not isinstance(old, TensorList) or not isinstance(new, TensorList):
-            return _as_spare_as(old, new)
-        alike = None if old.alike is None else new.alike
-        if not old.is_traced:
-            return dataclasses.replace(new, buffer=_as_spare_as(old.buffer, new.buffer), roomy=old.roomy, alike=alike)
-        if old.buffer is not None and new.buffer is None:
-            new = _with_rows(new, old.buffer, _Room(new.places, new.spare_of(new.places)))
-        if old.buffer is not None and new.buffer is not None and self._has_room(key, old, new):
-            # With a count of the elements that are handed on, there are none in what is cut off.
-            marks = new if alike is None else dataclasses.replace(new, alike=alike)
-            new = _with_room(marks, _Room(old.capacity, old.spare, old.roomy), new.length)
-        length = jnp.asarray(new.length, np.int32)
-        buffer = _as_spare_as(old.buffer, new.buffer)
-        return dataclasses.replace(new, buffer=buffer, length=length, stale=old.stale or new.stale, alike=alike)
+        if isinstance(old, PaddedArray) and self.growing is not None and isinstance(key, int):
+            return self.growing.pack(key, old, new)
+        if isinstance(old, TensorList) and isinstance(new, TensorList):
+            return self.lists.like_before(key, old, new)
+        return with_flags_of(old, new)
 
-    def _has_room(self, key: int | str, old: TensorList, new: TensorList) -> bool:
-        """Whether a list that an iteration hands on fits the form that the loop carries it in."""
-        if self._is_counted(key):
-            return True
-        if old.spare is None or new.spare is None:
-            return old.spare is None and _fits(new.capacity, old.capacity)
-        if new.spare < 0 and not old.roomy:
-            raise ListLacksRoomError("a tensor list takes the place of another whose room the loop around has counted")
-        longest = old.longest + (self._growths[key].more if key in self._growths else 0)
-        return _fits(new.capacity, old.capacity) and (old.limit >= 0 or _fits(new.longest, longest))
+    def allow_writes_anywhere(self) -> bool:
+        """Prepare lists for writes at traced positions; False if they are already."""
+        found = self.lists.allow_writes_anywhere(self.data)
+        self.data = self.data if found is None else found
+        return found is not None
 
-    def _make_traced(self, where: dict[Any, Any], key: int | str, room: _Room) -> None:
-        lst = where[key]
-        length = (
-            as_carried(np.asarray(lst.length, np.int32))
-            if isinstance(lst.length, int)
-            else jnp.asarray(lst.length, np.int32)
-        )
-        where[key] = dataclasses.replace(_with_room(lst, room, length), stale=lst.stale or self.pops)
-        self._rooms[key] = room
+    def allow_longer_inside(self) -> bool:
+        """Prepare lists for being longer within an iteration than after it; False if they are already."""
+        found = self.lists.allow_longer_inside(self.data)
+        self.data = self.data if found is None else found
+        return found is not None
 
-    def make_room(self) -> bool:
-        """Prepares lists for being written at positions that are not known; False if that is done already."""
-        if self._roomy:
-            return False
-        self._roomy = True
-        for i, value in self.data.items():
-            if isinstance(value, TensorList) and not value.is_traced:
-                room = self._counted(i) if self._is_counted(i) else self._guess(i, value, value.capacity, 1)
-                self._make_traced(self.data, i, room)
-        return True
-
-    def make_careful(self) -> bool:
-        """Prepares lists for being longer within an iteration than what is handed on of them; False if they are."""
-        if self._careful:
-            return False
-        self._careful = True
-        counted = [i for i, value in self.data.items() if self._is_counted(i) and value.roomy]
-        for i in counted:
-            self.data[i] = dataclasses.replace(self.data[i], roomy=False)
-        return bool(counted)
-
-    def _is_counted(self, key: int | str) -> bool:
-        return isinstance(key, int) and self.host is not None and key in self.host.capacity
-
-    def _counted(self, key: int | str) -> _Room:
-        """Returns the room for a list whose lengths counting the loop has told."""
-        assert isinstance(key, int) and self.host is not None
-        capacity = self.host.capacity[key]
-        return _Room(capacity, capacity - self.host.longest[key], not self._careful)
-
-    def _room(self, key: int | str, before: TensorList, after: TensorList) -> _Room:
-        """Returns the room for a list that an iteration changes from one form to another."""
-        if self._is_counted(key):
-            return self._counted(key)
-        growth = self._growths.get(key)
-        capacity = _larger(before.capacity, after.capacity)
-        if before.roomy:  # the loop around has seen to it
-            if growth is None or after.spare is None or (growth.more and self.trips is None):
-                return _Room(capacity, None, True)
-            return _Room(capacity, capacity - growth.at(max((self.trips or 1) - 1, 0)), True)
-        if before.spare is None:
-            return _Room(capacity, None)
-        if growth is None or after.spare is None:
-            return self._guess(key, before, before.capacity, after.capacity - before.capacity)
-        if _fits(growth.more, 0):
-            return _Room(capacity, before.spare_of(capacity))
-        if before.limit >= 0:
-            return _Room(max(before.limit, capacity), 0)
-        if self.trips is None:
-            return self._guess(key, before, before.capacity, growth.more)
-        longest = growth.at(max(self.trips - 1, 0))
-        capacity = _larger(before.capacity, longest + growth.peak)
-        spare = capacity - longest
-        return _Room(capacity, spare if isinstance(spare, int) else 0)
-
-    def _guess(self, key: int | str, lst: TensorList, have: Any, more: Any) -> _Room:
-        """Returns the room for a list of which nothing tells for certain how long it grows."""
-        if lst.limit >= 0:
-            return _Room(max(lst.limit, have + more), None)
-        self._guessed.add(key)
-        if _fits(more, 0):
-            return _Room(have, None)
-        if self.trips is not None:
-            return _Room(have + more * self.trips, None)
-        if self.bound:
-            return _Room(max(self.bound, have), None)
-        raise OpError(
-            f"tensor list {self.names.get(key, key)!r} grows in a loop whose number of iterations is not known while "
-            "tracing; give tf.while_loop maximum_iterations, or the TensorArray a size, or convert with "
-            "override_config('dynamic_shape_bound', n)"
-        )
-
-    def _measure(self, key: int | str, before: TensorList, after: TensorList) -> None:
-        """Takes note of how much longer an iteration makes a list."""
-        if self._is_counted(key) or before.spare is None or after.spare is None:
-            return
-        old = self._growths.get(key, _Growth(before.longest))
-        more = _larger(old.more, after.longest - before.longest)
-        peak = _larger(old.peak, more)
-        if not _fits(after.capacity, before.capacity):  # it has grown within the iteration
-            peak = _larger(peak, after.capacity - before.longest)
-        self._growths[key] = _Growth(old.start, more, peak)
-
-    def renew(self) -> None:
-        """Makes the room that arrays which change their sizes turned out to need."""
+    def resize(self) -> None:
+        """Give arrays that change their sizes the capacities that the last trace has shown to be needed."""
         if self.growing is not None:
-            self.data = {i: self.growing.again(i) if isinstance(v, Grown) else v for i, v in self.data.items()}
+            self.data = {i: self.growing.restart(i) if isinstance(v, PaddedArray) else v for i, v in self.data.items()}
 
-    def adapt(self, change: _CarryChanged) -> None:
-        """Gives the initial values the form that the body asks for.
+    def widen(self, change: _CarryChanged) -> None:
+        """Give the initial values the types that the body's results have.
 
         Raises:
-          OpError: there is no form that stays.
+          OpError: no type is a fixpoint.
         """
-        adapted = False
+        changed = False
         self._axes = {}  # there may be other leaves now
         names = self.names.values()
         pairs = zip(self.data, names, change.before[0], change.after[0], strict=True)
-        for key, name, before, after in pairs:
-            adapted |= self._adapt_value(self.data, key, name, before, after)
+        for key, name, before, after in list(pairs):
+            changed |= self._widen_value(self.data, key, name, before, after)
         for name, after in change.after[1].items():
             if name not in change.before[1]:  # the first assignment is inside the loop
                 self.variables[name] = specs.fitted(None, after)
-                adapted = True
+                changed = True
             else:
-                adapted |= self._adapt_value(self.variables, name, name, change.before[1][name], after)
-        if not adapted:
-            raise OpError(f"the form of the loop variables does not settle ({', '.join(names)})")
+                changed |= self._widen_value(self.variables, name, name, change.before[1][name], after)
+        if not changed:
+            raise OpError(f"the types of the loop variables have no fixpoint ({', '.join(names)})")
 
-    def _with_room(self, key: int | str, name: str, before: Any, after: Any, value: Any) -> Any:
-        """Returns what an array starts as that an iteration gives another size."""
-        if self.growing is None or not isinstance(key, int):
-            raise _changes(name, before, after, GrownError)
-        return self.growing.start(key, value, after)
-
-    def _adapt_value(self, where: dict[Any, Any], key: int | str, name: str, before: Any, after: Any) -> bool:
-        """Changes one initial value, if it has to be."""
-        if isinstance(before, TensorList) and isinstance(after, TensorList):
-            self._measure(key, before, after)
+    def _widen_value(self, where: dict[Any, Any], key: int | str, name: str, before: Any, after: Any) -> bool:
+        """Changes one initial value, if an iteration changes its type; returns whether it did."""
+        is_list = isinstance(before, TensorList) and isinstance(after, TensorList)
+        if is_list:
+            self.lists.measure(key, before, after)
         if specs.same_form(before, after):
             return False
-        if isinstance(after, TensorList) and after.owner and key in self._zeros:
-            # TF1's gradients of TensorArrays are added up from the number 0.
-            where[key] = specs.fitted(None, after)
-            return True
-        if _is_resized(before, after):
-            where[key] = self._with_room(key, name, before, after, where[key])
-            return True
-        if type(before) is not type(after) or not hasattr(after, "fitted"):
-            raise _changes(name, before, after)
         value = where[key]
-        if isinstance(before, TensorList) and before.alike is not None and after.alike is None:
-            where[key] = dataclasses.replace(value, alike=None)
-            return True
-        if not isinstance(before, TensorList):
-            where[key] = as_traced(specs.fitted(value, specs.joint_form([before, after])))
-        elif before.buffer is None and after.buffer is not None:
-            room = self._rooms.get(key, _Room(before.places, before.spare_of(before.places)))
-            where[key] = _with_rows(value, after.buffer, room)
-        elif not before.is_traced:
-            self._make_traced(where, key, self._room(key, before, after))
-        elif not _same_elements(before, after):
-            # Elements that are lists or optionals: their common form.
-            form = before.common_form(after)
-            count = before.capacity
-            rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), form.buffer)
-            marks = {"roomy": value.roomy, "spare": value.spare, "stale": value.stale}
-            where[key] = as_traced(value.fitted(dataclasses.replace(form, buffer=rows, **marks)))
-        elif after.capacity != before.capacity or after.spare != before.spare:
-            self._make_traced(where, key, self._room(key, before, after))
-        elif after.stale and not before.stale:
-            where[key] = dataclasses.replace(value, stale=True)
+        if isinstance(after, TensorList) and after.owner and key in self._zeros:
+            # TF1 sums up gradients of TensorArrays from the number 0.
+            where[key] = specs.fitted(None, after)
+        elif _is_resized(before, after):
+            if self.growing is None or not isinstance(key, int):
+                raise _type_error(name, before, after, GrowthError)
+            where[key] = self.growing.start(key, value, after)
+        elif type(before) is not type(after) or not hasattr(after, "fitted"):
+            raise _type_error(name, before, after)
+        elif is_list:
+            widened = self.lists.widened(key, value, before, after)
+            if widened is None:
+                raise _type_error(name, before, after)
+            where[key] = widened
         else:
-            raise _changes(name, before, after)
+            where[key] = as_traced(specs.fitted(value, specs.joint_form([before, after])))
         return True
 
 
 def _is_resized(before: Any, after: Any) -> bool:
-    """Whether nothing but the sizes of an array is another after an iteration."""
-    was = before.buffer if isinstance(before, Grown) else before
-    if not isinstance(was, jax.ShapeDtypeStruct) or not isinstance(after, jax.ShapeDtypeStruct):
+    """Returns whether an iteration changes nothing but the sizes of an array."""
+    old = before.buffer if isinstance(before, PaddedArray) else before
+    if not isinstance(old, jax.ShapeDtypeStruct) or not isinstance(after, jax.ShapeDtypeStruct):
         return False
-    return was.ndim == after.ndim and was.dtype == after.dtype
+    return old.ndim == after.ndim and old.dtype == after.dtype
 
 
-def _changes(name: str, before: Any, after: Any, error: type[OpError] = OpError) -> OpError:
+def _type_error(name: str, before: Any, after: Any, error: type[OpError] = OpError) -> OpError:
     text = (
         f"loop variable {name!r} changes its shape or dtype between iterations, from {specs.shown(before)} to "
         f"{specs.shown(after)}; JAX loops carry fixed ones. Loops of few iterations whose condition is known while "
         "tracing (outside jax.jit it always is) are unrolled instead"
     )
-    if issubclass(error, GrownError):
+    if issubclass(error, GrowthError):
         text += "; for others convert with override_config('dynamic_shape_bound', n), the upper bound of its sizes"
     return error(text)
-
-
-def _as_spare_as(old: Any, new: Any) -> Any:
-    """Gives the lists within a value the marks of those that they were, where they hold."""
-    if isinstance(old, TensorList) and isinstance(new, TensorList) and old.is_traced and new.is_traced:
-        holds = old.spare is None or (new.spare is not None and new.spare >= old.spare)
-        spare = old.spare if holds and new.capacity == old.capacity else new.spare
-        return dataclasses.replace(new, roomy=old.roomy, spare=spare, stale=old.stale or new.stale)
-    (mine, tree), (others, other) = jax.tree.flatten(old, is_leaf=_is_list), jax.tree.flatten(new, is_leaf=_is_list)
-    if tree != other or not any(map(_is_list, others)) or (len(others) == 1 and others[0] is new):
-        return new
-    return jax.tree.unflatten(tree, [_as_spare_as(a, b) for a, b in zip(mine, others, strict=True)])
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, TensorList)
-
-
-def _fits(a: Any, b: Any) -> bool:
-    """Whether one count is known to be no more than another."""
-    more = b - a
-    return isinstance(more, int) and more >= 0
-
-
-def _larger(a: Any, b: Any) -> Any:
-    return a if _fits(b, a) else b
-
-
-def _with_rows(lst: TensorList, like: Any, room: _Room) -> TensorList:
-    """Returns a list whose elements are not known with a buffer of zeros, like another buffer."""
-    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((room.capacity, *leaf.shape[1:]), leaf.dtype), like)
-    return lst.with_buffer(specs.fitted(None, rows)).with_spare(room.spare)
-
-
-def _with_room(lst: TensorList, room: _Room, length: Any) -> TensorList:
-    """Returns a packed list with room for so many elements, and its length in another form."""
-    resized = lst.with_capacity(room.capacity)
-    resized = dataclasses.replace(resized.with_buffer(resized.buffer, length), alike=lst.alike, roomy=room.roomy)
-    spare = room.spare
-    if resized.buffer is None and spare is not None and resized.is_traced:
-        spare -= room.capacity  # it has no places yet
-    return resized.with_spare(spare)
 
 
 def _is_zero(value: Any) -> bool:
@@ -462,35 +269,31 @@ def _is_zero(value: Any) -> bool:
     return found is not None and found.shape == () and not found
 
 
-def _same_elements(a: TensorList, b: TensorList) -> bool:
-    def row(lst: TensorList) -> Any:
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer)
-
-    return specs.same_form(row(a), row(b))
-
-
-def settle(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int, Any], Mapping[str, Any]]:
-    """Traces a loop until its carry has a form that stays, and returns results by index, and variables.
+def find_fixpoint(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int, Any], Mapping[str, Any]]:
+    """Trace a loop until no iteration changes the types of its carry.
 
     Args:
-      carry: the initial values; they are adapted in place.
-      attempt: traces the loop and returns what it carries at the end; it checks its body's results with `Carry.check`.
+      carry: the initial values; they are widened in place.
+      attempt: traces the loop and returns its last carry; it checks the body's results with `Carry.check`.
+
+    Returns:
+      Results by index, and variables.
 
     Raises:
-      OpError: there is no form that stays.
+      OpError: no type is a fixpoint.
     """
     attempts = 0
     while attempts < _MAX_ATTEMPTS:
         attempts += 1
         try:
-            return carry.finished(attempt())
+            return carry.results(attempt())
         except _CarryChanged as change:
-            carry.adapt(change)
-        except _VariesMore:
-            carry.renew()
-            attempts -= 1  # the carry knows; one value after the other may be reached, so this may take many
+            carry.widen(change)
+        except _Resized:
+            carry.resize()
+            attempts -= 1  # bounded otherwise: axes and capacities only grow, one value after the other
         except LoweringError as error:
-            needed = isinstance(error.__cause__, ListNeedsRoomError) and carry.make_room()
-            if not needed and not (isinstance(error.__cause__, ListLacksRoomError) and carry.make_careful()):
+            written = isinstance(error.__cause__, ListNeedsRoomError) and carry.allow_writes_anywhere()
+            if not written and not (isinstance(error.__cause__, ListLacksRoomError) and carry.allow_longer_inside()):
                 raise
-    raise OpError(f"the form of the loop variables does not settle ({', '.join(carry.names.values())})")
+    raise OpError(f"the types of the loop variables have no fixpoint ({', '.join(carry.names.values())})")

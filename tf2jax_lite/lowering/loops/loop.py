@@ -1,8 +1,9 @@
-"""The compiled loops: lax.scan where the number of iterations is known or bounded, a while loop otherwise."""
+"""Compiled loops: ``lax.scan`` where the trip count is static or bounded, ``lax.while_loop`` otherwise."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,16 +16,16 @@ from jax import lax
 from tf2jax_lite import ir
 from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
 from tf2jax_lite.loops import derivatives
-from tf2jax_lite.lowering.interpreter.trace import Context, Frame
+from tf2jax_lite.lowering import scan_opt
+from tf2jax_lite.lowering.interpreter.frame import Context, Frame
 from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, is_carried
 from tf2jax_lite.lowering.planning.plan import Plan
-from tf2jax_lite.lowering.scan_opt import carry_to_xs, hoist_matmuls
 from tf2jax_lite.support.errors import LoweringError
 from tf2jax_lite.values import static
 
-from .carry import Carry, settle
-from .growing_carry import Growing
-from .trip_count import HostLoop
+from .carry import Carry, find_fixpoint
+from .growing_carry import GrowingCarry
+from .trip_count import FoldedLoop
 
 __all__ = ["MAX_UNROLL", "Loop", "scan_loop", "while_loop"]
 
@@ -34,7 +35,7 @@ MAX_UNROLL = 256
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """What is fixed about one While node in one trace.
+    """A While node in one trace.
 
     Attributes:
       ctx: the node and where it stands.
@@ -54,20 +55,20 @@ class Loop:
 
     @property
     def has_effects(self) -> bool:
-        """Whether iterations do anything besides giving values."""
+        """Whether iterations have side effects."""
         effects = self.ctx.trace.program.effects
         return bool(self.written) or any(bool(effects(function)) for function in (self.cond, self.body))
 
     def frame(self, counter: Any) -> Frame:
-        """Returns the frame of an iteration: whether one happens is certain if its number is known."""
-        return self.ctx.frame.enter(self.ctx.step, counter, certain=static.known(counter) is not None)
+        """Return the frame of an iteration: an iteration is unconditional if its number is static."""
+        return self.ctx.frame.enter(self.ctx.step, counter, unconditional=static.known(counter) is not None)
 
     def arguments(self, changed: Mapping[int, Any]) -> list[Any]:
-        """Returns all loop variables, given those that differ from the start."""
+        """Return all loop variables, given those that differ from the start."""
         return [changed.get(i, value) for i, value in enumerate(self.start)]
 
     def test(self, args: list[Any], state: dict[str, Any], counter: Any) -> Any:
-        """Returns the condition as a bool scalar."""
+        """Return the condition as a bool scalar."""
         plan = self.ctx.trace.program.plan(self.cond)
         (result,) = self._run(plan, args, state, counter)[0]
         result = jnp.asarray(static.as_array(result))
@@ -76,50 +77,45 @@ class Loop:
     def iterate(
         self, args: list[Any], state: dict[str, Any], counter: Any, wanted: list[int]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Runs the body once and returns the results that are wanted, and the variables that the loop assigns to."""
-        plan = self.ctx.trace.program.narrowed(self.body, [self.body.outputs[i] for i in wanted])
+        """Run the body once, and return some of its results and the variables that the loop assigns to."""
+        plan = self.ctx.trace.program.plan_of(self.body, [self.body.outputs[i] for i in wanted], effects=True)
         results, state = self._run(plan, args, state, counter)
         return results, {name: state[name] for name in self.written if name in state}
 
     def _run(
         self, plan: Plan, args: list[Any], state: dict[str, Any], counter: Any
     ) -> tuple[list[Any], dict[str, Any]]:
-        trace = self.ctx.trace
-        outer = trace.state
-        trace.state = dict(state)
-        try:
-            return trace.run(plan, args, self.frame(counter)), trace.state
-        finally:
-            trace.state = outer
+        trace = self.ctx.trace.with_state(state)
+        return trace.run(plan, args, self.frame(counter)), trace.state
 
-    def carry(self, indices: list[int], host: HostLoop | None) -> Carry:
-        """Returns the initial values of what a loop carries."""
+    def carry(self, indices: list[int], folded: FoldedLoop | None) -> Carry:
+        """Return the carry of some loop variables, given by index."""
         trace = self.ctx.trace
         return Carry(
             names={i: self.body.args[i].name for i in indices},
             data={i: self.start[i] for i in indices},
             variables={name: trace.state[name] for name in self.written if name in trace.state},
-            trips=None if host is None else host.trips,
-            host=host,
+            trips=None if folded is None else folded.trips,
+            folded=folded,
             bound=trace.program.config.dynamic_shape_bound,
             pops=trace.program.holds(self.body, "TensorListPopBack"),
-            growing=self._growing(host),
+            growing=self._growing(folded),
         )
 
-    def _growing(self, host: HostLoop | None) -> Growing | None:
-        """Returns what carries arrays that change their sizes; None where there are no sizes that data decides."""
-        if self.ctx.trace.extents is None:
+    def _growing(self, folded: FoldedLoop | None) -> GrowingCarry | None:
+        """Returns the carry of arrays that change their sizes; None if data-dependent sizes are not supported here."""
+        if self.ctx.trace.tracker is None:
             return None
-        if host is None:
-            return Growing(self.ctx.trace.extents, None, is_exact=False, can_unroll=False)
-        can_unroll = host.exact and host.trips <= MAX_UNROLL
-        return Growing(self.ctx.trace.extents, host.trips, host.exact, can_unroll)
+        if folded is None:
+            return GrowingCarry(self.ctx.trace.tracker, None, is_exact=False, can_unroll=False)
+        can_unroll = folded.exact and folded.trips <= MAX_UNROLL
+        return GrowingCarry(self.ctx.trace.tracker, folded.trips, folded.exact, can_unroll)
 
     def gated(self, go: Any, args: list[Any], state: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Returns what an iteration works on, cut off from gradients where it does not count.
+        """Return the operands of an iteration, whose gradients are stopped where the loop has ended.
 
-        Under vmap both sides of a ``lax.cond`` run. What a body makes of values that the loop has left behind may have
-        no derivative, and NaN times 0 is NaN: this stops it before it reaches anything else.
+        Under vmap both sides of a ``lax.cond`` run. After the end, the body's derivative may not be finite, and NaN
+        times 0 is NaN: this stops it from reaching other values.
         """
 
         def gate(value: Any) -> Any:
@@ -132,29 +128,29 @@ class Loop:
         return gated_args, {name: jax.tree.map(gate, value) if name in read else value for name, value in state.items()}
 
 
-def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
-    """Runs a loop as ``lax.scan`` over the iterations that the host counted.
+def scan_loop(loop: Loop, folded: FoldedLoop) -> list[Any]:
+    """Run a loop as ``lax.scan`` over the iterations that folding counted.
 
-    The static variables' histories are its inputs, so that nothing is computed of them. If data may end the loop
-    earlier, iterations from there on do nothing.
+    The histories of static variables are its inputs. If traced values may end the loop earlier, iterations after that
+    do nothing.
 
     Raises:
       OpError: loop variables change their shape or dtype.
     """
-    history = {i: _stacked(steps) for i, steps in host.history.items() if i not in host.uneven}
+    history = {i: _stacked(steps) for i, steps in folded.history.items() if i not in folded.changing_types}
     carried = [i for i in range(len(loop.start)) if i not in loop.constant and i not in history]
-    known_lists = {i: lst for i, lst in host.lists.items() if lst.buffer is not static.UNKNOWN}
-    if host.exact and not (set(carried) - known_lists.keys()) and not loop.has_effects:
-        return loop.arguments({**host.final, **known_lists})  # nothing is left to compute
-    carry = loop.carry(carried, host)
+    static_lists = {i: lst for i, lst in folded.lists.items() if lst.buffer is not static.UNKNOWN}
+    if folded.exact and not (set(carried) - static_lists.keys()) and not loop.has_effects:
+        return loop.arguments({**folded.final, **static_lists})  # all is folded
+    carry = loop.carry(carried, folded)
     outer = dict(loop.ctx.trace.state)
-    counter = np.arange(host.trips, dtype=np.int32)
+    counter = np.arange(folded.trips, dtype=np.int32)
     trips: list[Any] = []
 
     def attempt() -> Any:
         def body(values_: Any, number: Any, slices: dict[int, Any], go: Any = None) -> Any:
             data, variables = values_
-            args = loop.arguments({**carry.opened(data), **slices})
+            args = loop.arguments({**carry.unpack(data), **slices})
             state = {**outer, **variables}
             if go is not None:
                 args, state = loop.gated(go, args, state)
@@ -166,51 +162,52 @@ def scan_loop(loop: Loop, host: HostLoop) -> list[Any]:
         def masked(state: Any, x: Any) -> tuple[Any, None]:
             now, running, count = state
             number, slices = x
-            args = loop.arguments({**carry.opened(now[0]), **slices})
-            test = carry.goes_on(loop.test(args, {**outer, **now[1]}, number), now[0])
+            args = loop.arguments({**carry.unpack(now[0]), **slices})
+            test = carry.keep_running(loop.test(args, {**outer, **now[1]}, number), now[0])
             go = carry.check_condition(jnp.logical_and(running, test))
             after = lax.cond(go, lambda: body(now, number, slices, go), lambda: now)
             return (after, go, count + go), None
 
-        mode = loop.ctx.trace.program.config.loop_checkpoint
         start, xs = carry.initial(), (counter, history)
-        if host.exact:
-            return _scan(step, start, xs, host.trips, mode)
+        if folded.exact:
+            return _scan(loop, step, start, xs, folded.trips)
         flags = carry.flag(np.bool_(True)), carry.flag(np.int32(0))
-        end, _, count = _scan(masked, (start, *flags), xs, host.trips, mode)
+        end, _, count = _scan(loop, masked, (start, *flags), xs, folded.trips)
         trips[:] = [count]
         return end
 
-    data, variables = settle(carry, attempt)
+    data, variables = find_fixpoint(carry, attempt)
     loop.ctx.trace.state.update(variables)
     results = loop.arguments(data)
-    for i, steps in host.history.items():
-        if host.exact:
-            results[i] = host.final[i]
+    for i, steps in folded.history.items():
+        if folded.exact:
+            results[i] = folded.final[i]
         elif i in history:
-            # Data decides where in its history a variable stays.
-            reached = jnp.asarray(_stacked([*steps, host.final[i]]))
+            # The trip count selects the variable's value from its history.
+            reached = jnp.asarray(_stacked([*steps, folded.final[i]]))
             results[i] = lax.dynamic_index_in_dim(reached, trips[0], 0, keepdims=False)
-    if host.exact:
-        for i, lst in known_lists.items():
+    if folded.exact:
+        for i, lst in static_lists.items():
             results[i] = lst
     return results
 
 
-def _scan(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) -> Any:
-    """Runs ``lax.scan`` and returns what it carries at the end; ``mode`` is the option ``loop_checkpoint``."""
+def _scan(loop: Loop, step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
+    """Runs ``lax.scan``, optimized, and returns the last carry."""
+    program = loop.ctx.trace.program
+    mode = program.config.loop_checkpoint
     if mode == "none":
-        return hoist_matmuls.scan(step, start, xs, trips)
-    body = carry_to_xs.body_of(step, start, xs, trips)
-    if body is None:
-        return _checkpointed(step, start, xs, trips, mode)[0]
-    one, inputs = body.step()
-    end, rows = _checkpointed(one, list(body.carried), inputs, trips, mode)
-    return body.end([*end, *rows])
+        return scan_opt.scan(step, start, xs, trips, program.scan_optimizations)
+    # The others save values of all iterations, which checkpoints are to avoid.
+    names = program.scan_optimizations & {"carry_to_xs"}
+    return scan_opt.scan(step, start, xs, trips, names, functools.partial(_checkpointed, mode=mode))
 
 
-def _checkpointed(step: Callable[..., Any], start: Any, xs: Any, trips: int, mode: str) -> tuple[Any, Any]:
-    """Runs ``lax.scan`` so that it keeps what (some) iterations start with, and computes the rest anew."""
+def _checkpointed(step: Callable[..., Any], start: Any, xs: Any, trips: int, *, mode: str) -> tuple[Any, Any]:
+    """Runs ``lax.scan`` with checkpoints of the carry, from which gradients recompute iterations.
+
+    ``mode`` is the option ``loop_checkpoint``.
+    """
     step = jax.checkpoint(step, prevent_cse=False)
     inner = math.isqrt(trips)
     if mode != "segments" or inner < 2:
@@ -235,28 +232,28 @@ def _stacked(steps: list[np.ndarray]) -> Any:
     return static.as_array(np.stack(steps))
 
 
-def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
-    """Runs a loop as ``lax.while_loop``; gradients that go backwards through it compute its iterations again.
+def while_loop(loop: Loop, folded: FoldedLoop | None) -> list[Any]:
+    """Run a loop as ``lax.while_loop``; its reverse pass recomputes iterations.
 
-    A body that cannot run even once, as it takes elements from a list that has none, does not run.
+    A body that cannot run even once, as it pops from an empty list, does not run.
 
     Raises:
       OpError: loop variables change their shape or dtype.
     """
     carried = [i for i in range(len(loop.start)) if i not in loop.constant]
-    carry = loop.carry(carried, host)
+    carry = loop.carry(carried, folded)
     outer = dict(loop.ctx.trace.state)
 
     def attempt() -> Any:
         def test(state: Any) -> Any:
             (data, variables), number = state
-            go = loop.test(loop.arguments(carry.opened(data)), {**outer, **variables}, number)
-            return carry.goes_on(go, data)
+            go = loop.test(loop.arguments(carry.unpack(data)), {**outer, **variables}, number)
+            return carry.keep_running(go, data)
 
         def step(state: Any) -> Any:
             now, number = state
             data, variables = now
-            args = loop.arguments(carry.opened(data))
+            args = loop.arguments(carry.unpack(data))
             try:
                 after = loop.iterate(args, {**outer, **variables}, number, carried)
             except LoweringError as error:
@@ -265,37 +262,36 @@ def while_loop(loop: Loop, host: HostLoop | None) -> list[Any]:
                 raise
             return carry.check(now, after), number + 1
 
-        most = None if host is None else host.trips
-        end, differentiable = derivatives.while_loop(test, step, (carry.initial(), jnp.zeros((), np.int32)), most)
+        max_trips = None if folded is None else folded.trips
+        end, differentiable = derivatives.while_loop(test, step, (carry.initial(), jnp.zeros((), np.int32)), max_trips)
         again[:] = [differentiable]
         return end[0]
 
     impossible: list[LoweringError] = []
     again: list[bool] = []
     try:
-        data, variables = settle(carry, attempt)
+        data, variables = find_fixpoint(carry, attempt)
     except LoweringError:
         if not impossible:
             raise
-        loop.ctx.trace.state = outer
         return list(loop.start)
     if not all(again):
-        data, variables = _forward_only(loop, (data, variables), host)
+        data, variables = _forward_only(loop, (data, variables), folded)
     loop.ctx.trace.state.update(variables)
     return loop.arguments(data)
 
 
-def _forward_only(loop: Loop, results: Any, host: HostLoop | None) -> Any:
-    """Marks results as such that no gradient goes backwards through."""
+def _forward_only(loop: Loop, results: Any, folded: FoldedLoop | None) -> Any:
+    """Returns results that raise an error in reverse mode."""
     node, path = loop.ctx.step.node, loop.ctx.frame.path
     where = f"node {node.name!r} ({node.op})" + (f" in {' > '.join(path)}" if path else "")
-    if host is not None:
-        way = f"At most {host.trips} iterations are possible: convert with override_config('loop_bound', 'scan')"
+    if folded is not None:
+        advice = f"At most {folded.trips} iterations are possible: convert with override_config('loop_bound', 'scan')"
     else:
-        way = "Give tf.while_loop maximum_iterations and convert with override_config('loop_bound', 'scan')"
+        advice = "Give tf.while_loop maximum_iterations and convert with override_config('loop_bound', 'scan')"
     message = (
-        f"{where}: a gradient is taken backwards through a loop that runs until data ends it. That needs its "
-        f"iterations again, which have effects (printing, assertions, callbacks) that would be repeated. {way}, or "
+        f"{where}: a gradient is taken in reverse mode through a loop with a data-dependent trip count. That needs its "
+        f"iterations again, which have effects (printing, assertions, callbacks) that would be repeated. {advice}, or "
         "differentiate forwards (jax.jvp, jax.jacfwd)."
     )
     return forward_only(results, message=message, node=node.name, op=node.op, path=path)

@@ -1,54 +1,54 @@
-"""Which loop variables evolve in ways known while tracing, and for how many iterations.
+"""Trip counts of loops, by folding their static part in NumPy.
 
-A loop variable is *static* if it starts static and its next value needs only static loop variables and ops with a
-numpy twin. Running those on the host, the condition with them, tells the number of iterations: exactly, if the
-condition needs nothing else, or at most, if what it needs of them alone ends it (``i < n and loss > limit``). Of
-tensor lists the host knows the length, and the elements too as long as they are static.
+A loop variable is *static* if it starts static and its next value depends on static loop variables alone, through ops
+with a constant folder. Folding those and the condition gives the trip count: exactly, if the condition depends on
+nothing else, or an upper bound, if they suffice to end the loop (``i < n and loss > limit``). Of tensor lists the
+length is static, and the elements as long as they are.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.dynamic_shapes.tracker import is_found
-from tf2jax_lite.lowering.interpreter.trace import HostBudget, HostBudgetSpent, Trace
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
+from tf2jax_lite.lowering.interpreter.partial_eval import BudgetSpent, run_partially
+from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.static import UNKNOWN
 from tf2jax_lite.values.tensor_list import TensorList
 
-__all__ = ["HostLoop", "host_value", "invariants", "known_results", "run_on_host"]
+__all__ = ["FoldedLoop", "fold_loop", "invariants", "static_part", "static_results"]
 
-# Steps run in numpy to count one loop's iterations, loops inside it included: a few seconds' work.
-_MAX_HOST_STEPS = 1_000_000
-# Steps run while only an upper bound can come out.
+# Steps that folding one loop may take, loops inside it included: a few seconds' work.
+_MAX_STEPS = 1_000_000
+# Steps it may take if only an upper bound can result.
 _MAX_BOUND_STEPS = 100_000
 _MAX_STATIC_SIZE = 1024
 
 
 @dataclasses.dataclass
-class HostLoop:
-    """What the host found out.
+class FoldedLoop:
+    """The static part of a loop.
 
     Attributes:
-      trips: number of iterations; at most so many if not ``exact``.
-      exact: whether nothing else can end the loop earlier.
+      trips: the trip count; an upper bound if not ``exact``.
+      exact: whether traced values cannot end the loop earlier.
       history: for each static variable its value at the start of each iteration; lists are not among them.
       final: for each static variable its value after ``trips`` iterations.
-      capacity: for each list of known length the most elements it ever has, within iterations, too.
-      longest: for each list of known length the most elements that it has at the start of an iteration.
-      lists: for each list of known length what is known of it after ``trips`` iterations.
+      capacity: for each list of static length the greatest length it ever has, within iterations, too.
+      longest: for each list of static length the greatest length at the start of an iteration.
+      lists: for each list of static length its static part after ``trips`` iterations.
       resizing: lists whose length changes between iterations.
-      uneven: static variables whose shape or dtype changes between iterations.
-      by_data: whether it may run for as many elements as data decides (`ops.extents`).
+      changing_types: static variables whose shape or dtype changes between iterations.
+      by_data: whether the trip count may be a data-dependent size (`dynamic_shapes.tracker`).
     """
 
     trips: int = 0
@@ -59,12 +59,12 @@ class HostLoop:
     longest: dict[int, int] = dataclasses.field(default_factory=dict)
     lists: dict[int, TensorList] = dataclasses.field(default_factory=dict)
     resizing: set[int] = dataclasses.field(default_factory=set)
-    uneven: set[int] = dataclasses.field(default_factory=set)
+    changing_types: set[int] = dataclasses.field(default_factory=set)
     by_data: bool = False
 
 
 def invariants(body: ir.Function) -> set[int]:
-    """Returns the loop variables that the body hands on unchanged."""
+    """Return the loop variables that the body returns unchanged."""
     nodes = {node.name: node for node in body.nodes}
     found = set()
     for index, (arg, ref) in enumerate(zip(body.args, body.outputs, strict=True)):
@@ -75,8 +75,8 @@ def invariants(body: ir.Function) -> set[int]:
     return found
 
 
-def host_value(value: Any) -> Any:
-    """Returns what numpy can know of a value: itself (a TensorArray's handle, too), a list's length, or nothing."""
+def static_part(value: Any) -> Any:
+    """Return the static part of a value: itself (a TensorArray's handle, too), the length of a list, or `UNKNOWN`."""
     if isinstance(value, TensorList):
         if value.is_host:
             return value
@@ -84,48 +84,48 @@ def host_value(value: Any) -> Any:
     return value if values.is_host(value) else UNKNOWN
 
 
-def run_on_host(
+def fold_loop(
     trace: Trace,
     cond: ir.Function,
     body: ir.Function,
     start: Sequence[Any],
     constant: set[int],
     growing: Mapping[int, tuple[Any, Any]] | None = None,
-) -> HostLoop | None:
-    """Runs the static part of a loop in numpy; None if that does not tell how long it can last.
+) -> FoldedLoop | None:
+    """Fold the static part of a loop; None if it does not bound the trip count.
 
     Args:
-      trace: the call.
+      trace: evaluates plans.
       cond: the condition.
       body: the body.
-      start: what the loop variables are at first.
-      constant: the loop variables that never change.
-      growing: the shapes in the first two iterations of arrays that change their size as much with each, by number.
+      start: the initial loop variables.
+      constant: indices of the loop variables that never change.
+      growing: by index, the shapes in the first two iterations of arrays whose sizes change by a constant.
     """
     program = trace.program
-    known = [_as_at_first(host_value(v)) for v in start]
+    known = [_without_peak(static_part(v)) for v in start]
     static = {i for i, v in enumerate(known) if v is not UNKNOWN and i not in constant and _is_small(v)}
-    test = program.slice(cond, [cond.outputs[0]])
+    test = program.plan_of(cond, [cond.outputs[0]], effects=False)
     shapes = _Shapes({i: start[i] for i in constant if isinstance(start[i], jax.Array)}, growing or {})
-    with _budget(trace):
+    with trace.budget.loop(_MAX_STEPS):
         while True:
             order = sorted(static)
-            advance = program.slice(body, [body.outputs[i] for i in order])
+            advance = program.plan_of(body, [body.outputs[i] for i in order], effects=False)
             try:
-                result = _iterate(trace, test, advance, known, shapes, constant, order)
-            except HostBudgetSpent:
+                result = _Folding(trace, test, advance, known, shapes, constant, order).run()
+            except BudgetSpent:
                 return None
             if not isinstance(result, set):
                 return result
             if not result:
                 return None
-            static -= result  # these turned out to depend on traced values: without them, perhaps others do too
+            static -= result  # these depend on traced values; without them, perhaps others do, too
 
 
-def known_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Sequence[Any]) -> list[Any]:
-    """Returns what numpy can know of a loop's results: the rest are `values.UNKNOWN`."""
+def static_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Sequence[Any]) -> list[Any]:
+    """Return the static part of a loop's results; the rest are `values.UNKNOWN`."""
     constant = invariants(body)
-    found = run_on_host(trace, cond, body, start, constant)
+    found = fold_loop(trace, cond, body, start, constant)
     out = [v if i in constant else UNKNOWN for i, v in enumerate(start)]
     if found is not None and found.exact:
         for i, value in found.final.items():
@@ -135,23 +135,8 @@ def known_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Seq
     return out
 
 
-@contextmanager
-def _budget(trace: Trace) -> Iterator[None]:
-    """Gives the outermost of nested loops its steps, as far as the trace has some left; those inside share them."""
-    if trace.host_budget is not None:
-        yield
-        return
-    allowed = min(_MAX_HOST_STEPS, trace.host_steps)
-    trace.host_budget = budget = HostBudget(allowed)
-    try:
-        yield
-    finally:
-        trace.host_budget = None
-        trace.host_steps -= allowed - max(budget.left, 0)
-
-
-def _as_at_first(value: Any) -> Any:
-    """A loop needs no room for what a list held before it."""
+def _without_peak(value: Any) -> Any:
+    """Returns a value, without the capacity that a list needed before the loop."""
     return dataclasses.replace(value, most=0) if isinstance(value, TensorList) else value
 
 
@@ -160,85 +145,117 @@ def _is_small(value: Any) -> bool:
 
 
 def _bounded(value: Any) -> Any:
-    """Lists of many elements are kept by their length alone."""
+    """Returns a value, of lists of many elements their length alone."""
     if isinstance(value, TensorList) and value.buffer is not UNKNOWN and value.length > _MAX_STATIC_SIZE:
         return value.forgotten()
     return value
 
 
-def _iterate(
-    trace: Trace,
-    test: Plan,
-    advance: Plan,
-    known: list[Any],
-    shapes: _Shapes,
-    constant: set[int],
-    order: list[int],
-) -> HostLoop | set[int] | None:
-    """Runs the loop with variables ``order`` known; returns the outcome, or those that did not stay known."""
-    current: list[Any] = [v if i in constant or i in order else UNKNOWN for i, v in enumerate(known)]
-    loop = HostLoop(history={i: [] for i in order if not isinstance(known[i], TensorList)})
-    loop.capacity = {i: known[i].length for i in order if isinstance(known[i], TensorList)}
-    loop.longest = dict(loop.capacity)
-    budget = trace.host_budget
-    assert budget is not None
-    least = budget.left - _MAX_BOUND_STEPS
-    test, of_test, in_test = _with_shapes(test, shapes)
-    advance, of_advance, in_advance = _with_shapes(advance, shapes)
-    test, advance = _hopeful(test, current), _hopeful(advance, current)
-    can_be_decided = _can_be_decided(test, [*order, *in_test])
-    test, tested = _settled(trace, test, current, of_test, [*order, *in_test])
-    loop.by_data = any(values.is_symbolic(v) and any(map(is_found, v.flat)) for v in tested)
-    decidable = loop.by_data or can_be_decided
-    advance, advanced = _settled(trace, advance, current, of_advance, [*order, *in_advance])
-    while True:
-        for slots, asked in ((tested, in_test), (advanced, in_advance)):
-            for slot, answer in asked.items():
-                slots[slot] = answer(loop.trips)
-        (go,) = trace.run_partially(test, current, tested)
-        if go is UNKNOWN:
-            if loop.trips == 0 and not decidable:
-                return None
-            loop.exact = False
-            if budget.left < least:
-                return None
-        elif not bool(go):
-            loop.final = {i: current[i] for i in loop.history}
-            loop.lists = {i: current[i] for i in loop.capacity}
-            return loop
-        results = trace.run_partially(advance, current, advanced)
-        lost = {i for i, v in zip(order, results, strict=True) if v is UNKNOWN or not _is_small(v)}
-        if lost:
-            return lost
-        following = list(current)
-        for i, value in zip(order, results, strict=True):
+class _Folding:
+    """One attempt to fold a loop.
+
+    Args:
+      trace: has the program and the budget.
+      test: the plan of the condition.
+      advance: the plan of the body, restricted to the results in ``order``.
+      start: the initial loop variables; `UNKNOWN` where they are not static.
+      shapes: the shapes of loop variables that are arrays.
+      constant: indices of the loop variables that never change.
+      order: indices of the loop variables that are taken to be static.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        test: Plan,
+        advance: Plan,
+        start: Sequence[Any],
+        shapes: _Shapes,
+        constant: set[int],
+        order: list[int],
+    ):
+        self._trace, self._order = trace, order
+        self._current: list[Any] = [v if i in constant or i in order else UNKNOWN for i, v in enumerate(start)]
+        lists = {i: start[i].length for i in order if isinstance(start[i], TensorList)}
+        self._loop = FoldedLoop(history={i: [] for i in order if i not in lists}, capacity=lists, longest=dict(lists))
+        test, of_test, in_test = _with_shapes(test, shapes)
+        advance, of_advance, in_advance = _with_shapes(advance, shapes)
+        test, advance = _foldable(test, self._current), _foldable(advance, self._current)
+        can_be_decided = _can_be_decided(test, [*order, *in_test])
+        self._test, tested = _without_invariants(trace, test, self._current, of_test, [*order, *in_test])
+        self._loop.by_data = any(values.is_symbolic(v) and any(map(is_data_dependent, v.flat)) for v in tested)
+        self._is_decidable = self._loop.by_data or can_be_decided
+        changing = [*order, *in_advance]
+        self._advance, advanced = _without_invariants(trace, advance, self._current, of_advance, changing)
+        self._tested, self._advanced = tested, advanced
+        self._asked = ((tested, in_test), (advanced, in_advance))
+
+    def run(self) -> FoldedLoop | set[int] | None:
+        """Fold the loop.
+
+        Returns:
+          The outcome; or the indices of the loop variables that did not stay static; or None, if the condition depends
+          on traced values and no other part of the condition bounds the trip count.
+
+        Raises:
+          BudgetSpent: it takes too long.
+        """
+        budget, loop = self._trace.budget, self._loop
+        assert budget.left is not None
+        least = budget.left - _MAX_BOUND_STEPS
+        while True:
+            for slots, asked in self._asked:
+                for slot, answer in asked.items():
+                    slots[slot] = answer(loop.trips)
+            (go,) = run_partially(self._trace, self._test, self._current, self._tested)
+            if go is UNKNOWN:
+                if loop.trips == 0 and not self._is_decidable:
+                    return None
+                loop.exact = False
+                if budget.left < least:
+                    return None
+            elif not bool(go):
+                loop.final = {i: self._current[i] for i in loop.history}
+                loop.lists = {i: self._current[i] for i in loop.capacity}
+                return loop
+            results = run_partially(self._trace, self._advance, self._current, self._advanced)
+            lost = {i for i, v in zip(self._order, results, strict=True) if v is UNKNOWN or not _is_small(v)}
+            if lost:
+                return lost
+            self._record(results)
+
+    def _record(self, results: Sequence[Any]) -> None:
+        """Notes an iteration, and takes its results for the next one."""
+        loop, following = self._loop, list(self._current)
+        for i, value in zip(self._order, results, strict=True):
+            before = self._current[i]
             if i in loop.history:
-                loop.history[i].append(current[i])
-                if np.shape(value) != np.shape(current[i]) or value.dtype != current[i].dtype:
-                    loop.uneven.add(i)
+                loop.history[i].append(before)
+                if np.shape(value) != np.shape(before) or value.dtype != before.dtype:
+                    loop.changing_types.add(i)
             else:
                 loop.capacity[i] = max(loop.capacity[i], value.length, value.most)
-                loop.longest[i] = max(loop.longest[i], current[i].length)
-                if value.length != current[i].length:
+                loop.longest[i] = max(loop.longest[i], before.length)
+                if value.length != before.length:
                     loop.resizing.add(i)
             following[i] = _bounded(value)
-        current = following
+        self._current = following
         loop.trips += 1
 
 
 class _Shapes(NamedTuple):
-    """What is known of the shapes of loop variables that are arrays, by number.
+    """The static shapes of loop variables that are arrays, by index.
 
     Attributes:
-      same: those that no iteration changes.
-      growing: of those that change their size as much with each iteration, the shapes in the first two.
+      same: the values or specs of those that no iteration changes.
+      growing: of those whose sizes change by a constant, the shapes in the first two iterations.
     """
 
     same: Mapping[int, Any]
     growing: Mapping[int, tuple[Any, Any]]
 
     def at(self, number: int, trip: int) -> Any:
-        """Returns a loop variable's form in an iteration."""
+        """Return a loop variable's spec in an iteration."""
         if number in self.same:
             return self.same[number]
         first, second = self.growing[number]
@@ -246,10 +263,11 @@ class _Shapes(NamedTuple):
 
 
 def _with_shapes(plan: Plan, shapes: _Shapes) -> tuple[Plan, list[Any], dict[int, Callable[[int], Any]]]:
-    """Answers what a plan asks for the shapes of arguments that are arrays.
+    """Folds the steps of a plan that depend on the shapes of arguments alone.
 
     Returns:
-      The plan of what is left, what its slots hold before it runs, and what some hold in each iteration, by slot.
+      The plan of the other steps, the values of its slots before it runs, and by slot functions of the iteration for
+      those that depend on it.
     """
     given = {i: i for i in (*shapes.same, *shapes.growing)}
     steps, slots, asked = [], [UNKNOWN] * plan.size, {}
@@ -271,20 +289,20 @@ def _with_shapes(plan: Plan, shapes: _Shapes) -> tuple[Plan, list[Any], dict[int
 
 
 def _answer(step: Step, shapes: _Shapes, numbers: Sequence[int], position: int, trip: int) -> Any:
-    """Returns a result of a step that asks for the shapes of loop variables, in one iteration."""
+    """Returns a result of a step that depends on shapes of loop variables, in an iteration."""
     inputs = [shapes.at(number, trip) for number in numbers]
     assert step.op.host is not None
     found = step.op.host(inputs if step.node.groups[0] is not None else inputs[0], **step.kwargs)
     return found[position] if isinstance(found, list) else found
 
 
-def _hopeful(plan: Plan, args: Sequence[Any]) -> Plan:
-    """Returns the plan without the steps that numpy cannot do anything about, given which arguments are unknown."""
-    hopeless = {slot for slot, value in enumerate(args) if value is UNKNOWN}
+def _foldable(plan: Plan, args: Sequence[Any]) -> Plan:
+    """Returns the plan without steps that cannot be folded, given the arguments, `UNKNOWN` where they are traced."""
+    unfoldable = {slot for slot, value in enumerate(args) if value is UNKNOWN}
     steps = []
     for step in plan.steps:
-        if step.op.host is None or (not step.op.lazy and not hopeless.isdisjoint(step.inputs)):
-            hopeless.update(step.outputs)
+        if step.op.host is None or (not step.op.lazy and not unfoldable.isdisjoint(step.inputs)):
+            unfoldable.update(step.outputs)
         else:
             steps.append(step)
     used = set(plan.outputs)
@@ -294,13 +312,13 @@ def _hopeful(plan: Plan, args: Sequence[Any]) -> Plan:
     return dataclasses.replace(plan, steps=tuple(step for step in steps if not used.isdisjoint(step.outputs)))
 
 
-def _settled(
+def _without_invariants(
     trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence[Any], changing: Sequence[int]
 ) -> tuple[Plan, list[Any]]:
-    """Runs the steps of a plan that need none of the arguments that change; others that give their input are left out.
+    """Runs the loop-invariant steps of a plan, and leaves out those that return their input.
 
     Returns:
-      The plan of what is left, and what its slots hold before it runs.
+      The plan of the other steps, and the values of its slots before it runs.
     """
     varying, same = set(changing), {}
     once, left = [], []
@@ -314,15 +332,15 @@ def _settled(
             same[step.outputs[0]] = inputs[0]
         else:
             left.append(dataclasses.replace(step, inputs=inputs))
-    slots = trace.run_partially(
-        dataclasses.replace(plan, steps=tuple(once), outputs=tuple(range(plan.size))), args, slots
+    slots = run_partially(
+        trace, dataclasses.replace(plan, steps=tuple(once), outputs=tuple(range(plan.size))), args, slots
     )
     outputs = tuple(same.get(i, i) for i in plan.outputs)
     return dataclasses.replace(plan, steps=tuple(left), outputs=outputs), slots
 
 
 def _can_be_decided(test: Plan, order: Sequence[int]) -> bool:
-    """Whether static variables can decide a condition: it uses some, and ends in an op such as LogicalAnd or If."""
+    """Returns whether static variables can decide a condition: it reads some and ends in LogicalAnd, If or the like."""
     if not any(slot in order for step in test.steps for slot in step.inputs):
         return False
     made = {slot: step for step in test.steps for slot in step.outputs}

@@ -1,4 +1,4 @@
-"""While: which kind of JAX loop a TensorFlow loop becomes, or whether it is unrolled."""
+"""While: the choice between ``lax.scan``, ``lax.while_loop`` and unrolling."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 import jax
 
 from tf2jax_lite import ir
-from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.jaxprs.compat import is_traced
+from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.merging.branch_merge import is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static as values
 
-from .growing_carry import GrownError
+from .growing_carry import GrowthError
 from .loop import MAX_UNROLL, Loop, scan_loop, while_loop
-from .trip_count import HostLoop, invariants, known_results, run_on_host
+from .trip_count import FoldedLoop, fold_loop, invariants, static_results
 
 __all__: list[str] = []
 
@@ -27,16 +28,16 @@ _MAX_NESTED_UNROLL = 64
 
 def _host_while(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.FunctionRef) -> list[Any]:
     program = ctx.trace.program
-    return known_results(ctx.trace, program.function(cond.name), program.function(body.name), input)
+    return static_results(ctx.trace, program.function(cond.name), program.function(body.name), input)
 
 
 @op("While", "StatelessWhile", "XlaWhile", "_While", needs_context=True, host=_host_while)
 def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.FunctionRef) -> list[Any]:
-    """Runs ``body`` as long as ``cond`` holds. See tf.raw_ops.While.
+    """Run ``body`` as long as ``cond`` holds. See tf.raw_ops.While.
 
-    A loop whose number of iterations is found out while tracing is ``lax.scan``; so is one with an upper bound, if
-    configured. Any other is ``lax.while_loop``, with derivatives. What neither can carry is unrolled as long as the
-    condition is known.
+    A loop whose trip count is known from folding becomes ``lax.scan``; so does one with an upper bound, if configured.
+    Any other becomes ``lax.while_loop``, with derivatives. A loop that neither can carry is unrolled as long as the
+    condition is static.
     """
     trace = ctx.trace
     cond_function = trace.program.function(cond.name)
@@ -44,89 +45,90 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
     written = sorted({*written_variables(ctx, body_function, input), *written_variables(ctx, cond_function, input)})
     constant = invariants(body_function) | {i for i, v in enumerate(input) if not is_carried(v)}
     loop = Loop(ctx, cond_function, body_function, list(input), written, frozenset(constant))
-    host = run_on_host(trace, cond_function, body_function, input, constant)
-    if host is not None and host.exact:
-        if host.trips == 0:
+    folded = fold_loop(trace, cond_function, body_function, input, constant)
+    if folded is not None and folded.exact:
+        if folded.trips == 0:
             return list(input)
-        if host.trips == 1 or (host.trips <= _MAX_NESTED_UNROLL and _inner_loop_depends_on(loop, set(host.history))):
-            return _unrolled(loop, host)
+        if folded.trips == 1 or (
+            folded.trips <= _MAX_NESTED_UNROLL and _inner_loop_depends_on(loop, set(folded.history))
+        ):
+            return _unrolled(loop, folded)
         try:
-            return scan_loop(loop, host)
+            return scan_loop(loop, folded)
         except (LoweringError, OpError):
-            # Shapes that change, or something in the body that must be known while tracing, and is if unrolled.
-            if host.trips > MAX_UNROLL and not _all_known(loop):
+            # Shapes change, or the body has static inputs that are static only if it is unrolled.
+            if folded.trips > MAX_UNROLL and not _all_static(loop):
                 raise
-        return _unrolled(loop, host)
+        return _unrolled(loop, folded)
     try:
-        if host is not None and (host.by_data or trace.program.config.loop_bound == "scan"):
-            return scan_loop(loop, host)
-        return while_loop(loop, host)
-    except GrownError as error:
-        results = _counted_by_size(loop, error.shapes) or _unrolled_while_known(loop)
+        if folded is not None and (folded.by_data or trace.program.config.loop_bound == "scan"):
+            return scan_loop(loop, folded)
+        return while_loop(loop, folded)
+    except GrowthError as error:
+        results = _counted_by_size(loop, error.shapes) or _unrolled_while_static(loop)
         if results is None:
             raise
     except (LoweringError, OpError):
-        results = _unrolled_while_known(loop)
+        results = _unrolled_while_static(loop)
         if results is None:
             raise
     return results
 
 
 def _counted_by_size(loop: Loop, shapes: Mapping[int, tuple[Any, Any]]) -> list[Any] | None:
-    """Runs a loop that ends as soon as what it makes is so long; None if it does not.
+    """Runs a loop whose condition depends on the size of a growing array; None if its trip count is not known then.
 
     Args:
       loop: the loop.
-      shapes: those in its first two iterations of what grows.
+      shapes: by index, the shapes in the first two iterations of growing arrays.
     """
     if not shapes:
         return None
-    host = run_on_host(loop.ctx.trace, loop.cond, loop.body, loop.start, set(loop.constant), shapes)
-    if host is None or (host.exact and host.trips <= MAX_UNROLL):  # its iterations are unrolled
+    folded = fold_loop(loop.ctx.trace, loop.cond, loop.body, loop.start, set(loop.constant), shapes)
+    if folded is None or (folded.exact and folded.trips <= MAX_UNROLL):  # its iterations are unrolled
         return None
-    return scan_loop(loop, host) if host.exact else while_loop(loop, host)
+    return scan_loop(loop, folded) if folded.exact else while_loop(loop, folded)
 
 
-def _all_known(loop: Loop) -> bool:
-    """Whether nothing is traced: outside ``jit``, unrolling leaves no equations."""
-    return not any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves((loop.start, loop.ctx.trace.state)))
+def _all_static(loop: Loop) -> bool:
+    """Returns whether no value is traced: outside ``jit``, unrolling leaves no equations."""
+    return not any(is_traced(v) for v in jax.tree.leaves((loop.start, loop.ctx.trace.state)))
 
 
 def _inner_loop_depends_on(loop: Loop, static: set[int]) -> bool:
-    """Whether a loop inside the body starts from, or is bounded by, one of the variables with a known history."""
+    """Returns whether a loop inside the body starts from, or is bounded by, a static loop variable."""
     program = loop.ctx.trace.program
     for node in loop.body.nodes:
         if "cond" in node.attrs and "body" in node.attrs:
             for ref in node.inputs:
-                plan = program.slice(loop.body, [ref])
+                plan = program.plan_of(loop.body, [ref], effects=False)
                 used = {slot for step in plan.steps for slot in step.inputs} | set(plan.outputs)
                 if used & static and all(step.op.host is not None for step in plan.steps):
                     return True
     return False
 
 
-def _unrolled(loop: Loop, host: HostLoop) -> list[Any]:
-    """Runs the body as often as the host found out."""
+def _unrolled(loop: Loop, folded: FoldedLoop) -> list[Any]:
+    """Runs the body once for each iteration of the folded loop."""
     args = list(loop.start)
     trace = loop.ctx.trace
-    for number in range(host.trips):
-        for i, steps in host.history.items():
+    for number in range(folded.trips):
+        for i, steps in folded.history.items():
             args[i] = steps[number]
         results = trace.call(loop.body, args, loop.frame(number))
         args = [args[i] if i in loop.constant else value for i, value in enumerate(results)]
-    for i, value in host.final.items():
+    for i, value in folded.final.items():
         args[i] = value
     return args
 
 
-def _unrolled_while_known(loop: Loop) -> list[Any] | None:
-    """Runs the loop as Python would; None if the condition is not known in some iteration.
+def _unrolled_while_static(loop: Loop) -> list[Any] | None:
+    """Runs the loop as Python would; None if the condition is not static in some iteration.
 
-    Outside ``jax.jit`` it always is. Inside, conditions on shapes are, and on the lengths of lists.
+    Outside ``jax.jit`` it always is. Inside, conditions on shapes and on the lengths of lists are.
     """
     args = list(loop.start)
-    trace = loop.ctx.trace
-    state = dict(trace.state)
+    trace = loop.ctx.trace.with_state(loop.ctx.trace.state)
     number = static = 0
     while static < MAX_UNROLL:
         (go,) = trace.call(loop.cond, args, loop.frame(number))
@@ -134,10 +136,10 @@ def _unrolled_while_known(loop: Loop) -> list[Any] | None:
         if found is None:
             break
         if not bool(found):
+            loop.ctx.trace.state.update(trace.state)
             return args
         results = trace.call(loop.body, args, loop.frame(number))
         args = [args[i] if i in loop.constant else value for i, value in enumerate(results)]
         number += 1
-        static += values.is_static(go)  # no limit where data is known, outside jit
-    trace.state = state
+        static += values.is_static(go)  # no limit outside jit, where data are static
     return None

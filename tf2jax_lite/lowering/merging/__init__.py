@@ -1,4 +1,8 @@
 """Values of several branches or iterations that become one.
 
-`branch_merge` first; `size_variants` and `rank_variants` handle results of different sizes and ranks.
+`branch_merge.merge_branches` is the entry: it traces branches, finds a rule for each result and runs ``lax.switch``.
+Its module also has the representation of carried values (`as_traced`, `as_carried`), which loops use.
+`size_variants` handles results of different sizes, `rank_variants` of different ranks.
+
+Imports neither `planning` nor `interpreter`.
 """

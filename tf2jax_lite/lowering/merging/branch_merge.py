@@ -1,18 +1,18 @@
-"""Where two traces of values meet: the results of branches, and what a loop carries around."""
+"""Merges of branch results, and the representation of values that branches and loops carry."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import Extents
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
+from tf2jax_lite.jaxprs.compat import jaxpr_as_fun
 from tf2jax_lite.ops.containers.tensor_list_elements import EmptyListError
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import specs
@@ -20,8 +20,8 @@ from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import Planes
 from tf2jax_lite.values.tensor_list import TensorList
 
-from .rank_variants import Alternatives, Choice
-from .size_variants import Uneven, UnevenError
+from .rank_variants import RankLayout, RankVariants
+from .size_variants import SizeVariants, SizeVariantsError
 
 __all__ = [
     "IMPOSSIBLE",
@@ -35,11 +35,11 @@ __all__ = [
     "same_static",
 ]
 
-_MOST_NUMBERS = 1 << 16  # of a stack that is kept known: as much as is looked through for each place
+_MAX_STATIC_NUMBERS = 1 << 16  # of a stack that stays static: it is searched for each index
 
 
 class _Undefined:
-    """What stands for a result that a branch does not have, and that nothing reads if that branch is taken."""
+    """A placeholder for a result that a branch does not have, and that is not read if that branch is taken."""
 
     def __repr__(self) -> str:
         return "UNDEFINED"
@@ -49,20 +49,20 @@ UNDEFINED = _Undefined()
 
 
 class UndefinedValueError(OpError):
-    """A value is read that none of the branches that could have given it has: what is being traced cannot run."""
+    """A value is read that no branch defines: the code that is being traced cannot run."""
 
 
 IMPOSSIBLE = (EmptyListError, UndefinedValueError)
-"""What is raised in a branch, or a loop's body, that is known not to run."""
+"""The errors of branches and loop bodies that cannot run."""
 
 
 def is_carried(value: Any) -> bool:
-    """Whether a value is data (arrays, tensor lists), rather than a symbol such as a variable's handle."""
+    """Return whether a value is data (arrays, tensor lists), rather than a symbol such as a variable's handle."""
     return isinstance(value, (jax.Array, np.ndarray, np.generic)) or _is_pytree_handle(value)
 
 
 def is_variant(value: Any) -> bool:
-    """Whether a value is data that TensorFlow has in a scalar or vector of variants: a list, a map, a ragged row."""
+    """Return whether a value is a scalar or vector of variants in TensorFlow: a list, a map, a ragged row."""
     return _is_pytree_handle(value) and not isinstance(value, Planes)
 
 
@@ -71,7 +71,7 @@ def _is_pytree_handle(value: Any) -> bool:
 
 
 def as_traced(value: Any) -> Any:
-    """Returns data in the form that JAX control flow takes: every leaf an array of canonical dtype, strongly typed.
+    """Return data for JAX control flow: every leaf an array of canonical dtype, strongly typed.
 
     Raises:
       OpError: it is a tensor list whose elements differ in shape.
@@ -80,8 +80,8 @@ def as_traced(value: Any) -> Any:
         value = value.packed()
     if _is_pytree_handle(value):
         return jax.tree.map(as_traced, value)
-    if isinstance(value, Choice):
-        value = value.settled()
+    if isinstance(value, RankVariants):
+        value = value.resolved()
     value = values.as_array(value)
     if isinstance(value, jax.Array) and value.weak_type:
         return lax.convert_element_type(value, value.dtype)
@@ -89,9 +89,9 @@ def as_traced(value: Any) -> Any:
 
 
 def as_carried(value: Any) -> Any:
-    """Returns data in the form that loops start with: that of `as_traced`, but with known whole numbers known.
+    """Return data for the initial carry of a loop: as `as_traced`, but static integers stay static.
 
-    Places that a loop reads and writes may be made of them.
+    They may be the indices that the loop reads and writes.
 
     Raises:
       OpError: it is a tensor list whose elements differ in shape.
@@ -100,7 +100,7 @@ def as_carried(value: Any) -> Any:
         value = value.packed()
     if _is_pytree_handle(value):
         return jax.tree.map(as_carried, value)
-    if values.is_static(value) and value.dtype.kind in "iu" and value.size <= _MOST_NUMBERS:
+    if values.is_static(value) and value.dtype.kind in "iu" and value.size <= _MAX_STATIC_NUMBERS:
         return values.as_array(value)
     return as_traced(value)
 
@@ -110,88 +110,149 @@ def merge_branches(
     branches: Sequence[Callable[[], list[Any]]],
     names: Sequence[str],
     refuse: Callable[[str], LoweringError],
-    extents: Extents | None = None,
+    tracker: DynamicShapes | None = None,
     *,
     factors: tuple[tuple[Any, int], ...] = (),
 ) -> list[Any]:
-    """Runs ``branches[index]`` under ``lax.switch`` and returns its results.
+    """Run ``branches[index]`` under ``lax.switch`` and return its results.
 
-    Results that are the same symbol or the same static value in every branch stay so. Tensor lists are brought to
-    one capacity, optionals to one form; a result that a branch does not have (None) becomes zeros. What has other
-    sizes in other branches has one that data decides; what has another rank is a `Choice`.
+    A result that is the same symbol or the same static value in every branch stays so. Tensor lists get one capacity,
+    optionals one spec; a result that a branch does not have (None) becomes zeros. A result whose sizes differ gets a
+    data-dependent size, one whose ranks differ becomes `RankVariants`.
 
     Args:
       index: an int32 scalar.
-      branches: give their results.
-      names: what messages call them.
-      refuse: makes the error for where the value of a `Choice` is needed, of what is wrong.
-      extents: makes symbols of sizes that data decides.
-      factors: of a `Choice` that is taken apart: then all that differs in shape is one again, and numbers that are
-        known in each branch, so that they stay known.
+      branches: functions that return their results.
+      names: their names in messages.
+      refuse: makes the error for where one value of `RankVariants` is needed, given the problem.
+      tracker: makes symbols of data-dependent sizes.
+      factors: those of `RankVariants` whose variants the branches are. Then results that differ in shape become
+        `RankVariants` again, and so do numbers that are static in each branch, so that they stay static.
 
     Raises:
-      OpError: results differ in dtype between branches, or in shape but not in rank, and there are no ``extents``.
+      OpError: results differ in dtype between branches, or in shape but not in rank, and there is no ``tracker``.
     """
-    mark = 0 if extents is None else extents.mark
+    mark = 0 if tracker is None else tracker.mark
     traced = [_trace_branch(branch) for branch in branches]
-    plan: list[tuple[str, Any]] = []
-    for position in range(len(traced[0].shapes)):
-        column = [branch.shapes[position] for branch in traced]
+    rules = []
+    for position in range(len(traced[0].specs)):
+        column = [branch.specs[position] for branch in traced]
         static = [branch.statics[position] for branch in traced]
-        plan.append(_plan_result(position, column, static, names, extents, mark, bool(factors)))
+        rules.append(_rule(position, column, static, names, tracker, mark, is_variant=bool(factors)))
 
-    def wrap(number: int, branch: _TracedBranch) -> Callable[[], list[Any]]:
+    def packing(number: int, branch: _TracedBranch) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
-            out = []
-            for (kind, template), value in zip(plan, branch.evaluate(), strict=True):
-                if kind == "data":
-                    out.append(as_traced(specs.fitted(value, template)))
-                elif kind == "uneven":
-                    out += template.padded(None if value is None else as_traced(value))
-                elif kind == "choice":
-                    out += template.spread(number, as_traced(value))
-            return out
+            pairs = zip(rules, branch.evaluate(), strict=True)
+            return [packed for rule, value in pairs for packed in rule.pack(number, value)]
 
         return run
 
     # With one branch there is nothing to choose.
-    wrapped = [wrap(*item) for item in enumerate(traced)]
-    results = iter(lax.switch(index, wrapped) if len(traced) > 1 else wrapped[0]())
-    out = []
-    for kind, template in plan:
-        if kind == "uneven":
-            out.append(template.cut(results, index, extents, mark))
-        elif kind == "choice":
-            given = template.collected(results, index, extents)
-            out.append(Choice(factors or ((index, len(branches)),), given, refuse(template.problem)))
-        else:
-            out.append(next(results) if kind == "data" else template)
-    return out
+    packed = [packing(*item) for item in enumerate(traced)]
+    results = iter(lax.switch(index, packed) if len(traced) > 1 else packed[0]())
+    call = _Call(index, factors or ((index, len(branches)),), refuse, tracker, mark)
+    return [rule.unpack(results, call) for rule in rules]
+
+
+class _Call(NamedTuple):
+    """The arguments of `merge_branches` that rules need."""
+
+    index: Any
+    factors: tuple[tuple[Any, int], ...]
+    refuse: Callable[[str], LoweringError]
+    tracker: DynamicShapes | None
+    mark: int
+
+
+class _Rule(Protocol):
+    """Brings a result of several branches to one type, and back."""
+
+    def pack(self, branch: int, value: Any) -> list[Any]:
+        """Return the arrays that a branch returns for its result."""
+        ...
+
+    def unpack(self, results: Iterator[Any], call: _Call) -> Any:
+        """Return the result, given the arrays that branches returned for it, and following ones."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class _Same:
+    """A result that is the same symbol or static value in all branches."""
+
+    value: Any
+
+    def pack(self, branch: int, value: Any) -> list[Any]:
+        return []
+
+    def unpack(self, results: Iterator[Any], call: _Call) -> Any:
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """A result of one spec, the join of those of the branches."""
+
+    spec: Any
+
+    def pack(self, branch: int, value: Any) -> list[Any]:
+        return [as_traced(specs.fitted(value, self.spec))]
+
+    def unpack(self, results: Iterator[Any], call: _Call) -> Any:
+        return next(results)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sized:
+    """A result whose sizes differ between branches."""
+
+    variants: SizeVariants
+
+    def pack(self, branch: int, value: Any) -> list[Any]:
+        return self.variants.pack(None if value is None else as_traced(value))
+
+    def unpack(self, results: Iterator[Any], call: _Call) -> Any:
+        assert call.tracker is not None
+        return self.variants.unpack(results, call.index, call.tracker, call.mark)
+
+
+@dataclasses.dataclass(frozen=True)
+class _RankTagged:
+    """A result whose ranks differ between branches."""
+
+    layout: RankLayout
+
+    def pack(self, branch: int, value: Any) -> list[Any]:
+        return self.layout.pack(branch, as_traced(value))
+
+    def unpack(self, results: Iterator[Any], call: _Call) -> Any:
+        found = self.layout.unpack(results, call.index, call.tracker)
+        return RankVariants(call.factors, found, call.refuse(self.layout.problem))
 
 
 @dataclasses.dataclass(frozen=True)
 class _TracedBranch:
-    """A branch traced once, so that nested branches cost no more than their sum."""
+    """A branch that is traced once, so that the time for nested branches is their sum."""
 
     jaxpr: Any
     tree: Any
-    shapes: list[Any]
+    specs: list[Any]
     statics: list[Any]
 
     def evaluate(self) -> list[Any]:
-        data = iter(jax.tree.unflatten(self.tree, jax.extend.core.jaxpr_as_fun(self.jaxpr)()))
-        return [next(data) if is_data else value for is_data, value in zip(self.is_data, self.shapes, strict=True)]
+        data = iter(jax.tree.unflatten(self.tree, jaxpr_as_fun(self.jaxpr)()))
+        return [next(data) if is_data else value for is_data, value in zip(self.is_data, self.specs, strict=True)]
 
     @property
     def is_data(self) -> list[bool]:
-        return [isinstance(v, jax.ShapeDtypeStruct) or _is_pytree_handle(v) for v in self.shapes]
+        return [isinstance(v, jax.ShapeDtypeStruct) or _is_pytree_handle(v) for v in self.specs]
 
 
 def _trace_branch(branch: Callable[[], list[Any]]) -> _TracedBranch:
     results: list[Any] = []
 
     def record() -> list[Any]:
-        results.extend(v.settled() if isinstance(v, Choice) else v for v in branch())
+        results.extend(v.resolved() if isinstance(v, RankVariants) else v for v in branch())
         return [as_traced(v) for v in results if is_carried(v)]
 
     jaxpr, avals = jax.make_jaxpr(record, return_shape=True)()
@@ -199,50 +260,62 @@ def _trace_branch(branch: Callable[[], list[Any]]) -> _TracedBranch:
     return _TracedBranch(
         jaxpr=jaxpr,
         tree=jax.tree.structure(avals),
-        shapes=[next(remaining) if is_carried(v) else None if v is UNDEFINED else v for v in results],
+        specs=[next(remaining) if is_carried(v) else None if v is UNDEFINED else v for v in results],
         statics=[v if values.is_static(v) or v is UNDEFINED else None for v in results],
     )
 
 
-def _plan_result(
+def _rule(
     position: int,
     column: list[Any],
     static: list[Any],
     names: Sequence[str],
-    extents: Extents | None,
+    tracker: DynamicShapes | None,
     mark: int,
-    stays: bool,
-) -> tuple[str, Any]:
-    # Nothing reads what a branch has not defined: what is static in the others stays so.
-    known = [v for v in static if v is not UNDEFINED]
-    if known and all(v is not None for v in known) and all(same_static(known[0], v) for v in known[1:]):
-        return "same", known[0]
+    *,
+    is_variant: bool,
+) -> _Rule:
+    """Returns the rule for a result.
+
+    Args:
+      position: of the result, for messages.
+      column: for each branch its spec, its value if that is a symbol, or None if the branch does not have it.
+      static: for each branch its value if that is static or `UNDEFINED`, else None.
+      names: those of the branches.
+      tracker: the data-dependent sizes.
+      mark: its mark from before the branches.
+      is_variant: whether the branches are the variants of `RankVariants`.
+    """
+    # An undefined result is never read: a result that is static in the other branches stays so.
+    defined = [v for v in static if v is not UNDEFINED]
+    if defined and all(v is not None for v in defined) and all(same_static(defined[0], v) for v in defined[1:]):
+        return _Same(defined[0])
     present = [v for v in column if v is not None]
     if not present:
-        return "same", UNDEFINED if any(v is UNDEFINED for v in static) else None
+        return _Same(UNDEFINED if any(v is UNDEFINED for v in static) else None)
     if not isinstance(present[0], jax.ShapeDtypeStruct) and not _is_pytree_handle(present[0]):
         if all(v == present[0] for v in present):
-            return "same", present[0]
+            return _Same(present[0])
         raise OpError(f"result {position} is a different variable or resource in different branches ({column})")
-    fits = Choice.fits(column)
-    if stays and fits and all(isinstance(v, np.ndarray | np.generic) for v in static):
-        return "choice", Alternatives.of(column, static, extents, mark, "")
+    can_rank = RankVariants.can_hold(column)
+    if is_variant and can_rank and all(isinstance(v, np.ndarray | np.generic) for v in static):
+        return _RankTagged(RankLayout.of(column, static, tracker, mark, ""))
     try:
-        return "data", specs.joint_form(column)
+        return _Data(specs.joint_form(column))
     except OpError as error:
-        uneven = Uneven.of(column)
-        if uneven is not None and extents is not None and not stays:
-            return "uneven", uneven
-        shown = ", ".join(f"{n!r}: {specs.shown(v)}" for n, v in zip(names, column, strict=True) if v is not None)
+        sized = SizeVariants.of_results(column)
+        if sized is not None and tracker is not None and not is_variant:
+            return _Sized(sized)
+        given = ", ".join(f"{n!r}: {specs.shown(v)}" for n, v in zip(names, column, strict=True) if v is not None)
         problem = (
-            f"result {position} differs in shape or dtype between branches ({shown}); JAX needs them equal unless the "
+            f"result {position} differs in shape or dtype between branches ({given}); JAX needs them equal unless the "
             f"predicate is known while tracing, as it always is outside jax.jit ({error})"
         )
-        if fits and (stays or uneven is None):
-            return "choice", Alternatives.of(column, static, extents, mark, problem)
-        raise (OpError if uneven is None else UnevenError)(problem) from None
+        if can_rank and (is_variant or sized is None):
+            return _RankTagged(RankLayout.of(column, static, tracker, mark, problem))
+        raise (OpError if sized is None else SizeVariantsError)(problem) from None
 
 
 def same_static(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two static values are the same."""
+    """Return whether two static values are equal."""
     return a.dtype == b.dtype and np.shape(a) == np.shape(b) and bool(np.all(a == b))

@@ -1,7 +1,7 @@
-"""Results that have another rank in another branch, such as rows of losses, or the number 0 where there are none.
+"""Results whose ranks differ between branches, such as rows of losses, or the number 0 where there are none.
 
-To TensorFlow their rank is unknown. They are carried as what each branch gives, of which only one is there, and what
-takes them runs on each, in branches by the same number, until results are of one shape: the mean of either is a number.
+Their rank is unknown to TensorFlow. They are a tagged union: a value per branch, of which one is valid. Nodes that read
+them run on each, in branches with the same index, until results have one shape: the mean of either is a scalar.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tf2jax_lite.dynamic_shapes.provenance import name_of
 from tf2jax_lite.support.errors import LoweringError
 from tf2jax_lite.values.static import as_array
 
-from .size_variants import Uneven
+from .size_variants import SizeVariants
 
-__all__ = ["Alternatives", "Choice", "alternatives"]
+__all__ = ["RankLayout", "RankVariants", "expand_variants"]
 
-_MOST_ALTERNATIVES = 16
+_MAX_VARIANTS = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """One of several values.
+class RankVariants:
+    """A tagged union of values of several ranks.
 
     Attributes:
-      factors: what decides which: traced int32 scalars, each with how many numbers it can be.
-      values: for all that those can be, the last changing first, arrays (zeros where another is taken), or numpy arrays
-        that are known.
-      refusal: what is raised where one value is needed and their shapes differ.
+      factors: traced int32 scalars whose combination is the tag, each with the number of its values.
+      values: the values for all tags, the last factor changing first: arrays (zeros where another tag is taken), or
+        static NumPy arrays.
+      refusal: the error where one value is needed and shapes differ.
     """
 
     factors: tuple[tuple[Any, int], ...]
@@ -44,7 +44,7 @@ class Choice:
 
     @property
     def index(self) -> Any:
-        """The number of the value that is taken: a traced int32 scalar."""
+        """The tag as one traced int32 scalar."""
         (index, _), *others = self.factors
         for other, count in others:
             index = index * count + other
@@ -52,21 +52,21 @@ class Choice:
 
     @property
     def dtype(self) -> Any:
-        """The dtype of all."""
+        """The dtype of all values."""
         return self.values[0].dtype
 
-    def of(self, which: Mapping[Any, int]) -> Any:
-        """Returns the value for what the factors are, by their names."""
+    def value_at(self, which: Mapping[Any, int]) -> Any:
+        """Return the value for the values of the factors, given by the factors' names."""
         number = 0
         for index, count in self.factors:
             number = number * count + which[name_of(index)]
         return self.values[number]
 
-    def settled(self) -> Any:
-        """Returns the value that is taken, where all are of one shape.
+    def resolved(self) -> Any:
+        """Return the value that is taken.
 
         Raises:
-          LoweringError: they are not.
+          LoweringError: the values' shapes differ.
         """
         arrays = [jnp.asarray(as_array(v)) for v in self.values]
         if len({v.shape for v in arrays}) > 1:
@@ -74,8 +74,8 @@ class Choice:
         return lax.select_n(jnp.broadcast_to(self.index, arrays[0].shape), *arrays)
 
     @staticmethod
-    def fits(column: Sequence[Any]) -> bool:
-        """Whether results of branches differ in nothing but their ranks and sizes.
+    def can_hold(column: Sequence[Any]) -> bool:
+        """Return whether results of branches are arrays of one dtype.
 
         Args:
           column: for each branch a `jax.ShapeDtypeStruct`, or anything else.
@@ -84,69 +84,69 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
-class Alternatives:
-    """How branches return what is a `Choice`: each its own, and zeros for what others give.
+class RankLayout:
+    """The layout in which branches return `RankVariants`: each its own value, and zeros for those of others.
 
     Attributes:
-      forms: for each branch a `jax.ShapeDtypeStruct`, or how it gives something of sizes that it finds.
-      known: for each branch its value if that is known, else None.
-      mark: what `Extents.mark` was before the branches.
-      problem: what is wrong where one value is needed.
+      specs: for each branch a `jax.ShapeDtypeStruct`, or `SizeVariants` if it creates data-dependent sizes.
+      static: for each branch its value if that is static, else None.
+      mark: the `DynamicShapes.mark` from before the branches.
+      problem: the error message where one value is needed.
     """
 
-    forms: tuple[Any, ...]
-    known: tuple[Any, ...]
+    specs: tuple[Any, ...]
+    static: tuple[Any, ...]
     mark: int
     problem: str
 
     @classmethod
-    def of(cls, column: Sequence[Any], known: Sequence[Any], extents: Any, mark: int, problem: str) -> Alternatives:
-        """Returns how results of some forms are returned."""
-        forms = tuple(Uneven.local(form, extents, mark) or form for form in column)
-        return cls(forms, tuple(known), mark, problem)
+    def of(cls, column: Sequence[Any], static: Sequence[Any], tracker: Any, mark: int, problem: str) -> RankLayout:
+        """Return the layout for results of some specs."""
+        specs = tuple(SizeVariants.of_branch(spec, tracker, mark) or spec for spec in column)
+        return cls(specs, tuple(static), mark, problem)
 
-    def spread(self, branch: int, value: Any) -> list[Any]:
-        """Returns what a branch returns that gives ``value``; known ones are left out."""
+    def pack(self, branch: int, value: Any) -> list[Any]:
+        """Return the values that a branch returns for its result; static ones are left out."""
         out = []
-        for i, (form, known) in enumerate(zip(self.forms, self.known, strict=True)):
+        for i, (spec, static) in enumerate(zip(self.specs, self.static, strict=True)):
             own = value if i == branch else None
-            if known is None and isinstance(form, Uneven):
-                out += form.padded(own)
-            elif known is None:
-                out.append(jnp.zeros(form.shape, form.dtype) if own is None else own)
+            if static is None and isinstance(spec, SizeVariants):
+                out += spec.pack(own)
+            elif static is None:
+                out.append(jnp.zeros(spec.shape, spec.dtype) if own is None else own)
         return out
 
-    def collected(self, results: Iterator[Any], index: Any, extents: Any) -> tuple[Any, ...]:
-        """Returns the values of what branches returned by `spread`."""
+    def unpack(self, results: Iterator[Any], index: Any, tracker: Any) -> tuple[Any, ...]:
+        """Return the results of all branches, given the values that branches returned from `pack`."""
         found = []
-        for form, known in zip(self.forms, self.known, strict=True):
-            if known is not None:
-                found.append(known)
-            elif isinstance(form, Uneven):
-                found.append(form.cut(results, index, extents, self.mark))
+        for spec, static in zip(self.specs, self.static, strict=True):
+            if static is not None:
+                found.append(static)
+            elif isinstance(spec, SizeVariants):
+                found.append(spec.unpack(results, index, tracker, self.mark))
             else:
                 found.append(next(results))
         return tuple(found)
 
 
-def alternatives(inputs: Sequence[Any]) -> tuple[Choice, list[list[Any]]] | None:
-    """Returns what a node takes in each of the branches that its inputs are of; None if they are of none.
+def expand_variants(inputs: Sequence[Any]) -> tuple[RankVariants, list[list[Any]]] | None:
+    """Return a node's inputs for each tag of its tagged unions.
 
     Returns:
-      A `Choice` without values, and for each of its values what the node takes.
+      A `RankVariants` without values, and the inputs for each tag; None if no input is a tagged union.
 
     Raises:
       LoweringError: there are too many.
     """
-    choices = [v for v in inputs if isinstance(v, Choice)]
-    if not choices:
+    variants = [v for v in inputs if isinstance(v, RankVariants)]
+    if not variants:
         return None
-    factors = {name_of(index): (index, count) for v in choices for index, count in v.factors}
+    factors = {name_of(index): (index, count) for v in variants for index, count in v.factors}
     counts = [count for _, count in factors.values()]
-    if math.prod(counts) > _MOST_ALTERNATIVES:
-        raise choices[0].refusal
+    if math.prod(counts) > _MAX_VARIANTS:
+        raise variants[0].refusal
     given = []
     for numbers in itertools.product(*map(range, counts)):
         which = dict(zip(factors, numbers, strict=True))
-        given.append([v.of(which) if isinstance(v, Choice) else v for v in inputs])
-    return Choice(tuple(factors.values()), (), choices[0].refusal), given
+        given.append([v.value_at(which) if isinstance(v, RankVariants) else v for v in inputs])
+    return RankVariants(tuple(factors.values()), (), variants[0].refusal), given

@@ -1,7 +1,7 @@
-"""Results of branches that have other sizes in other branches: a size that data decides.
+"""Results whose sizes differ between branches: they have a data-dependent size.
 
-What a branch gave comes with room for the largest, and with its size. Another branch that the same number picks, such
-as the second of two ``if is_training:``, sees the size that goes with it.
+A branch returns its result padded to the largest size, and its actual size. Another conditional with the same index,
+such as the second of two ``if is_training:``, sees the size of its own branch.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
+from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, ensure_length, is_data_dependent
 from tf2jax_lite.dynamic_shapes.provenance import name_of
-from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, at_least, is_found, most
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["Uneven", "UnevenError", "as_within"]
+__all__ = ["SizeVariants", "SizeVariantsError", "in_branch"]
 
 
-class UnevenError(UnboundedError):
-    """Branches have results of different sizes: which of them it is depends on values."""
+class SizeVariantsError(UnboundedError):
+    """Branches have results of different sizes, and the size that is taken depends on values."""
 
     def __init__(self, problem: str):
         OpError.__init__(self, problem)
 
 
 @dataclasses.dataclass(frozen=True)
-class Uneven:
-    """A result that has other sizes in other branches: it has room for the largest.
+class SizeVariants:
+    """A result whose sizes differ between branches.
 
     Attributes:
-      shape: that of the room.
-      dtype: its dtype.
-      sizes: for each dimension in which branches differ, the size in each of them.
+      shape: the shape that all are padded to.
+      dtype: the dtype.
+      sizes: for each axis along which branches differ, the size in each branch.
     """
 
     shape: tuple[Any, ...]
@@ -46,8 +48,8 @@ class Uneven:
     sizes: dict[int, tuple[Any, ...]]
 
     @classmethod
-    def of(cls, column: list[Any]) -> Uneven | None:
-        """Returns what results of branches meet in; None if it is not their sizes alone that differ.
+    def of_results(cls, column: list[Any]) -> SizeVariants | None:
+        """Return the variants of the results of branches; None if they differ in more than their sizes.
 
         Args:
           column: for each branch a `jax.ShapeDtypeStruct`, None if it has no such result, or anything else.
@@ -61,72 +63,72 @@ class Uneven:
         for axis, size in enumerate(shape):
             if any(v.shape[axis] != size for v in arrays):
                 sizes[axis] = tuple(size if v is None else v.shape[axis] for v in column)
-                rooms = [most(n) if is_found(n) else n for n in sizes[axis]]
-                if any(room is None for room in rooms):
+                bounds = [dim_upper_bound(n) if is_data_dependent(n) else n for n in sizes[axis]]
+                if any(bound is None for bound in bounds):
                     return None
-                shape[axis] = functools.reduce(core.max_dim, rooms)
+                shape[axis] = functools.reduce(max_dim, bounds)
         return cls(tuple(shape), arrays[0].dtype, sizes)
 
     @classmethod
-    def local(cls, form: jax.ShapeDtypeStruct, extents: Extents | None, mark: int) -> Uneven | None:
-        """Returns how a branch alone gives something of sizes that it finds; None if it finds none.
+    def of_branch(cls, spec: jax.ShapeDtypeStruct, tracker: DynamicShapes | None, mark: int) -> SizeVariants | None:
+        """Return a result with data-dependent sizes that a branch creates; None if it has no such sizes.
 
         Args:
-          form: what it gives.
-          extents: the sizes that data decides.
-          mark: what `Extents.mark` was before the branch.
+          spec: the spec of the result.
+          tracker: the data-dependent sizes.
+          mark: the `DynamicShapes.mark` from before the branch.
         """
-        if extents is None:
+        if tracker is None:
             return None
-        shape, sizes = list(form.shape), {}
-        for axis, size in enumerate(form.shape):
-            if extents.is_later(size, mark):
+        shape, sizes = list(spec.shape), {}
+        for axis, size in enumerate(spec.shape):
+            if tracker.is_later(size, mark):
                 sizes[axis] = (size,)
-                shape[axis] = most(size)
-        return cls(tuple(shape), form.dtype, sizes) if sizes and None not in shape else None
+                shape[axis] = dim_upper_bound(size)
+        return cls(tuple(shape), spec.dtype, sizes) if sizes and None not in shape else None
 
-    def padded(self, value: Any) -> list[Any]:
-        """Returns a branch's result with zeros up to the room, and its sizes where branches differ."""
+    def pack(self, value: Any) -> list[Any]:
+        """Return a branch's result padded with zeros, and its sizes along axes along which branches differ."""
         if value is None:
             return [jnp.zeros(self.shape, self.dtype), *[np.int32(0)] * len(self.sizes)]
-        more = [(0, room - size, 0) for size, room in zip(value.shape, self.shape, strict=True)]
+        padding = [(0, bound - size, 0) for size, bound in zip(value.shape, self.shape, strict=True)]
         sizes = [jnp.asarray(value.shape[axis]).astype(np.int32) for axis in self.sizes]
-        return [lax.pad(value, jnp.zeros((), self.dtype), more), *sizes]
+        return [lax.pad(value, jnp.zeros((), self.dtype), padding), *sizes]
 
-    def cut(self, results: Iterator[Any], index: Any, extents: Extents, mark: int) -> Any:
-        """Returns of what the branches returned by `padded` the result of the one that was taken.
+    def unpack(self, results: Iterator[Any], index: Any, tracker: DynamicShapes, mark: int) -> Any:
+        """Return the result of the branch that was taken, given the values that branches returned from `pack`.
 
         Args:
-          results: that, and what follows.
-          index: which branch was taken.
-          extents: the sizes that data decides.
-          mark: what `Extents.mark` was before the branches: outside, nothing knows of what they found.
+          results: those values, and following ones.
+          index: the branch that was taken.
+          tracker: the data-dependent sizes.
+          mark: the `DynamicShapes.mark` from before the branches; their own sizes have no meaning outside.
         """
         value, which = next(results), name_of(index)
         for axis, sizes in self.sizes.items():
-            places = lax.iota(np.int32, self.shape[axis])
-            first = extents.part(places, next(results), ("branch", which, *map(str, sizes)), index)
-            extents.bounds[str(first.shape[0])] = functools.reduce(core.max_dim, sizes)
-            if not any(extents.is_later(n, mark) for n in sizes):
-                extents.choices[str(first.shape[0])] = (which, sizes)
+            indices = lax.iota(np.int32, self.shape[axis])
+            first = tracker.prefix(indices, next(results), ("branch", which, *map(str, sizes)), index)
+            tracker.symbolic_bounds[str(first.shape[0])] = functools.reduce(max_dim, sizes)
+            if not any(tracker.is_later(n, mark) for n in sizes):
+                tracker.branch_sizes[str(first.shape[0])] = (which, sizes)
             value = take(value, first, axis)
         return value
 
 
-def as_within(value: Any, extents: Extents, index: Any, branch: int) -> Any:
-    """Returns a value as a branch sees it: sizes that a choice by the same index left open are known there.
+def in_branch(value: Any, tracker: DynamicShapes, index: Any, branch: int) -> Any:
+    """Return a value within a branch, where sizes that depend on the same index are those of the branch.
 
     Args:
-      value: of the surroundings.
-      extents: the sizes that data decides.
-      index: what picks the branch.
-      branch: its number.
+      value: a value from outside the branch.
+      tracker: the data-dependent sizes.
+      index: the index that picks the branch.
+      branch: the branch.
     """
-    if not extents.choices or not isinstance(value, jax.Array):
+    if not tracker.branch_sizes or not isinstance(value, jax.Array):
         return value
     which = name_of(index)
     for axis, dim in enumerate(value.shape):
-        chosen, sizes = extents.choices.get(str(dim), (None, ()))
+        chosen, sizes = tracker.branch_sizes.get(str(dim), (None, ()))
         if chosen == which:
             value = _resized(value, axis, sizes[branch])
     return value
@@ -134,5 +136,5 @@ def as_within(value: Any, extents: Extents, index: Any, branch: int) -> Any:
 
 def _resized(x: Any, axis: int, size: Any) -> Any:
     if isinstance(size, int):
-        return lax.slice_in_dim(at_least(x, axis, size), 0, size, axis=axis)
+        return lax.slice_in_dim(ensure_length(x, axis, size), 0, size, axis=axis)
     return take(x, lax.iota(np.int32, size), axis)

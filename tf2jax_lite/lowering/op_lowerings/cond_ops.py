@@ -12,9 +12,11 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.lowering.interpreter.trace import Context, located
+from tf2jax_lite.lowering.interpreter.diagnostics import located
+from tf2jax_lite.lowering.interpreter.frame import Context
+from tf2jax_lite.lowering.interpreter.partial_eval import run_partially
 from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
-from tf2jax_lite.lowering.merging.size_variants import as_within
+from tf2jax_lite.lowering.merging.size_variants import in_branch
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static
@@ -28,15 +30,15 @@ def _host_if(ctx: Context, cond: Any, input: list[Any], *, then_branch: Any, els
         return _run_partially(ctx, then_branch if _truth(cond) else else_branch, input)
     results = []
     for branch, truth in ((then_branch, True), (else_branch, False)):
-        # `a and b` is If(a, b, a): inside a branch, what the predicate was is known.
+        # `a and b` is If(a, b, a): inside a branch the predicate is static.
         is_predicate = [slot == ctx.step.inputs[0] for slot in ctx.step.inputs[1:]]
         args = [np.asarray(truth) if same else v for same, v in zip(is_predicate, input, strict=True)]
         results.append(_run_partially(ctx, branch, args))
-    return _agreed(results)
+    return _in_all_branches(results)
 
 
-def _agreed(results: list[list[Any]]) -> list[Any]:
-    """Returns what numpy can know of results if it is not known which branch gives them."""
+def _in_all_branches(results: list[list[Any]]) -> list[Any]:
+    """Returns the static part of results if the branch is not static."""
     return [functools.reduce(_in_both, column) for column in zip(*results, strict=True)]
 
 
@@ -55,19 +57,19 @@ def _truth(found: Any) -> bool:
 
 def _host_case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
     if branch_index is static.UNKNOWN:
-        return _agreed([_run_partially(ctx, ref, input) for ref in branches])
+        return _in_all_branches([_run_partially(ctx, ref, input) for ref in branches])
     index, last = int(branch_index), len(branches) - 1
     return _run_partially(ctx, branches[index if 0 <= index <= last else last], input)
 
 
 def _run_partially(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:
     program = ctx.trace.program
-    return ctx.trace.run_partially(program.plan(program.function(ref.name)), args)
+    return run_partially(ctx.trace, program.plan(program.function(ref.name)), args)
 
 
 @op("If", "StatelessIf", "XlaIf", "_If", needs_context=True, host=_host_if)
 def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRef, else_branch: ir.FunctionRef) -> Any:
-    """Runs one of two functions. See tf.raw_ops.If."""
+    """Run one of two functions. See tf.raw_ops.If."""
     found = static.known(cond)
     if found is not None:
         return _run(ctx, then_branch if _truth(found) else else_branch, input)
@@ -79,7 +81,7 @@ def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRe
 
 @op("Case", "StatelessCase", needs_context=True, host=_host_case)
 def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
-    """Runs the function with the given index; any index out of range runs the last one. See tf.raw_ops.Case."""
+    """Run the function with the given index; an index out of range runs the last one. See tf.raw_ops.Case."""
     found = static.known(branch_index)
     last = len(branches) - 1
     if found is not None:
@@ -94,53 +96,46 @@ def _run(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:
 
 
 def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args: Sequence[Any]) -> list[Any]:
-    """Traces every branch under ``lax.switch``; what branches assign to variables comes back as results."""
+    """Trace every branch under ``lax.switch``; values assigned to variables are results of the branches."""
     trace = ctx.trace
     functions = [trace.program.function(ref.name) for ref in refs]
     written = sorted({name for function in functions for name in written_variables(ctx, function, args)})
-    before = dict(trace.state)
-    frame = ctx.frame.enter(ctx.step, certain=False)
+    frame = ctx.frame.enter(ctx.step, unconditional=False)
 
     impossible: list[LoweringError] = []
 
     def runner(branch: int, function: ir.Function) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
-            trace.state = dict(before)
+            inner = trace.with_state(trace.state)
             given = args
-            if trace.extents is not None:
-                given = [as_within(value, trace.extents, index, branch) for value in args]
+            if trace.tracker is not None:
+                given = [in_branch(value, trace.tracker, index, branch) for value in args]
             try:
-                try:
-                    results = trace.call(function, given, frame)
-                except LoweringError as error:  # a branch that cannot run is not the one that is taken
-                    impossible.append(error)
-                    if not isinstance(error.__cause__, IMPOSSIBLE) or len(impossible) == len(functions):
-                        raise
-                    results, trace.state = [UNDEFINED] * len(function.outputs), dict(before)
-                # A variable that only some branches create has no value in the others: it starts as zeros there.
-                return [*results, *(trace.state.get(name) for name in written)]
-            finally:
-                trace.state = before
+                results = inner.call(function, given, frame)
+            except LoweringError as error:  # a branch that cannot run is not the one that is taken
+                impossible.append(error)
+                if not isinstance(error.__cause__, IMPOSSIBLE) or len(impossible) == len(functions):
+                    raise
+                results, inner = [UNDEFINED] * len(function.outputs), trace
+            # A variable that only some branches create has no value in the others: it starts as zeros there.
+            return [*results, *(inner.state.get(name) for name in written)]
 
         return run
 
-    try:
-        results = merge_branches(
-            index,
-            [runner(*item) for item in enumerate(functions)],
-            [f.name for f in functions],
-            functools.partial(located, step=ctx.step, frame=ctx.frame),
-            trace.extents,
-        )
-    finally:
-        trace.state = before
+    results = merge_branches(
+        index,
+        [runner(*item) for item in enumerate(functions)],
+        [f.name for f in functions],
+        functools.partial(located, step=ctx.step, frame=ctx.frame),
+        trace.tracker,
+    )
     count = len(results) - len(written)
     trace.state.update(zip(written, results[count:], strict=True))
     return results[:count]
 
 
 def written_variables(ctx: Context, function: ir.Function, args: Sequence[Any]) -> list[str]:
-    """Returns the names of the variables that a call of ``function`` with ``args`` assigns to."""
+    """Return the names of the variables that a call of ``function`` with ``args`` assigns to."""
     names = []
     for kind, which in ctx.trace.program.effects(function).writes:
         if kind == "name":

@@ -1,7 +1,8 @@
-"""Custom gradients: a node whose gradient TensorFlow replaces; and what is computed anew."""
+"""Custom gradients, recomputation, and gradients of functions as nodes."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite import ir
-from tf2jax_lite.autodiff.custom_gradient import Refusal, own_gradient
+from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
 from tf2jax_lite.autodiff.refuse_forward_mode import reverse_only
 from tf2jax_lite.autodiff.refuse_reverse_mode import forward_only
-from tf2jax_lite.lowering.interpreter.trace import NOT_LINEAR, Context, Frame, Trace, described
+from tf2jax_lite.lowering.interpreter.diagnostics import NOT_LINEAR, describe
+from tf2jax_lite.lowering.interpreter.frame import Context, Frame
+from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.merging.branch_merge import as_traced, is_carried
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
@@ -31,6 +34,61 @@ def _moves(value: Any) -> bool:
     return _is_differentiable(value) and not values.is_static(value)
 
 
+@dataclasses.dataclass(frozen=True)
+class _GradientCall:
+    """The arguments of a gradient function, and the operands of the primitive `custom_gradient` that they are made of.
+
+    The arguments are an upstream gradient for each result of the node, then the captured values:
+
+    | argument | made of |
+    | --- | --- |
+    | gradient of a differentiated result | its cotangent |
+    | gradient of another result | zeros |
+    | captured result of the node itself | the primitive's result, so that its own gradient is used again |
+    | captured data | a residual |
+    | captured symbol or static value | itself |
+
+    Attributes:
+      output: results of the node.
+      differentiated: indices of the results that the primitive has.
+      captured: the captured values.
+      own: for each captured value the index of the result of the node that it is, or -1.
+    """
+
+    output: Sequence[Any]
+    differentiated: Sequence[int]
+    captured: Sequence[Any]
+    own: Sequence[int]
+
+    def residuals(self) -> list[Any]:
+        """Return for each captured value the array to save, or None."""
+        data = [as_traced(v) if is_carried(v) and not values.is_static(v) else None for v in self.captured]
+        return [None if o >= 0 else v for v, o in zip(data, self.own, strict=True)]
+
+    def upstream(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Return the upstream gradients, given the cotangents of the differentiated results."""
+        # TensorFlow's complex gradients are conjugates of JAX's cotangents.
+        given = dict(zip(self.differentiated, map(jnp.conj, cotangents), strict=True))
+        return [given[i] if i in given else _zero_gradient(value) for i, value in enumerate(self.output)]
+
+    def captures(self, results: Sequence[Any], residuals: Sequence[Any]) -> list[Any]:
+        """Return the captured values, given the differentiated results and the residuals."""
+        given = dict(zip(self.differentiated, results, strict=True))
+        found = []
+        for value, residual, position in zip(self.captured, residuals, self.own, strict=True):
+            value = value if residual is None else residual
+            found.append(given.get(position, value))
+        return found
+
+
+def _zero_gradient(value: Any) -> Any:
+    if _is_differentiable(value):
+        return jnp.zeros(value.shape, values.canonical(value.dtype))
+    if is_carried(value) and not values.is_string(value):
+        return jax.tree.map(jnp.zeros_like, as_traced(value))
+    return value
+
+
 @op("_CustomGradient", needs_context=True)
 def custom_gradient(
     ctx: Context,
@@ -42,7 +100,9 @@ def custom_gradient(
     positions: Sequence[int],
     own: Sequence[int],
 ) -> list[Any]:
-    """Hands ``output`` on; backwards, ``input`` gets the gradient function's results, and nothing else gets any.
+    """Return ``output``, whose gradient with respect to ``input`` a gradient function computes.
+
+    No other value gets a gradient.
 
     Args:
       ctx: the lowering.
@@ -50,8 +110,8 @@ def custom_gradient(
       input: its inputs.
       captured: further arguments of the gradient function, after the gradients of the results.
       gradient: the gradient function.
-      positions: which inputs its results are the gradients of.
-      own: for each captured value, which result of this very node it is, or -1.
+      positions: for each of its results the index of the input that it is the gradient with respect to.
+      own: for each captured value the index of the result of this node that it is, or -1.
 
     See tf.custom_gradient and tf.Graph.gradient_override_map. A second derivative goes through the gradient function,
     what it captures, and this node's own gradient again, as in TensorFlow.
@@ -60,85 +120,68 @@ def custom_gradient(
     function = trace.program.function(gradient.name)
     slots = [(r, i) for r, i in enumerate(positions) if _moves(input[i])]
     if not slots:
-        # Nothing that a gradient could reach. Constants stay constants.
+        # No gradient can reach the inputs. Constants stay constants.
         return [lax.stop_gradient(v) if isinstance(v, jax.Array) else v for v in output]
     args = [as_traced(input[i]) for _, i in slots]
-    # An IdentityN hands its arguments on as well as its results; of those, constants stay constants.
-    handed = set(positions) if len(output) == len(input) else set()
-    # What nobody uses gets no gradient either.
+    # An IdentityN returns its arguments as well as its results; of those, constants stay constants.
+    forwarded = set(positions) if len(output) == len(input) else set()
+    # Unused results get no gradient either.
     unused = {i for i, slot in enumerate(ctx.step.outputs) if slot in ctx.step.release} - set(own)
     moving = [
         i
         for i, v in enumerate(output)
-        if i not in unused and _is_differentiable(v) and not (i in handed and values.is_static(v))
+        if i not in unused and _is_differentiable(v) and not (i in forwarded and values.is_static(v))
     ]
     if not moving:
         return list(output)
-    # TensorFlow gives the forward code no gradient. Stopped, JAX does not even go through it (where zeros could
-    # become NaN).
+    # In TensorFlow the forward code has no gradient. JAX does not differentiate stopped values: zeros could become NaN.
     results = [lax.stop_gradient(as_traced(output[i])) for i in moving]
-    saved = [as_traced(v) if is_carried(v) and not values.is_static(v) else None for v in captured]
-    saved = [None if o >= 0 else v for v, o in zip(saved, own, strict=True)]
-    # Variables that the gradient function reads have the values of now, not those of when the gradient is taken.
+    call = _GradientCall(output, moving, captured, own)
+    # The gradient function reads the values that variables have now, not those of when the gradient is taken.
     state = _variables(trace, [v for v in captured if isinstance(v, values.VariableHandle)])
     key = _key_of_gradient(trace, function, frame)
 
-    def cotangents(args: list[Any], results: list[Any], known: Any, given: list[Any]) -> list[Any]:
-        saved, state, key = known
-        upstream = [jnp.conj(c) for c in given]  # TensorFlow's complex gradients are conjugates of JAX's cotangents
-        every: list[Any] = []
-        for i, value in enumerate(output):
-            if i in moving:
-                value = upstream[moving.index(i)]
-            elif _is_differentiable(value):
-                value = jnp.zeros(value.shape, values.canonical(value.dtype))
-            elif is_carried(value) and not values.is_string(value):
-                value = jax.tree.map(jnp.zeros_like, as_traced(value))
-            every.append(value)
-        further = []
-        for symbol, value, position in zip(captured, saved, own, strict=True):
-            if position in moving:
-                value = results[moving.index(position)]
-            further.append(symbol if value is None else value)
-        inner, place = _inside(trace, state, key, frame)
-        found = inner.call(function, [*every, *further], place)
+    def cotangents(args: list[Any], results: list[Any], residuals: Any, given: list[Any]) -> list[Any]:
+        saved, state, key = residuals
+        inner, at = _inside(trace, state, key, frame)
+        found = inner.call(function, [*call.upstream(given), *call.captures(results, saved)], at)
         return [_as_gradient(ctx, i, found[r], a) for (r, i), a in zip(slots, args, strict=True)]
 
-    message = f"{described(ctx.step, ctx.frame)}: {NOT_LINEAR}"
+    message = f"{describe(ctx.step, ctx.frame)}: {NOT_LINEAR}"
     refusal = Refusal(message, ctx.step.node.name, ctx.step.node.op, frame.path)
     out = list(output)
-    known = (saved, state, key)
-    for i, value in zip(moving, own_gradient(cotangents, args, results, known, refusal), strict=True):
+    residuals = (call.residuals(), state, key)
+    for i, value in zip(moving, with_custom_gradient(cotangents, args, results, residuals, refusal), strict=True):
         out[i] = value
     return out
 
 
 @op("_NoFurtherGradient", needs_context=True)
 def no_further_gradient(ctx: Context, input: list[Any], *, order: int) -> list[Any]:
-    """Hands ``input`` on; derivatives through it, in either direction, are refused.
+    """Return ``input``; derivatives of it, in either mode, raise an error.
 
     Args:
       ctx: the lowering.
       input: results of a node with a custom gradient, in the gradient function of a gradient function, ``order`` deep.
-      order: how many derivatives of custom gradients inside custom gradients are kept.
+      order: the order of derivatives of custom gradients inside custom gradients that are converted.
 
     Raises:
-      ReverseModeError: a derivative of a higher order is taken backwards.
-      ForwardModeError: one is taken forwards.
+      ReverseModeError: a derivative of a higher order is taken in reverse mode.
+      ForwardModeError: one is taken in forward mode.
     """
     message = (
-        f"{described(ctx.step, ctx.frame)}: a derivative of order {order + 1} is taken through custom gradients inside "
+        f"{describe(ctx.step, ctx.frame)}: a derivative of order {order + 1} is taken through custom gradients inside "
         f"custom gradients, of which orders up to {order} are converted. Convert with "
         "override_config('convert_custom_gradient', False) to differentiate the forward code instead"
     )
-    place = {"message": message, "node": ctx.step.node.name, "op": ctx.step.node.op, "path": ctx.frame.path}
-    marked = [as_traced(v) if _is_differentiable(v) and not values.is_static(v) else v for v in input]
-    return [reverse_only(forward_only(v, **place), **place) for v in marked]
+    where = {"message": message, "node": ctx.step.node.name, "op": ctx.step.node.op, "path": ctx.frame.path}
+    arrays = [as_traced(v) if _is_differentiable(v) and not values.is_static(v) else v for v in input]
+    return [reverse_only(forward_only(v, **where), **where) for v in arrays]
 
 
 @op("_Recompute", needs_context=True)
 def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Sequence[int]) -> list[Any]:
-    """Calls ``f`` under jax.checkpoint: backwards it is computed anew, with the same random numbers.
+    """Call ``f`` under jax.checkpoint: the backward pass recomputes it, with the same random numbers.
 
     Args:
       ctx: the lowering.
@@ -152,35 +195,35 @@ def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Seq
     function = trace.program.function(f.name)
     carried = [i for i, v in enumerate(input) if is_carried(v) and not values.is_static(v)]
     key = _key_of_gradient(trace, function, frame)
-    form: list[Any] = []
+    results_or_none: list[Any] = []
 
     def run(data: list[Any], state: Variables, key: Any) -> list[Any]:
         args = list(input)
         for i, value in zip(carried, data, strict=True):
             args[i] = jax.tree.map(lax.stop_gradient, value) if i in stopped else value
-        inner, place = _inside(trace, state, key, frame)
-        results = inner.call(function, args, place)
-        form[:] = [None if is_carried(v) and not values.is_static(v) else v for v in results]
+        inner, at = _inside(trace, state, key, frame)
+        results = inner.call(function, args, at)
+        results_or_none[:] = [None if is_carried(v) and not values.is_static(v) else v for v in results]
         return [as_traced(v) for v in results if is_carried(v) and not values.is_static(v)]
 
     state = _variables(trace, [v for v in input if isinstance(v, values.VariableHandle)])
     data = iter(jax.checkpoint(run)([as_traced(input[i]) for i in carried], state, key))
-    return [next(data) if v is None else v for v in form]
+    return [next(data) if v is None else v for v in results_or_none]
 
 
 def _key_of_gradient(trace: Trace, function: ir.Function, frame: Frame) -> Any:
-    """Returns the data of the key for a function that runs later, if it draws: the frame's may be gone by then."""
+    """Returns the key data for a function that runs later, if it draws: the frame's trace may have ended by then."""
     if trace.key_impl is not None and trace.program.effects(function).needs_key:
         return jax.random.key_data(frame.key())
     return None
 
 
 Variables = tuple[dict[str, Any], dict[str, Any] | None]
-"""Variables by name: what they hold, and the values by which gradients are taken (see `Trace`)."""
+"""Variables by name: their values, and their initial values (see `Trace`)."""
 
 
 def _variables(trace: Trace, handles: Sequence[values.VariableHandle]) -> Variables:
-    """Returns what a function that runs elsewhere gets to know of variables, as arrays."""
+    """Returns the variables of some handles, as arrays, for a function that runs in another trace."""
 
     def of(values: Mapping[str, Any]) -> dict[str, Any]:
         return {v.name: jax.tree.map(as_traced, values[v.name]) for v in handles if v.name in values}
@@ -189,21 +232,21 @@ def _variables(trace: Trace, handles: Sequence[values.VariableHandle]) -> Variab
 
 
 def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple[Trace, Frame]:
-    """Returns a trace and frame for a function that runs elsewhere, with the variables and key (data) handed to it."""
+    """Returns an evaluator and a frame for a function that runs in another trace, given variables and key data."""
     typed = None if key is None else jax.random.wrap_key_data(key, impl=trace.key_impl)
     state, initial = variables
     inner = Trace(
         trace.program,
         dict(state),
         typed,
-        loose=trace.loose,
+        promote_dtypes=trace.promote_dtypes,
         initial=initial,
-        silent=trace.silent,
-        extents=trace.extents,
+        suppress_effects=trace.suppress_effects,
+        tracker=trace.tracker,
         pads=trace.pads,
-        undecided=trace.undecided,
+        inconclusive=trace.inconclusive,
     )
-    return inner, Frame(frame.path, inner.root_frame().key, frame.certain)
+    return inner, Frame(frame.path, inner.root_frame().key, frame.unconditional)
 
 
 def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:
@@ -220,7 +263,13 @@ def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:
 
 @op("SymbolicGradient", needs_context=True)
 def symbolic_gradient(ctx: Context, input: list[Any], *, f: ir.FunctionRef) -> list[Any]:
-    """Returns the gradients of ``f`` at its arguments, given those of its results. See tf.raw_ops.SymbolicGradient."""
+    """Return the gradients with respect to the arguments of ``f``. See tf.raw_ops.SymbolicGradient.
+
+    Args:
+      ctx: the lowering.
+      input: the arguments, and the gradients of the results.
+      f: the function.
+    """
     trace, frame = ctx.trace, ctx.frame.enter(ctx.step)
     function = trace.program.function(f.name)
     count = len(function.args)

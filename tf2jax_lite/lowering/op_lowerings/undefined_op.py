@@ -1,10 +1,10 @@
-"""What stands for a value that a branch does not have."""
+"""The placeholder for a result that a branch does not have."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED
 from tf2jax_lite.ops.registry import op
 
@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 @op("_Undefined", needs_context=True)
 def undefined(ctx: Context, *, dtype: Any = None) -> list[Any]:
-    """Returns nothing: a result that only the other branch of an If has, and that nothing alive reads.
+    """Return a placeholder for a result that only the other branch of an If has, and that no live node reads.
 
     `passes.control_flow_v1` makes such nodes; where branches meet, zeros take the place
     (lowering/merging/branch_merge.py).

@@ -1,4 +1,4 @@
-"""Nodes that make the handle of a variable or of a stack."""
+"""Nodes that create the handle of a variable or of a stack."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.passes.analysis.effects import handle_name
 from tf2jax_lite.support.errors import OpError
@@ -18,13 +18,13 @@ __all__: list[str] = []
 
 @op("VarHandleOp", needs_context=True)
 def var_handle(ctx: Context, *, dtype: Any = None, shape: Any = None, allowed_devices: Any = ()) -> VariableHandle:
-    """Returns the handle of the variable that the node is named after. See tf.raw_ops.VarHandleOp."""
+    """Return the handle of the variable that the node is named after. See tf.raw_ops.VarHandleOp."""
     return _handle(ctx, dtype, shape)
 
 
 @op("_XlaAotOnlyVarHandleOp", needs_context=True)
 def xla_var_handle(ctx: Context, *, dtype: Any = None, shape: Any = None) -> VariableHandle:
-    """Returns the handle of the variable that the node is named after, as VarHandleOp does."""
+    """Return the handle of the variable that the node is named after, as VarHandleOp does."""
     return _handle(ctx, dtype, shape)
 
 
@@ -34,7 +34,7 @@ def _handle(ctx: Context, dtype: Any, shape: Any) -> VariableHandle:
 
 @op("StackV2", needs_context=True)
 def stack(ctx: Context, max_size: Any, *, elem_type: Any, stack_name: str = "") -> VariableHandle:
-    """Makes an empty stack, whose contents are kept with the variables' values. See tf.raw_ops.StackV2."""
+    """Create an empty stack, whose contents are part of the variables' state. See tf.raw_ops.StackV2."""
     found = known(max_size)
     if found is None:
         raise OpError("the size of a stack must be known while tracing")

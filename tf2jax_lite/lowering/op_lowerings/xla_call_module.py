@@ -1,4 +1,4 @@
-"""XlaCallModule: a JAX function inside a TensorFlow graph, JAX again."""
+"""XlaCallModule: a serialized StableHLO module inside a TensorFlow graph, evaluated in JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.lowering.interpreter.trace import Context
+from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError, UnsupportedError
@@ -42,7 +42,7 @@ def xla_call_module(
     xlacallmodule_strict_checks: bool = True,
     infer_relu_from_jax2tf: bool = True,
 ) -> list[Any]:
-    """Calls a serialized StableHLO module. See the op XlaCallModule and jax2tf."""
+    """Call a serialized StableHLO module. See the op XlaCallModule and jax2tf."""
     if not _OLDEST <= version <= _NEWEST:
         raise UnsupportedAttributeError(
             f"version {version} of XlaCallModule; versions {_OLDEST} to {_NEWEST} can be read"
@@ -62,7 +62,7 @@ def xla_call_module(
         platform=here,
         functions=[ctx.trace.callable(ref, frame) for ref in function_list],
         infer_relu=infer_relu_from_jax2tf,
-        cast=ctx.trace.loose,
+        cast=ctx.trace.promote_dtypes,
     )
 
 
@@ -80,8 +80,8 @@ def _check_platform(here: str, platforms: Sequence[str], strict: bool) -> None:
     text = f"this module was made for {', '.join(names)}, and JAX runs on {here}"
     if strict:
         raise UnsupportedError(
-            f"{text}. Convert with tf2jax_lite.override_config('xlacallmodule_strict_checks', False) to run it all the "
-            "same; what it calls is not tied to a platform."
+            f"{text}. Convert with tf2jax_lite.override_config('xlacallmodule_strict_checks', False) to run it "
+            "anyway; its operations are not tied to a platform."
         )
     warnings.warn(text, stacklevel=2)
 

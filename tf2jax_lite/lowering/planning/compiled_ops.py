@@ -1,4 +1,4 @@
-"""Nodes without an implementation, compiled to StableHLO for the shapes at hand and imported from there."""
+"""Ops without an implementation: nodes are compiled to StableHLO for the shapes at hand, and imported."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Compiler(Protocol):
 def fallback_ops(
     nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], compiler: Compiler
 ) -> dict[str, registry.Op]:
-    """Returns an implementation by compilation for each op that is not known and can be compiled.
+    """Return an implementation by compilation for each op that is not known and can be compiled.
 
     Args:
       nodes: all nodes of a graph.
       known: the ops that need none.
-      compiler: what compiles them. It is kept, and called whenever such a node is traced.
+      compiler: compiles them. It is stored, and called whenever such a node is traced.
     """
     unknown: dict[str, list[ir.Node]] = {}
     for node in nodes:
@@ -94,7 +94,7 @@ def _evaluator(compiler: Compiler) -> Callable[..., list[Any]]:
             api.parse(compiled.module, own=True),
             [values.as_array(flat[i]) for i in compiled.arguments],
             infer_relu=False,
-            cast=ctx.trace.loose,
+            cast=ctx.trace.promote_dtypes,
         )
 
     return evaluate

@@ -1,32 +1,29 @@
-"""Dilated convolutions that the graph spells with blocks: values a rate apart are moved into the batch and back.
+"""Dilated convolutions that graphs express by SpaceToBatchND, a convolution and BatchToSpaceND.
 
-``tf.nn.convolution`` with ``dilations``, and with it Keras, writes SpaceToBatchND, a convolution without gaps,
-BatchToSpaceND (with ExpandDims and Squeeze around a convolution of rows). JAX's convolution takes a rate: that needs no
-padding to whole blocks, whose results are cropped, nor the moving. What is padded and by which blocks is known only
-while tracing, but which nodes they are the graph tells: they are deferred until the last one says whether they fit.
+``tf.nn.convolution`` with ``dilations``, and with it Keras, writes these three (with ExpandDims and Squeeze around a
+1-D convolution). JAX's convolution has a kernel dilation: it needs neither padding to whole blocks, whose results are
+cropped, nor the data movement. Paddings and block sizes are known only while tracing, but the nodes are in the graph:
+all but the last step are deferred, and the last one tells whether they fit.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.arrays import shape, space_to_batch
 from tf2jax_lite.ops.nn import conv
 from tf2jax_lite.values import static
 
-if TYPE_CHECKING:
-    from .plan import Step
+from .plan import Apply, Plan, Step
 
-    Apply = Callable[[Step, list[Any], Any], list[Any]]
-
-__all__ = ["mark_dilated"]
+__all__ = ["run"]
 
 _CONVOLUTIONS = {
     conv.conv2d: conv.convolve,
@@ -36,48 +33,46 @@ _CONVOLUTIONS = {
 
 
 class _Deferred(NamedTuple):
-    """Steps that have not run, each with its inputs but for the result of the one before (the first has all)."""
+    """Steps that have not run, each with its inputs except the result of the one before (the first has all)."""
 
     steps: tuple[tuple[Step, list[Any]], ...]
 
 
-def mark_dilated(steps: Sequence[Step], outputs: Sequence[int]) -> None:
-    """Sets `Step.turned` of steps that may be one dilated convolution together.
-
-    Args:
-      steps: a function's steps, in order.
-      outputs: the slots of its results.
-    """
-    if not any(step.op.fn is space_to_batch.batch_to_space_nd for step in steps):
-        return
-    readers = Counter(slot for step in steps for slot in step.inputs)
-    readers.update(outputs)
-    made = {slot: step for step in steps for slot in step.outputs}
-    for last in steps:
-        if last.op.fn is not space_to_batch.batch_to_space_nd:
+def run(plan: Plan) -> Plan:
+    """Override steps that may be one dilated convolution together."""
+    if not any(step.op.fn is space_to_batch.batch_to_space_nd for step in plan.steps):
+        return plan
+    uses = Counter(slot for step in plan.steps for slot in step.inputs)
+    uses.update(plan.outputs)
+    made_by = {slot: i for i, step in enumerate(plan.steps) for slot in step.outputs}
+    changed: dict[int, dict[str, Any]] = {}
+    for last, step in enumerate(plan.steps):
+        if step.op.fn is not space_to_batch.batch_to_space_nd:
             continue
-        chain = [last]
-        for wanted in _before(last, made):
-            if wanted.turned is not None or readers[wanted.outputs[0]] != 1:
+        chain = []
+        for index in _before(plan, step, made_by):
+            found = plan.steps[index]
+            if index in changed or found.override is not None or uses[found.outputs[0]] != 1:
                 break
-            chain.append(wanted)
-        if chain[-1].op.fn is space_to_batch.space_to_batch_nd:
-            for step in chain[1:]:
-                step.turned = _defer
-            last.turned = _resolve
+            chain.append(index)
+        if chain and plan.steps[chain[-1]].op.fn is space_to_batch.space_to_batch_nd:
+            changed.update({index: {"override": _defer} for index in chain})
+            changed[last] = {"override": _resolve}
+    return plan.with_steps(changed)
 
 
-def _before(last: Step, made: dict[int, Step]) -> Iterator[Step]:
-    """Yields the steps whose results are read one by the other up to ``last``, as long as they are as wanted."""
-    wanted: list[Any] = [_CONVOLUTIONS, (space_to_batch.space_to_batch_nd,)]
-    step = made.get(last.inputs[0])
-    if step is not None and step.op.fn is shape.squeeze:
-        wanted = [(shape.squeeze,), _CONVOLUTIONS, (shape.expand_dims,), (space_to_batch.space_to_batch_nd,)]
-    for functions in wanted:
-        if step is None or step.op.fn not in functions:
+def _before(plan: Plan, last: Step, made_by: Mapping[int, int]) -> Iterator[int]:
+    """Yields the indices of the steps that lead to ``last``, from the last to the first, as long as their ops fit."""
+    expected: list[Any] = [_CONVOLUTIONS, (space_to_batch.space_to_batch_nd,)]
+    index = made_by.get(last.inputs[0])
+    if index is not None and plan.steps[index].op.fn is shape.squeeze:
+        expected = [(shape.squeeze,), _CONVOLUTIONS, (shape.expand_dims,), (space_to_batch.space_to_batch_nd,)]
+    for functions in expected:
+        if index is None or plan.steps[index].op.fn not in functions:
             return
-        yield step
-        step = made.get(step.inputs[0]) if step.inputs else None
+        yield index
+        inputs = plan.steps[index].inputs
+        index = made_by.get(inputs[0]) if inputs else None
 
 
 def _defer(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]:
@@ -94,59 +89,64 @@ def _resolve(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[An
     if not isinstance(deferred, _Deferred):
         return apply(step, inputs, frame)
     (_, (x, block_shape, paddings)), *inner = deferred.steps
-    dims = _spread(x, block_shape, paddings, inputs[1:])
+    dims = _dimensions(x, block_shape, paddings, inputs[1:])
     if len(inner) == 1:
         ((convolution, (kernel,)),) = inner
-        rated = None if dims is None else _rated(convolution, dims, kernel)
-        if rated is not None:
-            return apply(dataclasses.replace(rated, shared=step.shared), [x, kernel], frame)
+        dilated = None if dims is None else _dilated(convolution, dims, kernel)
+        if dilated is not None:
+            return apply(dataclasses.replace(dilated, materialized=step.materialized), [x, kernel], frame)
     else:
         expanding, (convolution, (kernel,)), squeezing = inner
         axis = _axis(expanding, squeezing[0], x.ndim)
-        rated = None
+        dilated = None
         if dims is not None and axis is not None:
-            dims.insert(axis, _Spread(1, 1, 0, 0, 0, 0))
-            rated = _rated(convolution, dims, kernel)
-        if rated is not None:
+            dims.insert(axis, _Dimension(1, 1, 0, 0, 0, 0))
+            dilated = _dilated(convolution, dims, kernel)
+        if dilated is not None:
             results = apply(expanding[0], [x, *expanding[1]], frame)
-            results = apply(rated, [*results, kernel], frame)
-            return apply(dataclasses.replace(squeezing[0], shared=step.shared), results, frame)
+            results = apply(dilated, [*results, kernel], frame)
+            return apply(dataclasses.replace(squeezing[0], materialized=step.materialized), results, frame)
     results = []
     for each, others in deferred.steps:
         results = apply(each, [*results, *others], frame)
     return apply(step, [*results, *inputs[1:]], frame)
 
 
-class _Spread(NamedTuple):
-    """A dimension: its size, what stands apart, and what is padded and cropped before and after."""
+class _Dimension(NamedTuple):
+    """A dimension: its size, the dilation, and the padding and cropping before and after."""
 
     size: Any
-    rate: int
+    dilation: int
     before: Any
     after: Any
     crop_before: Any
     crop_after: Any
 
 
-def _spread(x: Any, block_shape: Any, paddings: Any, back: Sequence[Any]) -> list[_Spread] | None:
-    """Returns all dimensions of what is moved into the batch and, as ``back`` says, out again; None if not known."""
+def _dimensions(x: Any, block_shape: Any, paddings: Any, back: Sequence[Any]) -> list[_Dimension] | None:
+    """Returns all dimensions of an array that goes into blocks and, as ``back`` says, out; None if not static."""
     found = [static.known(v) for v in (block_shape, paddings, *back)]
     if any(v is None for v in found):
         return None
-    rates, pads, again, crops = (np.asarray(v) for v in found)
-    count = rates.size
-    if rates.ndim != 1 or rates.dtype == object or not np.array_equal(rates, again) or count >= x.ndim:
+    dilations, pads, back_dilations, crops = (np.asarray(v) for v in found)
+    count = dilations.size
+    if (
+        dilations.ndim != 1
+        or dilations.dtype == object
+        or not np.array_equal(dilations, back_dilations)
+        or count >= x.ndim
+    ):
         return None
-    if pads.shape != (count, 2) or crops.shape != (count, 2) or (rates < 1).any():
+    if pads.shape != (count, 2) or crops.shape != (count, 2) or (dilations < 1).any():
         return None
     each = [
-        _Spread(n, int(r), *map(_plain, (*p, *c)))
-        for n, r, p, c in zip(x.shape[1:], rates, pads.tolist(), crops.tolist(), strict=False)
+        _Dimension(n, int(r), *map(_plain, (*p, *c)))
+        for n, r, p, c in zip(x.shape[1:], dilations, pads.tolist(), crops.tolist(), strict=False)
     ]
     if any(isinstance(v, int) and v < 0 for s in each for v in s[2:]):
         return None
-    rest = [_Spread(n, 1, 0, 0, 0, 0) for n in x.shape[1 + count :]]
-    return [_Spread(x.shape[0], 1, 0, 0, 0, 0), *each, *rest]
+    rest = [_Dimension(n, 1, 0, 0, 0, 0) for n in x.shape[1 + count :]]
+    return [_Dimension(x.shape[0], 1, 0, 0, 0, 0), *each, *rest]
 
 
 def _plain(value: Any) -> Any:
@@ -154,7 +154,7 @@ def _plain(value: Any) -> Any:
 
 
 def _axis(expanding: tuple[Step, list[Any]], squeezing: Step, rank: int) -> int | None:
-    """Returns the axis, not the batch's, that is inserted and dropped again; None if they are others."""
+    """Returns the axis, not the batch's, that is inserted and dropped again; None if two axes differ."""
     given = static.known(expanding[1][0])
     dropped = squeezing.kwargs.get("squeeze_dims") or ()
     if given is None or given.size != 1 or given.dtype == object or len(dropped) != 1:
@@ -163,57 +163,57 @@ def _axis(expanding: tuple[Step, list[Any]], squeezing: Step, rank: int) -> int 
     return axes[0] if axes[0] == axes[1] and 0 < axes[0] <= rank else None
 
 
-def _rated(step: Step, dims: Sequence[_Spread], kernel: Any) -> Step | None:
-    """Returns a convolution by rates that stands for this one with its values moved; None if there is none."""
+def _dilated(step: Step, dims: Sequence[_Dimension], kernel: Any) -> Step | None:
+    """Returns a dilated convolution that computes the same as this one between the blocks; None if there is none."""
     data_format = step.kwargs.get("data_format") or ""
     if len(data_format) != len(dims) or np.ndim(kernel) != len(dims):
         return None
-    channel, places = conv.layout(data_format)
-    if dims[0].rate != 1 or dims[channel] != _Spread(dims[channel].size, 1, 0, 0, 0, 0):
+    channel, axes = conv.layout(data_format)
+    if dims[0].dilation != 1 or dims[channel] != _Dimension(dims[channel].size, 1, 0, 0, 0, 0):
         return None
     try:
         strides, inner = (conv.spatial(step.kwargs[name], data_format) for name in ("strides", "dilations"))
-        pads = _padding(step, dims, places, kernel, strides, inner)
+        pads = _padding(step, dims, axes, kernel, strides, inner)
     except InconclusiveDimensionOperation:
         return None
     if pads is None:
         return None
-    rates, explicit = [1] * len(dims), [0] * (2 * len(dims))
-    for place, rate, pair in zip(places, inner, pads, strict=True):
-        rates[place] = rate * dims[place].rate
-        explicit[2 * place : 2 * place + 2] = pair
-    kwargs = {**step.kwargs, "padding": "EXPLICIT", "explicit_paddings": explicit, "dilations": rates}
+    dilations, explicit = [1] * len(dims), [0] * (2 * len(dims))
+    for axis, dilation, pair in zip(axes, inner, pads, strict=True):
+        dilations[axis] = dilation * dims[axis].dilation
+        explicit[2 * axis : 2 * axis + 2] = pair
+    kwargs = {**step.kwargs, "padding": "EXPLICIT", "explicit_paddings": explicit, "dilations": dilations}
     op = dataclasses.replace(step.op, fn=_CONVOLUTIONS[step.op.fn])
-    return dataclasses.replace(step, op=op, kwargs=kwargs, turned=None)
+    return dataclasses.replace(step, op=op, kwargs=kwargs, override=None)
 
 
 def _padding(
     step: Step,
-    dims: Sequence[_Spread],
-    places: Sequence[int],
+    dims: Sequence[_Dimension],
+    axes: Sequence[int],
     kernel: Any,
     strides: Sequence[int],
     inner: Sequence[int],
 ) -> list[tuple[int, int]] | None:
-    """Returns the padding of the convolution by rates, negative where results are cropped; None if there is none.
+    """Returns the padding of the dilated convolution, negative where results are cropped; None if there is none.
 
-    All values of a dimension with its padding, ``rate`` apart, are convolved alike. That is what a convolution by that
-    rate does, with as many results; each that is cropped is one less to pad for.
+    Blocks convolve the elements of each residue modulo the dilation separately, as a dilated convolution does, with as
+    many results. Each result that is cropped is one element less of padding.
     """
-    sizes = [_divided(d.size + d.before + d.after, d.rate) for d in (dims[i] for i in places)]
+    sizes = [_divided(d.size + d.before + d.after, d.dilation) for d in (dims[i] for i in axes)]
     if any(n is None for n in sizes):
         return None
     explicit = step.kwargs.get("explicit_paddings") or ()
-    window = kernel.shape[: len(places)]
+    window = kernel.shape[: len(axes)]
     pads = conv.resolve_padding(
         step.kwargs["padding"], explicit, step.kwargs["data_format"], sizes, window, strides, inner
     )
     found = []
-    for place, n, k, stride, rate, (lo, hi) in zip(places, sizes, window, strides, inner, pads, strict=True):
-        dim = dims[place]
-        results = (n + lo + hi - (k - 1) * rate) * dim.rate
-        pair = dim.before + lo * dim.rate - dim.crop_before, dim.after + hi * dim.rate - dim.crop_after
-        if dim.rate == 1 and not any(dim[2:]):
+    for axis, n, k, stride, dilation, (lo, hi) in zip(axes, sizes, window, strides, inner, pads, strict=True):
+        dim = dims[axis]
+        results = (n + lo + hi - (k - 1) * dilation) * dim.dilation
+        pair = dim.before + lo * dim.dilation - dim.crop_before, dim.after + hi * dim.dilation - dim.crop_after
+        if dim.dilation == 1 and not any(dim[2:]):
             pair = lo, hi
         elif stride != 1 or not results >= dim.crop_before + dim.crop_after + 1:
             return None
@@ -223,6 +223,6 @@ def _padding(
     return found
 
 
-def _divided(size: Any, rate: int) -> Any:
-    """Returns how many blocks a size is; None if it is no multiple of theirs."""
-    return size // rate if size % rate == 0 else None
+def _divided(size: Any, dilation: int) -> Any:
+    """Returns the number of blocks in a size; None if it is not a multiple of the dilation."""
+    return size // dilation if size % dilation == 0 else None

@@ -1,4 +1,4 @@
-"""Nodes without an implementation that take nothing but what is known: evaluated while tracing, as a constant is."""
+"""Ops without an implementation whose inputs are all static: TensorFlow evaluates them while tracing."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Evaluator(Protocol):
 def evaluated_ops(
     nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], evaluator: Evaluator
 ) -> dict[str, registry.Op]:
-    """Returns an implementation by evaluation for each op that is not known and can be evaluated.
+    """Return an implementation by evaluation for each op that is not known and can be evaluated.
 
     Args:
       nodes: all nodes of a graph.
       known: the ops that need none.
-      evaluator: what evaluates them. It is kept, and called whenever such a node is traced.
+      evaluator: evaluates them. It is stored, and called whenever such a node is traced.
     """
     attrs: dict[str, set[str]] = {}
     for node in nodes:

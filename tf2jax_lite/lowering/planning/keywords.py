@@ -1,4 +1,4 @@
-"""Signatures of implementations that are made for the attributes which the nodes of a graph have."""
+"""Signatures of implementations that are made for the attributes of a graph's nodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _INPUTS = "inputs"
 
 
 def signature_of(attrs: Iterable[str], first: str | None = None) -> inspect.Signature:
-    """Returns a signature that takes any inputs, and each of some attributes as a keyword, None by default.
+    """Return a signature that takes any inputs, and each of some attributes as a keyword, None by default.
 
-    Those whose names Python has no parameters for are left out: plans refuse them as attributes that are not known.
+    Attributes whose names are no Python identifiers are left out: plans raise an error for them.
 
     Args:
       attrs: names of attributes, as nodes have them.

@@ -1,26 +1,23 @@
-"""A function made ready to run: inputs are slots, attributes are keywords, dead values are dropped."""
+"""A function made ready to run: inputs are slots, attributes are keywords, values are released after their last use."""
 
 from __future__ import annotations
 
 import dataclasses
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.lowering.scheduling.materialize import Passage, shared_results
+from tf2jax_lite.lowering.scheduling.materialize import CalleeSummary
 from tf2jax_lite.ops import registry
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import InvalidModelError, OpError, UnsupportedAttributeError
 
-from .dilated_conv import mark_dilated
-from .transpose_sinking import mark_turned
+__all__ = ["Apply", "Override", "Plan", "Step", "make_plan"]
 
-__all__ = ["Plan", "Step", "make_plan"]
-
-# Attributes that steer kernels, placement or shape inference and cannot change a result.
+# Attributes of kernels, placement or shape inference that cannot change a result.
 INERT = frozenset(
     {
         "T",
@@ -49,52 +46,100 @@ INERT = frozenset(
 )
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One node made ready to run."""
+    """One node made ready to run.
+
+    Attributes:
+      node: the node.
+      op: its implementation.
+      inputs: the slots of its inputs.
+      outputs: the slots of its results.
+      static: for each input group whether it must be static.
+      kwargs: its attributes as keywords.
+      functions: attributes that name functions, to be made callables.
+      dtypes: the recorded dtypes of its results; None for variants and resources.
+      rereads_operands: whether it reads its operands from memory, many times each.
+      callee: the summary of the function that it calls, if it is nothing but a call.
+      release: slots without a later use.
+      materialized: positions of results that are computed once; see `tf2jax_lite.lowering.scheduling.materialize`.
+      override: runs the step instead of its op; see `transpose_sinking`, `dilated_conv`.
+    """
 
     node: ir.Node
     op: registry.Op
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    static: tuple[bool, ...]  # for each input group
+    static: tuple[bool, ...]
     kwargs: Mapping[str, Any]
-    functions: Mapping[str, Any]  # attributes that name functions, to be made callables
-    release: tuple[int, ...]
+    functions: Mapping[str, Any]
     dtypes: tuple[np.dtype | None, ...]
-    heavy: bool  # whether it reads its operands from memory, many times each
-    passage: Passage | None = None  # of the function that it is a call of; see `sharing`
-    shared: tuple[int, ...] = ()  # positions of results that are computed once; see `sharing`
-    turned: Callable[..., list[Any]] | None = None  # runs it in the place of its op; see `turned`, `dilated`
+    rereads_operands: bool
+    callee: CalleeSummary | None = None
+    release: tuple[int, ...] = ()
+    materialized: tuple[int, ...] = ()
+    override: Override | None = None
 
     @property
     def stable_id(self) -> int:
-        """What tells the node's random key from others'."""
+        """The number that the node's random key is derived from."""
         return stable_id(self.node.name)
+
+
+Apply = Callable[[Step, list[Any], Any], list[Any]]
+"""Runs a step, given its inputs and its frame, and returns its results."""
+
+Override = Callable[[Apply, Step, list[Any], Any], list[Any]]
+"""Runs a step by other means than its op, or by ``apply``."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """A function's steps; slots 0 to n-1 hold its n arguments."""
+    """A function's steps.
+
+    Attributes:
+      function: the function.
+      steps: its steps, in order.
+      size: the number of slots. Slots 0 to n-1 hold the n arguments.
+      outputs: the slots of its results.
+      summary: the uses of its arguments and the cost of its results, for its callers; None if unknown.
+    """
 
     function: ir.Function
     steps: tuple[Step, ...]
     size: int
     outputs: tuple[int, ...]
-    passage: Passage
+    summary: CalleeSummary | None = None
+
+    def with_steps(self, changed: Mapping[int, Mapping[str, Any]]) -> Plan:
+        """Return the plan with fields of some steps replaced, given by the steps' indices."""
+        steps = [dataclasses.replace(s, **changed[i]) if i in changed else s for i, s in enumerate(self.steps)]
+        return dataclasses.replace(self, steps=tuple(steps))
 
 
 def stable_id(name: str) -> int:
-    """Returns a 32-bit number for a name: the same in every process and whatever else the graph holds."""
+    """Return a 32-bit number for a name: the same in every process and in every graph."""
     return zlib.crc32(name.encode("utf-8", "surrogateescape"))
 
 
-def _out_of_place(node: ir.Node, function: str, first: Mapping[str, int]) -> InvalidModelError:
-    strangers = [str(ref) for ref in node.inputs if ref.node not in first]
+def _used_out_of_scope(node: ir.Node, function: str, first: Mapping[str, int]) -> InvalidModelError:
+    undefined = [str(ref) for ref in node.inputs if ref.node not in first]
     return InvalidModelError(
-        f"node {node.name!r} ({node.op}) of {function!r} takes {', '.join(strangers)}, which does not come before it: "
-        "what is inside of a loop or a branch cannot be used outside."
+        f"node {node.name!r} ({node.op}) of {function!r} takes {', '.join(undefined)}, which does not come before it: "
+        "values inside a loop or a branch cannot be used outside of it."
     )
+
+
+class _NodePlan(NamedTuple):
+    """The parts of a step that depend on the node's spec alone, not on its name and inputs."""
+
+    op: registry.Op
+    static: tuple[bool, ...]
+    kwargs: Mapping[str, Any]
+    functions: Mapping[str, Any]
+    dtypes: tuple[np.dtype | None, ...]
+    rereads_operands: bool
+    callee: CalleeSummary | None
 
 
 def make_plan(
@@ -104,84 +149,104 @@ def make_plan(
     ops: Mapping[str, registry.Op],
     outputs: Sequence[ir.TensorRef] | None = None,
     *,
-    heavy: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.heavy,
-    passage: Callable[[ir.Node, registry.Op], Passage | None] = lambda node, entry: None,
+    rereads_operands: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.heavy,
+    callee: Callable[[ir.Node, registry.Op], CalleeSummary | None] = lambda node, entry: None,
 ) -> Plan:
-    """Prepares ``nodes`` of ``function``; ``ops`` must hold every op.
+    """Prepare nodes of a function.
 
-    ``heavy`` tells a node that reads its operands from memory, many times each; ``passage`` is asked first, and says
-    of a node that is nothing but a call what it calls.
+    Args:
+      function: the function.
+      nodes: the nodes to run, in order.
+      config: the options captured at conversion.
+      ops: implementations by name; they must include every op.
+      outputs: the results to compute; those of the function by default.
+      rereads_operands: whether a node reads its operands from memory, many times each.
+      callee: the summary of the function that a node calls, if it is nothing but a call.
 
     Raises:
       UnsupportedAttributeError: a node carries an attribute that its op does not handle, or attributes that exclude
         each other.
+      InvalidModelError: a node or a result is used where it is not computed.
     """
     first = {arg.name: i for i, arg in enumerate(function.args)}  # the slot of each node's output 0
     size = len(first)
-    steps: list[Step] = []
-    forms: dict[object, tuple[registry.Op, Any, Any, tuple[bool, ...], tuple[np.dtype | None, ...], Any, bool]] = {}
+    drafts: list[tuple[ir.Node, _NodePlan, tuple[int, ...], tuple[int, ...]]] = []
+    prepared: dict[object, _NodePlan] = {}
     for node in nodes:
-        form = forms.get(node.form)
-        if form is None:
-            entry = ops[node.op]
-            kwargs, functions = node_kwargs(node, entry, function.name)
-            if entry.check is not None:
-                try:
-                    entry.check(kwargs)
-                except OpError as error:
-                    raise UnsupportedAttributeError(
-                        f"node {node.name!r} ({node.op}) in {function.name!r}: {error}"
-                    ) from None
-            for name in entry.options:
-                kwargs[name] = getattr(config, name)
-            if entry.dynamic_shape:
-                kwargs["bound"] = config.dynamic_shape_bound or None
-            names = entry.inputs
-            static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
-            dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
-            through = passage(node, entry)
-            is_heavy = through is None and heavy(node, entry)
-            form = forms[node.form] = (entry, kwargs, functions, static, dtypes, through, is_heavy)
-        entry, kwargs, functions, static, dtypes, through, is_heavy = form
-        count = len(dtypes)
+        found = prepared.get(node.form)
+        if found is None:
+            found = prepared[node.form] = _prepare(node, function.name, config, ops, rereads_operands, callee)
         try:
             inputs = tuple([first[name] + index for name, index in node.inputs])
         except KeyError:
-            raise _out_of_place(node, function.name, first) from None
+            raise _used_out_of_scope(node, function.name, first) from None
         first[node.name] = size
-        outputs_of = (size,) if count == 1 else tuple(range(size, size + count))
-        steps.append(Step(node, entry, inputs, outputs_of, static, kwargs, functions, (), dtypes, is_heavy, through))
+        count = len(found.dtypes)
+        slots = (size,) if count == 1 else tuple(range(size, size + count))
+        drafts.append((node, found, inputs, slots))
         size += count
     wanted = function.outputs if outputs is None else outputs
     inside = [str(ref) for ref in wanted if ref.node not in first]
     if inside:
         raise InvalidModelError(
-            f"{function.name!r} returns {', '.join(inside)}, which it does not compute: what is inside of a loop or a "
-            "branch cannot be asked for from outside."
+            f"{function.name!r} returns {', '.join(inside)}, which it does not compute: values inside a loop "
+            "or a branch are not available outside of it."
         )
     results = tuple([first[ref.node] + ref.index for ref in wanted])
-    keep = bytearray(size)
+    releases = _releases([(*inputs, *slots) for _, _, inputs, slots in drafts], results, size)
+    steps = [
+        Step(node, found.op, inputs, slots, *found[1:], release)
+        for (node, found, inputs, slots), release in zip(drafts, releases, strict=True)
+    ]
+    return Plan(function, tuple(steps), size, results)
+
+
+def _prepare(
+    node: ir.Node,
+    where: str,
+    config: Config,
+    ops: Mapping[str, registry.Op],
+    rereads_operands: Callable[[ir.Node, registry.Op], bool],
+    callee: Callable[[ir.Node, registry.Op], CalleeSummary | None],
+) -> _NodePlan:
+    """Returns the parts of a step that depend on its node's spec alone; see `make_plan`."""
+    entry = ops[node.op]
+    kwargs, functions = node_kwargs(node, entry, where)
+    if entry.check is not None:
+        try:
+            entry.check(kwargs)
+        except OpError as error:
+            raise UnsupportedAttributeError(f"node {node.name!r} ({node.op}) in {where!r}: {error}") from None
+    for name in entry.options:
+        kwargs[name] = getattr(config, name)
+    if entry.dynamic_shape:
+        kwargs["bound"] = config.dynamic_shape_bound or None
+    names = entry.inputs
+    static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
+    dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
+    summary = callee(node, entry)
+    rereads = summary is None and rereads_operands(node, entry)
+    return _NodePlan(entry, static, kwargs, functions, dtypes, rereads, summary)
+
+
+def _releases(slots: Sequence[Sequence[int]], results: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    """Returns for each step the slots, of those it reads or writes, without a later use."""
+    used = bytearray(size)
     for slot in results:
-        keep[slot] = 1
-    for step in reversed(steps):
+        used[slot] = 1
+    found = []
+    for mine in reversed(slots):
         release = []
-        for slot in (*step.inputs, *step.outputs):
-            if not keep[slot]:
-                keep[slot] = 1
+        for slot in mine:
+            if not used[slot]:
+                used[slot] = 1
                 release.append(slot)
-        if release:
-            step.release = tuple(release)
-    fed = [isinstance(arg.dtype, np.dtype) for arg in function.args]
-    found, own_passage = shared_results(steps, results, fed, size)
-    for index, positions in found.items():
-        steps[index].shared = positions
-    mark_turned(steps, results)
-    mark_dilated(steps, results)
-    return Plan(function, tuple(steps), size, results, own_passage)
+        found.append(tuple(release))
+    return found[::-1]
 
 
 def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the keywords that a node's attributes become: plain values, and references to functions.
+    """Return the keywords for a node's attributes: plain values, and references to functions.
 
     Raises:
       UnsupportedAttributeError: an attribute is not handled, or one that the op needs is missing.
@@ -207,7 +272,7 @@ def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str
     missing = entry.required_attrs - kwargs.keys() - functions.keys()
     if missing:
         raise UnsupportedAttributeError(
-            f"node {node.name!r} ({node.op}) in {where!r}: the graph does not give attribute(s) {sorted(missing)}."
+            f"node {node.name!r} ({node.op}) in {where!r}: the graph has no attribute(s) {sorted(missing)}."
         )
     return kwargs, functions
 

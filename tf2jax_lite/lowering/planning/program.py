@@ -1,4 +1,4 @@
-"""A graph checked and ready to trace: one per conversion, shared by every call."""
+"""A checked graph with its plans: one per conversion, shared by every call."""
 
 from __future__ import annotations
 
@@ -8,37 +8,41 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
-from tf2jax_lite.lowering.scheduling.materialize import Passage
+from tf2jax_lite.lowering import scan_opt
+from tf2jax_lite.lowering.scheduling.materialize import CalleeSummary
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.unsupported import reason
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import taking_data
-from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.config import Config, chosen_names
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused
 
+from . import rewrites
 from .compiled_ops import Compiler, fallback_ops
 from .evaluated_ops import Evaluator, evaluated_ops
 from .plan import Plan, make_plan
+from .rewrites import rewrite
 
 __all__ = ["Program"]
 
 
 class Program:
-    """The functions of a graph, pruned, checked, and prepared once each.
+    """The functions of a graph, checked, and planned once each.
 
     Args:
       graph: the graph.
       config: the options in force at conversion.
-      compiler: what compiles nodes without an implementation; without one they are refused.
-      evaluator: what evaluates nodes without an implementation of which all inputs are known at conversion; without one
-        they are refused.
+      compiler: compiles nodes without an implementation; without one they raise an error.
+      evaluator: evaluates nodes without an implementation whose inputs are all static at conversion; without one they
+        raise an error.
 
     Attributes:
       random_nodes: names of the nodes that draw random numbers.
-      fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside of the main function.
+      fallback_nodes: names of the nodes that are compiled, as ``function/node`` outside the main function.
       evaluator: see above.
       evaluated: the ops whose nodes it evaluates.
+      scan_optimizations: names of the optimizations of scans that the options choose.
       reads_late: whether a variable may be read after an assignment to it.
       narrowing: names of the nodes that were reported to narrow constants of 64 bits; see `int64_narrowing`.
 
@@ -59,18 +63,20 @@ class Program:
         self.graph = graph
         self.evaluator = evaluator
         self.config = config
-        self._ops = registry.ops_in_force()  # what is registered or overridden now holds for the program's life
+        self._rewrites = chosen_names("plan_rewrites", config.plan_rewrites, rewrites.NAMES)
+        self.scan_optimizations = chosen_names("scan_optimizations", config.scan_optimizations, scan_opt.NAMES)
+        self._ops = registry.ops_in_force()  # the implementations at conversion hold for the program's life
         self._compiled: Mapping[str, registry.Op] = {}
         if compiler is not None:
             self._compiled = fallback_ops((node for _, node in graph.walk()), self._ops, compiler)
             self._ops.update(self._compiled)
         self.evaluated: frozenset[str] = frozenset()
-        self._taking_data: frozenset[tuple[str, str]] = frozenset()  # of nodes that are evaluated where all is known
+        self._runtime_dependent: frozenset[tuple[str, str]] = frozenset()  # of evaluated ops, with a traced input
         if evaluator is not None:
             evaluated = evaluated_ops((node for _, node in graph.walk()), self._ops, evaluator)
             self._ops.update(evaluated)
             self.evaluated = frozenset(evaluated)
-            self._taking_data = taking_data(graph, self._ops, evaluated) if evaluated else frozenset()
+            self._runtime_dependent = taking_data(graph, self._ops, evaluated) if evaluated else frozenset()
         self._effects = Summaries(graph.functions, self._ops, unknown=config.raise_on_lost_effect)
         # TensorFlow runs every stateful node of a function whose name is an op.
         self._whole = {
@@ -82,7 +88,7 @@ class Program:
         self._lock = threading.RLock()
         self._plans: dict[tuple[str, tuple[ir.TensorRef, ...] | None, bool], Plan] = {}
         self._live: dict[str, tuple[ir.Node, ...]] = {}
-        self._heavy: dict[str, bool] = {}
+        self._with_contractions: dict[str, bool] = {}
         self._holding: dict[tuple[str, str], bool] = {}
         self.random_nodes: tuple[str, ...] = ()
         self.fallback_nodes: tuple[str, ...] = ()
@@ -92,7 +98,7 @@ class Program:
         self._check()
 
     def function(self, name: str) -> ir.Function:
-        """Returns a library function.
+        """Return a library function.
 
         Raises:
           InvalidModelError: there is none of that name.
@@ -103,19 +109,15 @@ class Program:
             raise InvalidModelError(f"the graph calls function {name!r}, which its library does not hold.") from None
 
     def plan(self, function: ir.Function) -> Plan:
-        """Returns the prepared form of a whole function."""
+        """Return the plan of a whole function."""
         return self._plan(function, None, False)
 
-    def slice(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
-        """Returns the prepared form of just what some outputs of a function need; effects are left out."""
-        return self._plan(function, tuple(outputs), False)
-
-    def narrowed(self, function: ir.Function, outputs: Iterable[ir.TensorRef]) -> Plan:
-        """Returns the prepared form of what some outputs of a function need, and of all its effects."""
-        return self._plan(function, tuple(outputs), True)
+    def plan_of(self, function: ir.Function, outputs: Iterable[ir.TensorRef], *, effects: bool) -> Plan:
+        """Return the plan of a function restricted to some outputs, with or without its side effects."""
+        return self._plan(function, tuple(outputs), effects)
 
     def effects(self, function: ir.Function) -> Effects:
-        """Returns the effect summary of a function."""
+        """Return the effect summary of a function."""
         return self._effects.of_function(function)
 
     def _wide_variables(self) -> frozenset[str]:
@@ -144,34 +146,36 @@ class Program:
                     self.config,
                     self._ops,
                     outputs,
-                    heavy=self._is_heavy,
-                    passage=self._passage,
+                    rereads_operands=self._rereads_operands,
+                    callee=self._callee,
                 )
+                found = rewrite(found, self._rewrites)
                 self._plans[key] = found
         return found
 
-    def _passage(self, node: ir.Node, entry: registry.Op) -> Passage | None:
-        """Returns what a called function does with what passes through it; None if the node is no mere call."""
+    def _callee(self, node: ir.Node, entry: registry.Op) -> CalleeSummary | None:
+        """Returns the summary of the function that a node calls; None if it is not a plain call."""
         called = node.attrs.get("f") if entry.calls else None
-        return self.plan(self.function(called.name)).passage if isinstance(called, ir.FunctionRef) else None
+        return self.plan(self.function(called.name)).summary if isinstance(called, ir.FunctionRef) else None
 
-    def _is_heavy(self, node: ir.Node, entry: registry.Op) -> bool:
-        return entry.heavy or any(self._holds_heavy(ref.name) for ref in node.functions)
+    def _rereads_operands(self, node: ir.Node, entry: registry.Op) -> bool:
+        """Returns whether a node, or one in a function that it calls, is a contraction."""
+        return entry.heavy or any(self._has_contraction(ref.name) for ref in node.functions)
 
-    def _holds_heavy(self, name: str) -> bool:
-        found = self._heavy.get(name)
+    def _has_contraction(self, name: str) -> bool:
+        found = self._with_contractions.get(name)
         if found is None:
-            self._heavy[name] = False  # for a function that calls itself, which is refused elsewhere
+            self._with_contractions[name] = False  # for a function that calls itself, which is refused elsewhere
             function = self.graph.functions.get(name)
             found = function is not None and (
                 any(op in self._ops and self._ops[op].heavy for op in function.ops)
-                or any(self._holds_heavy(ref.name) for node in function.callers for ref in node.functions)
+                or any(self._has_contraction(ref.name) for node in function.callers for ref in node.functions)
             )
-            self._heavy[name] = found
+            self._with_contractions[name] = found
         return found
 
     def holds(self, function: ir.Function, op: str) -> bool:
-        """Whether a function, or one that it calls, has a node of that op."""
+        """Return whether a function, or one that it calls, has a node of that op."""
         key = (function.name, op)
         found = self._holding.get(key)
         if found is None:
@@ -204,13 +208,13 @@ class Program:
             if self._compiled:
                 compiled += [prefix + node.name for node in self._nodes(function) if node.op in self._compiled]
             live = {node.name for node in self._nodes(function)}
-            if self._taking_data:
+            if self._runtime_dependent:
                 unsupported += [
                     (node.op, node.name, function.name)
                     for node in self._nodes(function)
-                    if (function.name, node.name) in self._taking_data
+                    if (function.name, node.name) in self._runtime_dependent
                 ]
-            quiet: set[ir.Shared] = set()  # of nodes about which there is nothing to note
+            quiet: set[ir.Shared] = set()  # of nodes without anything to note
             for node in self._effects.notable(function):
                 if node.form in quiet or node.name not in live:
                     continue

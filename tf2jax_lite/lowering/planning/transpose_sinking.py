@@ -1,8 +1,8 @@
-"""Axes that are moved to the end for one op and back after it: the op works along the axis where it lies instead.
+"""Transpose sinking: an op between a transposition and its inverse works along another axis instead.
 
-TensorFlow has softmax along the last axis alone: ``tf.nn.softmax(x, axis=1)`` is Transpose, Softmax, Transpose. What
-the two transpositions do is known only while tracing, but which three nodes they are the graph tells. A result between
-them, which nobody else reads, is then carried as what it is a transposition of.
+TensorFlow has softmax along the last axis alone: ``tf.nn.softmax(x, axis=1)`` is Transpose, Softmax, Transpose. The
+permutations are known only while tracing, but the three nodes are in the graph. The first two steps return a
+`_DeferredTranspose`, and the third combines both permutations.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,49 +18,47 @@ import numpy as np
 from tf2jax_lite.ops.arrays import concat_split as array
 from tf2jax_lite.values import static
 
-if TYPE_CHECKING:
-    from .plan import Step
+from .plan import Apply, Plan, Step
 
-    Apply = Callable[[Step, list[Any], Any], list[Any]]
-
-__all__ = ["mark_turned"]
+__all__ = ["run"]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Turned:
-    """An array as it lies, and the transposition that would make the node's result of it."""
+class _DeferredTranspose:
+    """An array, and the permutation that makes the node's result of it."""
 
     array: Any
     axes: tuple[int, ...]
 
 
-def mark_turned(steps: Sequence[Step], outputs: Sequence[int]) -> None:
-    """Sets `Step.turned` of transpositions around an op that can work along any axis, and of that op.
-
-    Args:
-      steps: a function's steps, in order.
-      outputs: the slots of its results.
-    """
-    if not any(step.op.along is not None for step in steps):
-        return
-    readers = Counter(slot for step in steps for slot in step.inputs)
-    readers.update(outputs)
-    made = {slot: step for step in steps for slot in step.outputs}
-    for last in steps:
-        op = made.get(last.inputs[0]) if _transposes(last) else None
-        first = made.get(op.inputs[0]) if op is not None and op.op.along is not None else None
-        if op is None or first is None or not _transposes(first):
+def run(plan: Plan) -> Plan:
+    """Override transpositions around an op that can work along any axis, and that op."""
+    if not any(step.op.along is not None for step in plan.steps):
+        return plan
+    uses = Counter(slot for step in plan.steps for slot in step.inputs)
+    uses.update(plan.outputs)
+    made_by = {slot: i for i, step in enumerate(plan.steps) for slot in step.outputs}
+    changed: dict[int, dict[str, Any]] = {}
+    for last, step in enumerate(plan.steps):
+        middle = made_by.get(step.inputs[0]) if _is_transpose(step) else None
+        if middle is None or plan.steps[middle].op.along is None:
             continue
-        if first.turned is None and readers[op.outputs[0]] == readers[first.outputs[0]] == 1:  # it may turn one back
-            first.turned, op.turned, last.turned = _turn, _along, _turn_back
+        first = made_by.get(plan.steps[middle].inputs[0])
+        if first is None or not _is_transpose(plan.steps[first]):
+            continue
+        results = [plan.steps[i].outputs[0] for i in (first, middle)]
+        if first not in changed and all(uses[slot] == 1 for slot in results):  # it may end another such three
+            changed[first], changed[middle] = {"override": _defer}, {"override": _along}
+            changed[last] = {"override": _combine}
+    return plan.with_steps(changed)
 
 
-def _transposes(step: Step) -> bool:
+def _is_transpose(step: Step) -> bool:
     return step.op.fn is array.transpose
 
 
 def _permutation(perm: Any, rank: int) -> tuple[int, ...] | None:
-    """Returns a permutation of ``rank`` axes if it is known and one, else None."""
+    """Returns a permutation of ``rank`` axes if it is static and valid, else None."""
     found = static.known(perm)
     if found is None or found.dtype == object or found.shape != (rank,):
         return None
@@ -69,27 +66,27 @@ def _permutation(perm: Any, rank: int) -> tuple[int, ...] | None:
     return axes if sorted(axes) == list(range(rank)) else None
 
 
-def _turn(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]:
+def _defer(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]:
     x, perm = inputs
     axes = _permutation(perm, x.ndim) if isinstance(x, jax.Array) and x.ndim else None
-    return apply(step, inputs, frame) if axes is None else [_Turned(x, axes)]
+    return apply(step, inputs, frame) if axes is None else [_DeferredTranspose(x, axes)]
 
 
 def _along(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]:
-    (turned,) = inputs
-    if not isinstance(turned, _Turned):
+    (deferred,) = inputs
+    if not isinstance(deferred, _DeferredTranspose):
         return apply(step, inputs, frame)
     along: Any = step.op.along
-    op = dataclasses.replace(step.op, fn=functools.partial(along, axis=turned.axes[-1]))
-    (result,) = apply(dataclasses.replace(step, op=op), [turned.array], frame)
-    return [_Turned(result, turned.axes)]
+    op = dataclasses.replace(step.op, fn=functools.partial(along, axis=deferred.axes[-1]))
+    (result,) = apply(dataclasses.replace(step, op=op), [deferred.array], frame)
+    return [_DeferredTranspose(result, deferred.axes)]
 
 
-def _turn_back(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]:
-    turned, perm = inputs
-    if not isinstance(turned, _Turned):
+def _combine(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]:
+    deferred, perm = inputs
+    if not isinstance(deferred, _DeferredTranspose):
         return apply(step, inputs, frame)
-    axes = _permutation(perm, len(turned.axes))
-    if axes is None:  # it is refused as it would be otherwise, or traced
-        return apply(step, [jax.numpy.transpose(turned.array, turned.axes), perm], frame)
-    return apply(step, [turned.array, np.array([turned.axes[axis] for axis in axes])], frame)
+    axes = _permutation(perm, len(deferred.axes))
+    if axes is None:  # traced, or the op raises its error
+        return apply(step, [jax.numpy.transpose(deferred.array, deferred.axes), perm], frame)
+    return apply(step, [deferred.array, np.array([deferred.axes[axis] for axis in axes])], frame)

@@ -1,6 +1,121 @@
-"""Rewrites of scan bodies, jaxpr to jaxpr.
+"""Optimizations of scans: jaxpr to jaxpr, on the body of a ``lax.scan``.
 
-`hoist_matmuls.scan` is the entry. `carry_to_xs` makes carried buffers inputs and outputs of the scan,
-`sink_accumulators` and `weight_gradients` move products out of it; `loop_invariants`, `index_analysis` and
-`batch_steps` are the analyses. Knows nothing of TensorFlow.
+`scan` is the entry: it traces a body, applies `OPTIMIZATIONS` in order, and runs the loop. Each is a function
+``run(body) -> Body``, has a name and a reason for its position, and can be switched off by name (the config option
+``scan_optimizations``). Values do not change; results of floating-point sums may differ by rounding.
+
+Read `body` first, then the optimizations in the order of the list. `loop_invariants`, `index_analysis` and
+`batch_steps` are analyses that they share; thresholds are in `tf2jax_lite.lowering.scheduling.cost_model`.
+
+Does not import the IR, plans or the interpreter: any JAX program could use it.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from jax import lax
+
+from . import (
+    carry_to_xs,
+    drop_unit_axes,
+    hoist_factors,
+    hoist_matmuls,
+    materialize_slices,
+    sink_accumulators,
+    sink_last_values,
+    weight_gradients,
+)
+from .body import Body, Scan, run_loop, trace_body
+
+__all__ = ["NAMES", "OPTIMIZATIONS", "Optimization", "scan"]
+
+
+class Optimization(NamedTuple):
+    """An entry of the list.
+
+    Attributes:
+      name: switches it off.
+      run: the optimization.
+      position: the reason for its position.
+    """
+
+    name: str
+    run: Callable[[Body], Body]
+    position: str
+
+
+OPTIMIZATIONS = (
+    Optimization("carry_to_xs", carry_to_xs.run, "First: exposes elements of carried buffers as inputs to all others."),
+    Optimization(
+        "sink_accumulators",
+        sink_accumulators.run,
+        "Before hoist_matmuls: the factors of accumulated matmuls become results, which keeps them alive.",
+    ),
+    Optimization(
+        "hoist_matmuls",
+        hoist_matmuls.run,
+        "After carry_to_xs, whose inputs it multiplies. Removes dead equations, so that later ones count uses right.",
+    ),
+    Optimization(
+        "sink_last_values",
+        sink_last_values.run,
+        "After hoist_matmuls: a carried value counts as unread only once dead equations are gone.",
+    ),
+    Optimization(
+        "materialize_slices",
+        materialize_slices.run,
+        "After hoist_matmuls, whose results are the inputs that iterations split.",
+    ),
+    Optimization(
+        "hoist_factors",
+        hoist_factors.run,
+        "Before weight_gradients: a slice of the weights is a loop-invariant factor only outside the loop.",
+    ),
+    Optimization(
+        "drop_unit_axes",
+        drop_unit_axes.run,
+        "After all that add inputs or remove carried values.",
+    ),
+    Optimization(
+        "weight_gradients",
+        weight_gradients.run,
+        "Last: it fixes the loop's derivative rule, which applies to the equations as they are.",
+    ),
+)
+"""The optimizations, in order."""
+
+NAMES = tuple(o.name for o in OPTIMIZATIONS)
+"""Their names."""
+
+
+def scan(
+    step: Callable[..., Any],
+    start: Any,
+    xs: Any,
+    trips: int,
+    names: Collection[str] = NAMES,
+    loop: Scan = lax.scan,
+) -> Any:
+    """Run a loop as ``lax.scan`` does, optimized.
+
+    Args:
+      step: the body as ``lax.scan`` takes it, from (carry, x) to (carry, None).
+      start: the initial carry, a pytree.
+      xs: a pytree of arrays with an entry for each iteration along the first axis. Loops are optimized only if all are
+        NumPy arrays: static.
+      trips: the number of iterations.
+      names: the optimizations to apply.
+      loop: runs the loop.
+
+    Returns:
+      The last carry.
+    """
+    body = trace_body(step, start, xs, trips, lambda body: run_loop(body, loop))
+    if body is None:
+        return loop(step, start, xs, trips)[0]
+    for optimization in OPTIMIZATIONS:
+        if optimization.name in names:
+            body = optimization.run(body)
+    return body.run()

@@ -1,22 +1,22 @@
-"""Equations of a loop's body, evaluated for all iterations at once."""
+"""Evaluation of equations of a loop's body for all iterations at once, as ``jax.vmap`` over iterations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.jaxprs.equations import bind
+from tf2jax_lite.jaxprs.compat import Var, bind
+from tf2jax_lite.jaxprs.evaluate import evaluate_equations
 
-__all__ = ["consecutive", "for_all_steps", "is_number", "on_numbers"]
+__all__ = ["batch_equations", "consecutive", "fold_index", "is_static"]
 
-# How numpy computes what jax.numpy makes of an index: counted from the end where it is negative.
-_ON_NUMBERS = {
+# The primitives of index arithmetic in numpy: jax.numpy counts a negative index from the end.
+_INDEX_ARITHMETIC = {
     lax.add_p: np.add,
     lax.sub_p: np.subtract,
     lax.mul_p: np.multiply,
@@ -25,102 +25,111 @@ _ON_NUMBERS = {
 }
 
 
-def for_all_steps(eqns: Sequence[Any], known: dict[Any, Any], steps: dict[Any, Any]) -> dict[Any, Any]:
-    """Evaluates equations for all iterations at once.
+def batch_equations(eqns: Sequence[Any], constants: Mapping[Any, Any], xs: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Evaluate equations for all iterations at once.
 
     Args:
-      eqns: of one iteration.
-      known: values that are the same in all.
-      steps: values with one entry for each iteration.
+      eqns: equations of one iteration.
+      constants: values of loop-invariant variables.
+      xs: values of other variables in all iterations, stacked along the first axis.
 
     Returns:
-      ``steps`` with the equations' results added.
+      ``xs`` with the stacked results of the equations added. Invariant results are not among them.
     """
-    known, steps = dict(known), dict(steps)
-    for eqn in eqns:
-        args = [v.val if isinstance(v, jex.Literal) else steps[v] if v in steps else known[v] for v in eqn.invars]
-        axes = [0 if isinstance(v, jex.Var) and v in steps else None for v in eqn.invars]
+    env, stacked = {**constants, **xs}, set(xs)
+
+    def rule(eqn: Any, operands: list[Any]) -> list[Any] | None:
+        axes = [0 if isinstance(v, Var) and v in stacked else None for v in eqn.invars]
         if 0 not in axes:
-            results = bind(eqn, *args)
-            known.update(zip(eqn.outvars, results, strict=True))
-            continue
-        results = _cut(eqn, args, axes)
-        if results is None and eqn.primitive.name == "jit":  # what jax.numpy makes of indexing
-            results = _called(eqn.params["jaxpr"], args, axes)
+            return None
+        results = _slices_in_order(eqn, operands, axes)
+        if results is None and eqn.primitive.name == "jit":  # jax.numpy's indexing
+            results = _batched_call(eqn.params["jaxpr"], operands, axes)
         if results is None:
-            results = on_numbers(eqn, args)
+            results = fold_index(eqn, operands)
         if results is None:
-            results = _now(jax.vmap(lambda *a, eqn=eqn: bind(eqn, *a), in_axes=axes), args)
-        steps.update(zip(eqn.outvars, results, strict=True))
-    return steps
+            results = _folded_if_static(jax.vmap(lambda *a: bind(eqn, *a), in_axes=axes), operands)
+        stacked.update(eqn.outvars)
+        return results
+
+    evaluate_equations(eqns, env, rule)
+    return {v: value for v, value in env.items() if v in stacked}
 
 
-def _called(closed: Any, args: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
-    """Evaluates what an equation calls; None where a result is the same in all iterations."""
-    given = list(zip(closed.jaxpr.invars, args, axes, strict=True))
-    known = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    known |= {v: value for v, value, axis in given if axis is None}
-    made = for_all_steps(closed.jaxpr.eqns, known, {v: value for v, value, axis in given if axis == 0})
+def _batched_call(closed: Any, operands: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
+    """Evaluates a called jaxpr; None where a result is the same in all iterations."""
+    args = list(zip(closed.jaxpr.invars, operands, axes, strict=True))
+    constants = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    constants |= {v: value for v, value, axis in args if axis is None}
+    found = batch_equations(closed.jaxpr.eqns, constants, {v: value for v, value, axis in args if axis == 0})
     outputs = closed.jaxpr.outvars
-    return [made[v] for v in outputs] if all(isinstance(v, jex.Var) and v in made for v in outputs) else None
+    return [found[v] for v in outputs] if all(isinstance(v, Var) and v in found for v in outputs) else None
 
 
-def on_numbers(eqn: Any, args: Sequence[Any]) -> list[Any] | None:
-    """Evaluates what indices are made with, of known numbers: JAX would compile a program for each; None for others."""
-    function = _ON_NUMBERS.get(eqn.primitive)
-    if function is None or any(v.aval.shape for v in eqn.invars) or not all(map(is_number, args)):
+def fold_index(eqn: Any, operands: Sequence[Any]) -> list[Any] | None:
+    """Evaluate index arithmetic on static operands in numpy; None for other equations.
+
+    JAX would compile a program for each.
+    """
+    function = _INDEX_ARITHMETIC.get(eqn.primitive)
+    if function is None or any(v.aval.shape for v in eqn.invars) or not all(map(is_static, operands)):
         return None
-    return [np.asarray(function(*args), eqn.outvars[0].aval.dtype)]
+    return [np.asarray(function(*operands), eqn.outvars[0].aval.dtype)]
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is known while tracing."""
+def is_static(value: Any) -> bool:
+    """Return whether a value is static: known while tracing."""
     return isinstance(value, (np.ndarray, np.generic, int, float))
 
 
-def _now(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Calls a function, at once where everything is known: indices are numbers then."""
-    if all(map(is_number, args)):
+def _folded_if_static(fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """Calls a function, at once where all operands are static: indices are static then, too."""
+    if all(map(is_static, operands)):
         with jax.ensure_compile_time_eval():
-            return [np.asarray(r) for r in fn(*args)]
-    return fn(*args)
+            return [np.asarray(r) for r in fn(*operands)]
+    return fn(*operands)
 
 
-def _cut(eqn: Any, args: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
-    """Returns the entries of an array that iterations take one after the other; None where they do something else.
+def _slices_in_order(eqn: Any, operands: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
+    """Returns the stacked slices of an array that iterations read at consecutive indices; None for other equations.
 
-    In general each takes a slice at its own place, and together they gather. One after the other they are a slice.
+    Dynamic slices at one index per iteration are a gather in general. At consecutive indices they are one slice.
     """
     if eqn.primitive is not lax.dynamic_slice_p or axes[0] == 0:
         return None
-    operand, *starts = args
-    sizes, moving = eqn.params["slice_sizes"], [d for d, axis in enumerate(axes[1:]) if axis == 0]
-    if len(moving) != 1 or not all(isinstance(s, (np.ndarray, np.generic, int)) for s in starts):
+    operand, *starts = operands
+    sizes, varying = eqn.params["slice_sizes"], [d for d, axis in enumerate(axes[1:]) if axis == 0]
+    if len(varying) != 1 or not all(isinstance(s, (np.ndarray, np.generic, int)) for s in starts):
         return None
-    (dim,), places = moving, np.asarray(starts[moving[0]])
-    order = consecutive(places, operand.shape[dim])
+    (dim,), indices = varying, np.asarray(starts[varying[0]])
+    order = consecutive(indices, operand.shape[dim])
     if sizes[dim] != 1 or order is None:
         return None
     first, step = order
-    count = len(places)
-    for d, taken in enumerate(sizes):
-        start = first if d == dim else min(max(int(starts[d]), 0), operand.shape[d] - taken)
-        stop = start + (count if d == dim else taken)
+    count = len(indices)
+    for d, size in enumerate(sizes):
+        start = first if d == dim else min(max(int(starts[d]), 0), operand.shape[d] - size)
+        stop = start + (count if d == dim else size)
         if stop - start != operand.shape[d]:
             operand = lax.slice_in_dim(operand, start, stop, axis=d)
     operand = jnp.moveaxis(operand, dim, 0)
     return [jnp.expand_dims(operand if step > 0 else lax.rev(operand, (0,)), dim + 1)]
 
 
-def consecutive(places: np.ndarray, size: Any) -> tuple[int, int] | None:
-    """Returns the least of places along an axis, and 1 or -1 if they follow one another so; else None."""
-    count = len(places)
+def consecutive(indices: np.ndarray, size: Any) -> tuple[int, int] | None:
+    """Return the least of consecutive indices and their step, 1 or -1; None if they are not consecutive.
+
+    Args:
+      indices: one for each iteration.
+      size: of the dimension that they index; all have to be in range.
+    """
+    count = len(indices)
     for step in (1, -1):
-        first = int(places[::step][0])
+        first = int(indices[::step][0])
         if (
             isinstance(size, int)
             and 0 <= first <= size - count
-            and np.array_equal(places[::step], np.arange(first, first + count))
+            and np.array_equal(indices[::step], np.arange(first, first + count))
         ):
             return first, step
     return None

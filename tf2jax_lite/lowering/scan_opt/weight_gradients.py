@@ -1,219 +1,253 @@
-"""Scans whose gradients by the weights of their products are made of all iterations at once, after the loop.
+"""Gradients with respect to the weights of a scan's matmuls, made of all iterations at once after the loop.
 
-JAX adds up such a gradient iteration by iteration: of few rows each is a product whose result is as large as the
-weights, read and written anew every time. Here the derivative of a product ``h @ w`` by ``w`` leaves the loop: what
-``h`` was is kept of all iterations (as JAX does, too), its product with the tangents of ``w`` is made once, and the
-loop's derivative takes an iteration's share of that. Transposed, it is one product for the weights.
+JAX accumulates such a gradient iteration by iteration: with few rows each term is a matmul whose result is as large as
+the weights, read and written every time. Here the derivative of ``h @ w`` with respect to ``w`` leaves the loop. For a
+body ``c' = f(c, h(c) @ w)`` with tangents ``c_dot`` and ``w_dot``, iteration ``t`` of the linearized loop is
+
+    c'_dot[t] = f_c(c_dot[t]) + f_y(h_dot[t] @ w + s[t]),  where  s = h @ w_dot  for all iterations at once.
+
+``h`` is saved for all iterations (as JAX does, too), ``s`` is an input of the linearized loop. Its transpose is the
+gradient: ``w_bar = h^T @ s_bar``, one matmul over all iterations.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from tf2jax_lite.jaxprs.equations import bind, size
+from tf2jax_lite.jaxprs.compat import Var, bind
+from tf2jax_lite.jaxprs.evaluate import evaluate
+from tf2jax_lite.jaxprs.walk import size
+from tf2jax_lite.lowering.scheduling import cost_model
 
-__all__ = ["scan"]
+from .body import Body
+from .loop_invariants import variables
 
-_MOST_ROWS = 128  # of an iteration's product: with more, the weights' gradient is a product like any other
-_MOST_VALUES = 1 << 26  # of a product's results in all iterations: 256 MiB in float32
+__all__ = ["run"]
+
+Loop = Callable[[Body], tuple[list[Any], list[Any]]]
 
 
-def scan(body: jex.Jaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], trips: int) -> list[Any]:
-    """Runs ``lax.scan``.
+class _Matmul(NamedTuple):
+    """A matmul of an iteration's value and loop-invariant weights.
 
-    Args:
-      body: takes what is the same in all iterations, what is carried, and an iteration's inputs; returns what is
-        carried on, and what else comes out.
-      consts: what is the same in all iterations.
-      carry: what the first iteration takes.
-      xs: arrays with an entry for each iteration along the first axis.
-      trips: how many iterations there are.
-
-    Returns:
-      What the last iteration carries on, and what else came out of all of them.
+    Attributes:
+      eqn: the equation.
+      side: the position of the weights among its operands.
     """
-    counts = [len(consts), len(carry)]
-    products = [] if body.effects else _products(body, len(consts), trips)
-    if not products:
-        return _run(body, trips, consts, carry, xs)
 
-    @jax.custom_jvp
-    def run(*args: Any) -> list[Any]:
-        return _run(body, trips, *_parted(args, counts))
+    eqn: Any
+    side: int
 
-    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        moving = [i for i, t in enumerate(tangents) if type(t) is not SymbolicZero and t.dtype != jax.dtypes.float0]
-        taken = [(eqn, i) for eqn, i in products if body.invars.index(eqn.invars[i]) in moving]
-        elsewhere = _used_elsewhere(body, taken)
-        moving = [i for i in moving if body.invars[i] in elsewhere]
-        fixed = [primals[body.invars.index(eqn.invars[i])] for eqn, i in taken]
-        turned = [_other_way(eqn, i, weights) for (eqn, i), weights in zip(taken, fixed, strict=True)]
+    @property
+    def weights(self) -> Any:
+        """The variable of the weights."""
+        return self.eqn.invars[self.side]
 
-        def primal(values: Sequence[Any], slots: Any) -> tuple[list[Any], Any]:
-            args = list(primals)
-            for i, value in zip(moving, values, strict=True):
-                args[i] = value
-            consts, carry, xs = _parted(args, counts)
-
-            def step(carry: Any, x: Any) -> tuple[list[Any], tuple[list[Any], list[Any]]]:
-                inputs, of_products = x
-                args = [*consts, *carry, *inputs]
-                results, factors = _evaluated(body, args, taken, fixed, turned, of_products)
-                return results[: len(carry)], (results[len(carry) :], factors)
-
-            end, (rows, factors) = lax.scan(step, carry, (xs, slots), trips)
-            end = [*end, *rows]
-            return [v for v in end if jnp.issubdtype(v.dtype, jnp.inexact)], (end, factors)
-
-        shapes = [(trips, *eqn.outvars[0].aval.shape) for eqn, _ in taken]
-        slots = [jnp.zeros(s, eqn.outvars[0].aval.dtype) for (eqn, _), s in zip(taken, shapes, strict=True)]
-        _, linear, (end, factors) = jax.linearize(primal, [primals[i] for i in moving], slots, has_aux=True)
-        shares = [
-            _for_all(eqn, i, factor, tangents[body.invars.index(eqn.invars[i])])
-            for (eqn, i), factor in zip(taken, factors, strict=True)
-        ]
-        found = iter(linear([tangents[i] for i in moving], shares))
-        zeros = [np.zeros(v.shape, jax.dtypes.float0) for v in end]
-        return end, [
-            next(found) if jnp.issubdtype(v.dtype, jnp.inexact) else z for v, z in zip(end, zeros, strict=True)
-        ]
-
-    run.defjvp(rule, symbolic_zeros=True)
-    return run(*consts, *carry, *xs)
+    def operands(self, factor: Any, weights: Any) -> tuple[Any, Any]:
+        """Returns the other factor and weights in the order of the equation."""
+        return (factor, weights) if self.side else (weights, factor)
 
 
-def _run(body: jex.Jaxpr, trips: int, consts: Sequence[Any], carry: Any, xs: Any) -> list[Any]:
-    fn = jex.jaxpr_as_fun(jex.ClosedJaxpr(body, ()))
-
-    def step(now: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
-        results = fn(*consts, *now, *x)
-        return results[: len(now)], results[len(now) :]
-
-    end, rows = lax.scan(step, list(carry), list(xs), trips)
-    return [*end, *rows]
+def run(body: Body) -> Body:
+    """Batch the gradients with respect to the weights of matmuls of few rows over iterations."""
+    matmuls = [] if body.effects else _matmuls_by_weights(body)
+    return dataclasses.replace(body, loop=_Differentiated(body.loop, matmuls).run) if matmuls else body
 
 
-def _parted(args: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
-    places = [0, *itertools.accumulate(counts), len(args)]
-    return [list(args[a:b]) for a, b in itertools.pairwise(places)]
-
-
-def _products(body: jex.Jaxpr, count: int, trips: int) -> list[tuple[Any, int]]:
-    """Returns the products of something of an iteration with weights, and the weights' place among the operands."""
-    weights, found = {v for v in body.invars[:count] if jnp.issubdtype(v.aval.dtype, jnp.inexact)}, []
+def _matmuls_by_weights(body: Body) -> list[_Matmul]:
+    """Returns the matmuls of few rows by loop-invariant weights."""
+    weights = {v for v in body.constants if jnp.issubdtype(v.aval.dtype, jnp.inexact)}
+    found = []
     for eqn in body.eqns:
         if eqn.primitive is not lax.dot_general_p or any(eqn.params["dimension_numbers"][1]):
             continue
-        places = [i for i, v in enumerate(eqn.invars) if isinstance(v, jex.Var) and v in weights]
-        if len(places) != 1 or size(eqn.outvars[0], trips) > _MOST_VALUES:
+        sides = [i for i, v in enumerate(eqn.invars) if isinstance(v, Var) and v in weights]
+        if len(sides) != 1 or size(eqn.outvars[0], body.trips) > cost_model.MAX_STACKED_ELEMENTS:
             continue
-        (place,) = places
-        other = eqn.invars[1 - place].aval
-        contract = eqn.params["dimension_numbers"][0][1 - place]
+        (side,) = sides
+        other = eqn.invars[1 - side].aval
+        contract = eqn.params["dimension_numbers"][0][1 - side]
         rows = np.prod([n for d, n in enumerate(other.shape) if d not in contract], dtype=int)
-        if rows <= _MOST_ROWS:
-            found.append((eqn, place))
+        if rows <= cost_model.MAX_BATCHED_MATMUL_ROWS:
+            found.append(_Matmul(eqn, side))
     return found
 
 
-def _used_elsewhere(body: jex.Jaxpr, taken: Sequence[tuple[Any, int]]) -> set[Any]:
-    """Returns what equations read other than as the weights of the products."""
-    places = {id(eqn): i for eqn, i in taken}
-    used = {
-        v for eqn in body.eqns for i, v in enumerate(eqn.invars) if places.get(id(eqn)) != i and isinstance(v, jex.Var)
-    }
-    return used | {v for v in body.outvars if isinstance(v, jex.Var)}
+@dataclasses.dataclass(frozen=True)
+class _Differentiated:
+    """A loop with a derivative rule of its own.
+
+    Attributes:
+      loop: runs the loop of a body.
+      matmuls: those of the body whose weight gradients are batched.
+    """
+
+    loop: Loop
+    matmuls: Sequence[_Matmul]
+
+    def run(self, body: Body) -> tuple[list[Any], list[Any]]:
+        """Run the loop of a body, and return its last carry and its stacked ``ys``."""
+        groups = [body.constants, body.carry, body.xs]
+        counts = list(itertools.accumulate(map(len, groups)))
+        inputs = [v for group in groups for v in group]
+
+        def with_values(values: Sequence[Any]) -> Body:
+            given = dict(zip(inputs, values, strict=True))
+            constants, carry, xs = ({v: given[v] for v in group} for group in groups)
+            return dataclasses.replace(body, constants=constants, carry=carry, xs=xs)
+
+        @jax.custom_jvp
+        def call(*values: Any) -> list[Any]:
+            carry, ys = self.loop(with_values(values))
+            return [*carry, *ys]
+
+        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            return self._jvp(with_values(primals), inputs, primals, tangents)
+
+        call.defjvp(rule, symbolic_zeros=True)
+        found = call(*(x for group in groups for x in group.values()))
+        count = counts[1] - counts[0]
+        return found[:count], found[count:]
+
+    def _jvp(
+        self, body: Body, inputs: Sequence[Any], primals: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Returns results and tangents, given the values and tangents of the body's inputs.
+
+        `SymbolicZero` tangents stay out, as zeros would meet derivatives that are not finite.
+        """
+        is_moving = [type(t) is not SymbolicZero and t.dtype != jax.dtypes.float0 for t in tangents]
+        moving = {v for v, m in zip(inputs, is_moving, strict=True) if m}
+        tangent_of = dict(zip(inputs, tangents, strict=True))
+        matmuls = [m for m in self.matmuls if m.weights in moving]
+        # Weights that only these matmuls read have no other tangents in the loop.
+        moving &= _used_elsewhere(body, matmuls)
+        linear = [i for i, v in enumerate(inputs) if v in moving]
+        transposed = [_with_contraction_last(m, body.constants[m.weights]) for m in matmuls]
+        counts = len(body.constants), len(body.constants) + len(body.carry)
+
+        def primal(values: Sequence[Any], addends: Sequence[Any]) -> tuple[list[Any], Any]:
+            args = list(primals)
+            for i, value in zip(linear, values, strict=True):
+                args[i] = value
+            constants, carry, xs = args[: counts[0]], args[counts[0] : counts[1]], args[counts[1] :]
+
+            def step(carry: Any, x: Any) -> tuple[list[Any], tuple[list[Any], list[Any]]]:
+                x, addends = x
+                results, factors = _iteration(body, [*constants, *carry, *x], matmuls, transposed, addends)
+                return results[: len(carry)], (results[len(carry) :], factors)
+
+            end, (ys, factors) = lax.scan(step, carry, (xs, addends), body.trips)
+            end = [*end, *ys]
+            return [v for v in end if jnp.issubdtype(v.dtype, jnp.inexact)], (end, factors)
+
+        results = [m.eqn.outvars[0].aval for m in matmuls]
+        zeros = [jnp.zeros((body.trips, *a.shape), a.dtype) for a in results]
+        _, pushforward, (end, factors) = jax.linearize(primal, [primals[i] for i in linear], zeros, has_aux=True)
+        addends = [_over_iterations(m, f, tangent_of[m.weights]) for m, f in zip(matmuls, factors, strict=True)]
+        found = iter(pushforward([tangents[i] for i in linear], addends))
+        return end, [
+            next(found) if jnp.issubdtype(v.dtype, jnp.inexact) else np.zeros(v.shape, jax.dtypes.float0) for v in end
+        ]
+
+
+def _used_elsewhere(body: Body, matmuls: Sequence[_Matmul]) -> set[Any]:
+    """Returns the variables that are read other than as the weights of the matmuls."""
+    sides = {id(m.eqn): m.side for m in matmuls}
+    used = {v for e in body.eqns for i, v in enumerate(e.invars) if sides.get(id(e)) != i and isinstance(v, Var)}
+    return used.union(variables(body.results))
 
 
 @jax.custom_jvp
-def _with_share(value: Any, slot: Any) -> Any:
-    """Returns ``value``, with the tangents of ``slot`` added to its own."""
+def _with_tangent_of(value: Any, addend: Any) -> Any:
+    """Returns ``value``, with the tangent of ``addend`` added to its own."""
     return value
 
 
-@_with_share.defjvp
-def _with_share_jvp(primals: Any, tangents: Any) -> Any:
+@_with_tangent_of.defjvp
+def _with_tangent_of_jvp(primals: Any, tangents: Any) -> Any:
     return primals[0], tangents[0] + tangents[1]
 
 
-def _other_way(eqn: Any, place: int, weights: Any) -> tuple[dict[str, Any], Any]:
-    """Returns a product's parameters for weights whose summed dimensions come last, and those weights.
+def _with_contraction_last(matmul: _Matmul, weights: Any) -> tuple[dict[str, Any], Any]:
+    """Returns a matmul's parameters for weights whose contracted dimensions come last, and those weights.
 
-    Of few rows the product by which the gradient comes back is the faster one with them: it sums over the first.
+    With few rows, the matmul that the gradient comes back by is faster with them: it contracts the first dimensions.
     """
-    contract, batch = eqn.params["dimension_numbers"]
-    kept = [d for d in range(weights.ndim) if d not in contract[place]]
+    contract, batch = matmul.eqn.params["dimension_numbers"]
+    own = contract[matmul.side]
+    kept = [d for d in range(weights.ndim) if d not in own]
     last = tuple(range(len(kept), weights.ndim))
-    summed = (contract[0], last) if place else (last, contract[1])
-    return {**eqn.params, "dimension_numbers": (summed, batch)}, jnp.transpose(weights, (*kept, *contract[place]))
+    dims = (contract[0], last) if matmul.side else (last, contract[1])
+    return {**matmul.eqn.params, "dimension_numbers": (dims, batch)}, jnp.transpose(weights, (*kept, *own))
 
 
-def _product(eqn: Any, place: int, params: dict[str, Any], turned: Any, weights: Any, factor: Any) -> Any:
-    """Returns a product, whose tangents by ``factor`` are made with the turned weights."""
-
-    def ordered(a: Any, b: Any) -> tuple[Any, Any]:
-        return (a, b) if place else (b, a)
+def _matmul(matmul: _Matmul, factor: Any, weights: Any, params: dict[str, Any], transposed: Any) -> Any:
+    """Returns a matmul whose tangent with respect to ``factor`` is made with the transposed weights."""
 
     @jax.custom_jvp
-    def product(factor: Any, weights: Any, turned: Any) -> Any:
-        return bind(eqn, *ordered(factor, weights))[0]
+    def product(factor: Any, weights: Any, transposed: Any) -> Any:
+        return bind(matmul.eqn, *matmul.operands(factor, weights))[0]
 
     def rule(primals: Any, tangents: Any) -> Any:
-        factor, weights, turned = primals
-        by_factor, by_weights, _ = tangents
-        result = product(factor, weights, turned)
+        factor, weights, transposed = primals
+        factor_dot, weights_dot, _ = tangents
+        result = product(factor, weights, transposed)
         tangent = jnp.zeros_like(result)
-        if type(by_factor) is not SymbolicZero:
-            tangent = lax.dot_general_p.bind(*ordered(by_factor, turned), **params)
-        if type(by_weights) is not SymbolicZero:  # where this is differentiated again
-            tangent = tangent + bind(eqn, *ordered(factor, by_weights))[0]
+        if type(factor_dot) is not SymbolicZero:
+            tangent = lax.dot_general_p.bind(*matmul.operands(factor_dot, transposed), **params)
+        if type(weights_dot) is not SymbolicZero:  # where this is differentiated again
+            tangent = tangent + bind(matmul.eqn, *matmul.operands(factor, weights_dot))[0]
         return result, tangent
 
     product.defjvp(rule, symbolic_zeros=True)
-    return product(factor, weights, turned)
+    return product(factor, weights, transposed)
 
 
-def _evaluated(
-    body: jex.Jaxpr,
+def _iteration(
+    body: Body,
     args: Sequence[Any],
-    taken: Sequence[tuple[Any, int]],
-    fixed: Sequence[Any],
-    turned: Sequence[tuple[dict[str, Any], Any]],
-    slots: Sequence[Any],
+    matmuls: Sequence[_Matmul],
+    transposed: Sequence[tuple[dict[str, Any], Any]],
+    addends: Sequence[Any],
 ) -> tuple[list[Any], list[Any]]:
-    """Runs an iteration with weights that have no tangents in the products.
+    """Runs an iteration with weights that have no tangents in the matmuls.
+
+    Args:
+      body: the loop's body.
+      args: values of its inputs.
+      matmuls: those whose weights have no tangents.
+      transposed: see `_with_contraction_last`.
+      addends: their tangents are added to those of the matmuls' results.
 
     Returns:
-      Its results, and what the products multiply the weights with.
+      Its results, and for each matmul the value that it multiplies the weights by.
     """
-    env, factors = dict(zip(body.invars, args, strict=True)), []
-    places = {id(eqn): n for n, (eqn, _) in enumerate(taken)}
+    factors: list[Any] = []
+    numbers = {id(m.eqn): n for n, m in enumerate(matmuls)}
 
-    def read(v: Any) -> Any:
-        return v.val if isinstance(v, jex.Literal) else env[v]
-
-    for eqn in body.eqns:
-        values, number = [read(v) for v in eqn.invars], places.get(id(eqn))
+    def rule(eqn: Any, operands: list[Any]) -> list[Any] | None:
+        number = numbers.get(id(eqn))
         if number is None:
-            env.update(zip(eqn.outvars, bind(eqn, *values), strict=True))
-            continue
-        place = taken[number][1]
-        factors.append(values[1 - place])
-        result = _product(eqn, place, *turned[number], fixed[number], values[1 - place])
-        env[eqn.outvars[0]] = _with_share(result, slots[number])
-    return [read(v) for v in body.outvars], factors
+            return None
+        matmul = matmuls[number]
+        factors.append(operands[1 - matmul.side])
+        result = _matmul(matmul, factors[-1], body.constants[matmul.weights], *transposed[number])
+        return [_with_tangent_of(result, addends[number])]
+
+    return evaluate(body.jaxpr, args, rule), factors
 
 
-def _for_all(eqn: Any, place: int, factor: Any, weights: Any) -> Any:
-    """Returns a product of all iterations' factors with the same weights."""
-    operands, axes = [factor, weights] if place else [weights, factor], (0, None) if place else (None, 0)
-    return jax.vmap(lambda *a: bind(eqn, *a)[0], in_axes=axes)(*operands)
+def _over_iterations(matmul: _Matmul, factors: Any, weights: Any) -> Any:
+    """Returns the matmuls of all iterations' factors by the same weights."""
+    axes = matmul.operands(0, None)
+    return jax.vmap(lambda *a: bind(matmul.eqn, *a)[0], in_axes=axes)(*matmul.operands(factors, weights))

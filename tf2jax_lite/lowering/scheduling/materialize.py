@@ -1,195 +1,190 @@
-"""Which values of a function are worth computing once, because operations far apart use them.
+"""The values of a function that are computed once, because XLA would compute them again for distant uses.
 
-XLA fuses elementwise operations into what uses them. That is right for a value whose users meet again soon, as those
-of ``x`` do in ``x * sigmoid(x)``: they are one loop. It is wrong (`tf2jax_lite.xla_cpu.materialize`)
+XLA fuses elementwise operations into their users. That is right for a value whose uses re-converge soon, as those of
+``x`` do in ``x * sigmoid(x)``: they are one loop. It is wrong (`tf2jax_lite.xla_cpu.materialize`)
 
-- for a value whose users go different ways, one of them to a convolution or a product, which reads what is in memory:
-  there each way computes the value anew, with all that it is made of;
-- for a value that took many steps to compute, and is used in different loops (a reduction is one of its own), or at
-  different places (a slice of it beside another): what uses it, and is used likewise, computes it as many times again,
-  and so on.
+- for a value whose uses diverge, one of them into a convolution or a matmul, whose operands are in memory: the value,
+  and all that it is made of, is computed again for each use;
+- for a value of many operations that is used in several loops (a reduction is a loop of its own), or at several offsets
+  (a slice beside another): its users compute it again, and so do users of its operands: the cost multiplies.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .post_dominators import Sides, Ways, follow
+import numpy as np
+
+from . import cost_model
+from .post_dominators import ArgumentUses, Uses, analyze_uses
 
 if TYPE_CHECKING:
-    from tf2jax_lite.lowering.planning.plan import Step
+    from tf2jax_lite.lowering.planning.plan import Plan, Step
 
-__all__ = ["Passage", "shared_results"]
+__all__ = ["CalleeSummary", "run"]
 
-# A value that takes more steps than this from what is in memory is written there if it would be computed twice.
-_MOST_STEPS = 10
-_DEAR = 8  # steps that an exponential counts as
-_COUNTLESS = 1 << 20
+_MAX_COST = 1 << 20  # costs are cut off here: they grow exponentially
 
 
-class Passage:
-    """What a function does with values that pass through it, for those who call it.
+class CalleeSummary:
+    """The uses of a function's arguments and the cost of its results, for its callers.
 
-    XLA puts what a function does in the place of its calls, so ways go on in it, and come from it.
+    XLA inlines calls, so values are fused across their boundaries.
 
     Attributes:
-      heavy: what comes of its arguments, as ways end at heavy steps.
-      light: for each result whether a step makes it that XLA puts into its users.
-      cost: for each result how many steps it takes from what is in memory, arguments among that.
+      fusible: for each result whether XLA fuses the step that computes it into its users.
+      cost: for each result the elementwise operations since the last values in memory, which arguments count as.
     """
 
-    def __init__(self, function: _Function, light: bytearray, cost: Sequence[int]):
-        self._function = function
-        self.light = tuple([bool(light[slot]) for slot in function.outputs])
-        self.cost = tuple([cost[slot] for slot in function.outputs])
+    def __init__(self, graph: _FunctionUses, fusible: bytearray, cost: Sequence[int]):
+        self._graph = graph
+        self.fusible = tuple([bool(fusible[slot]) for slot in graph.outputs])
+        self.cost = tuple([cost[slot] for slot in graph.outputs])
 
     @functools.cached_property
-    def heavy(self) -> Sides:
-        """See the class."""
-        return self._function.to_heavy.sides(len(self._function.fed))
+    def before_contractions(self) -> ArgumentUses:
+        """The uses of its arguments, where barriers are steps that read operands repeatedly."""
+        return self._graph.before_contractions.of_arguments(self._graph.arguments)
 
     @functools.cached_property
-    def loops(self) -> Sides:
-        """What comes of its arguments, as ways end where another loop begins."""
-        return self._function.to_loops.sides(len(self._function.fed))
+    def before_loops(self) -> ArgumentUses:
+        """The uses of its arguments, where barriers are the ends of fused loops."""
+        return self._graph.before_loops.of_arguments(self._graph.arguments)
 
 
-def shared_results(
-    steps: Sequence[Step], outputs: Sequence[int], fed: Sequence[bool], size: int
-) -> tuple[dict[int, tuple[int, ...]], Passage]:
-    """Finds values to compute once.
+def run(plan: Plan) -> Plan:
+    """Choose the results of steps to materialize, and summarize the function for its callers.
 
-    Args:
-      steps: a function's steps, in order.
-      outputs: the slots of its results.
-      fed: for each argument whether it is a number that its caller gives.
-      size: how many slots there are.
-
-    Returns:
-      Positions of such results by index of their step. Not among them are results of heavy steps, which are in memory
-      anyway, and what is made of variables and constants alone. And what the function's callers are to know of it.
+    Results of barriers are in memory anyway, and values that depend on variables and constants alone are not chosen.
     """
-    function = _Function(steps, outputs, fed, size)
-    light, moves = _light_slots(steps, size), _fed_slots(steps, fed, size)
-    once = bytearray(size)
-    if any(step.heavy or (step.passage is not None and any(step.passage.heavy.ahead)) for step in steps):
-        ways = function.to_heavy
-        for slot in range(size):
-            once[slot] = ways.apart[slot] and ways.ahead[slot] and moves[slot] and light[slot]
-    cost = _steps_taken(steps, moves, once, size, None)
-    if max(cost, default=0) > _MOST_STEPS:
-        cost = _steps_taken(steps, moves, once, size, function.to_loops.apart)
-    found = {}
-    for index, step in enumerate(steps):
-        positions = tuple([i for i, slot in enumerate(step.outputs) if once[slot]])
-        if positions:
-            found[index] = positions
-    return found, Passage(function, light, cost)
+    arguments = [isinstance(arg.dtype, np.dtype) for arg in plan.function.args]
+    graph = _FunctionUses(plan.steps, plan.outputs, len(arguments), plan.size)
+    fusible, varying = _fusible_slots(plan.steps, plan.size), _varying_slots(plan.steps, arguments, plan.size)
+    chosen = bytearray(plan.size)
+    if any(map(_reaches_contraction, plan.steps)):
+        uses = graph.before_contractions
+        for slot in range(plan.size):
+            chosen[slot] = uses.diverge[slot] and uses.reach_barrier[slot] and varying[slot] and fusible[slot]
+    cost = _costs(plan.steps, varying, chosen, plan.size, None)
+    if max(cost, default=0) > cost_model.MAX_FUSED_OPS:
+        cost = _costs(plan.steps, varying, chosen, plan.size, graph.before_loops.diverge)
+    steps = []
+    for step in plan.steps:
+        positions = tuple([i for i, slot in enumerate(step.outputs) if chosen[slot]])
+        steps.append(dataclasses.replace(step, materialized=positions) if positions else step)
+    return dataclasses.replace(plan, steps=tuple(steps), summary=CalleeSummary(graph, fusible, cost))
 
 
-class _Function:
-    """A function's steps, and what they come to."""
+class _FunctionUses:
+    """The uses of a function's values, analyzed on demand."""
 
-    def __init__(self, steps: Sequence[Step], outputs: Sequence[int], fed: Sequence[bool], size: int):
-        self.steps, self.outputs, self.fed, self.size = steps, outputs, fed, size
+    def __init__(self, steps: Sequence[Step], outputs: Sequence[int], arguments: int, size: int):
+        self.steps, self.outputs, self.arguments, self.size = steps, outputs, arguments, size
 
     @functools.cached_property
-    def to_heavy(self) -> Ways:
-        """The ways that end at heavy steps."""
-        return follow(
+    def before_contractions(self) -> Uses:
+        """Uses where barriers are steps that read operands repeatedly."""
+        return analyze_uses(
             self.steps,
             self.outputs,
-            len(self.fed),
+            self.arguments,
             self.size,
-            ends=lambda step: step.heavy,
-            within=lambda step: None if step.passage is None else step.passage.heavy,
+            is_barrier=lambda step: step.rereads_operands,
+            callee=lambda step: None if step.callee is None else step.callee.before_contractions,
         )
 
     @functools.cached_property
-    def to_loops(self) -> Ways:
-        """The ways that end where another loop begins, or what is read lies elsewhere."""
-        return follow(
+    def before_loops(self) -> Uses:
+        """Uses where barriers are the ends of fused loops: values in memory, and reads at other offsets."""
+        return analyze_uses(
             self.steps,
             self.outputs,
-            len(self.fed),
+            self.arguments,
             self.size,
-            ends=lambda step: _is_stored(step) or step.op.moves,
-            scatters=lambda step: step.op.moves,
-            within=lambda step: None if step.passage is None else step.passage.loops,
+            is_barrier=lambda step: _is_in_memory(step) or step.op.moves,
+            separates=lambda step: step.op.moves,
+            callee=lambda step: None if step.callee is None else step.callee.before_loops,
         )
 
 
-def _is_stored(step: Step) -> bool:
-    """Whether a step's results are in memory, whoever uses them."""
-    return step.heavy or step.op.stored or (step.op.needs_context and step.passage is None)
+def _reaches_contraction(step: Step) -> bool:
+    return step.rereads_operands or (step.callee is not None and any(step.callee.before_contractions.reach_barrier))
 
 
-def _light_slots(steps: Sequence[Step], size: int) -> bytearray:
-    """Returns for each slot whether XLA puts what makes it into its users."""
-    light = bytearray(size)
+def _is_in_memory(step: Step) -> bool:
+    """Returns whether a step's results are in memory, whatever uses them."""
+    return step.rereads_operands or step.op.stored or (step.op.needs_context and step.callee is None)
+
+
+def _fusible_slots(steps: Sequence[Step], size: int) -> bytearray:
+    """Returns for each slot whether XLA fuses the step that computes it into its users."""
+    fusible = bytearray(size)
     for step in steps:
-        if step.passage is not None:
-            for slot, is_light in zip(step.outputs, step.passage.light, strict=False):
-                light[slot] = is_light
-        elif not step.heavy and step.op.plain:
+        if step.callee is not None:
+            for slot, is_fusible in zip(step.outputs, step.callee.fusible, strict=False):
+                fusible[slot] = is_fusible
+        elif not step.rereads_operands and step.op.plain:
             for slot in step.outputs:
-                light[slot] = 1
-    return light
+                fusible[slot] = 1
+    return fusible
 
 
-def _steps_taken(
-    steps: Sequence[Step], moves: bytearray, once: bytearray, size: int, apart: bytearray | None
+def _costs(
+    steps: Sequence[Step], varying: bytearray, in_memory: bytearray, size: int, recomputed: bytearray | None
 ) -> list[int]:
-    """Returns how many steps each value takes from what is in memory.
+    """Returns for each slot the elementwise operations since the last values in memory.
 
-    Steps at the same place of a loop count as the longest way through them, those at other places are added up.
+    Operations at the same offset of a loop count as the longest path through them, those at other offsets are added.
 
     Args:
       steps: the function's steps.
-      moves: for each slot whether it depends on a number that the caller gives.
-      once: for each slot whether it is in memory; values that take too many steps are added to it.
-      size: how many slots there are.
-      apart: for each slot whether it would be computed again if it is not in memory; None adds nothing.
+      varying: for each slot whether it depends on a numeric argument.
+      in_memory: for each slot whether it is materialized; values of too many operations are added to it.
+      size: the number of slots.
+      recomputed: for each slot whether it is computed again if it is not in memory; None adds nothing.
     """
-    here, elsewhere = [0] * size, [0] * size
+    longest, others = [0] * size, [0] * size  # at the same offset, at other offsets
     for step in steps:
-        op, passage = step.op, step.passage
-        if step.heavy or op.stored or op.shape_only or not op.plain or (passage is None and op.needs_context):
+        op, callee = step.op, step.callee
+        if step.rereads_operands or op.stored or op.shape_only or not op.plain:
             continue
-        longest, added, depends = 0, 0, False
+        if callee is None and op.needs_context:
+            continue
+        same, added, depends = 0, 0, False
         for slot in step.inputs if len(step.inputs) == 1 else {*step.inputs}:
-            if moves[slot]:
+            if varying[slot]:
                 depends = True
-                added += elsewhere[slot]
+                added += others[slot]
                 if op.moves:
-                    added += here[slot]
-                elif here[slot] > longest:
-                    longest = here[slot]
+                    added += longest[slot]
+                elif longest[slot] > same:
+                    same = longest[slot]
         if not depends:
             continue
-        added = min(added, _COUNTLESS)
+        added = min(added, _MAX_COST)
         for position, slot in enumerate(step.outputs):
-            taken = longest + (_DEAR if op.dear else 1)
-            if passage is not None:
-                within = passage.cost[position] if position < len(passage.cost) else 0
-                taken = within and longest + within
-            if apart is not None and apart[slot] and taken + added > _MOST_STEPS:
-                once[slot] = 1
-            if not once[slot]:
-                here[slot], elsewhere[slot] = taken, added
-    return [a + b for a, b in zip(here, elsewhere, strict=True)]
+            total = same + (cost_model.TRANSCENDENTAL_OPS if op.dear else 1)
+            if callee is not None:
+                inside = callee.cost[position] if position < len(callee.cost) else 0
+                total = inside and same + inside
+            if recomputed is not None and recomputed[slot] and total + added > cost_model.MAX_FUSED_OPS:
+                in_memory[slot] = 1
+            if not in_memory[slot]:
+                longest[slot], others[slot] = total, added
+    return [a + b for a, b in zip(longest, others, strict=True)]
 
 
-def _fed_slots(steps: Sequence[Step], fed: Sequence[bool], size: int) -> bytearray:
-    """Returns for each slot whether its value depends on a number that the caller gives."""
-    moves = bytearray(size)
-    moves[: len(fed)] = bytes(fed)
+def _varying_slots(steps: Sequence[Step], arguments: Sequence[bool], size: int) -> bytearray:
+    """Returns for each slot whether its value depends on a numeric argument."""
+    varying = bytearray(size)
+    varying[: len(arguments)] = bytes(arguments)
     for step in steps:
         for slot in step.inputs:
-            if moves[slot]:
+            if varying[slot]:
                 for result in step.outputs:
-                    moves[result] = 1
+                    varying[result] = 1
                 break
-    return moves
+    return varying

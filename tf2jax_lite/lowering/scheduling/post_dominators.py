@@ -1,147 +1,155 @@
-"""Where the ways from a function's values lead, and whether they meet again."""
+"""Post-dominator analysis of a plan: for each value, whether its uses re-converge before the next barrier.
+
+A barrier is a step whose operands or results are in memory, so that XLA does not fuse across it. The uses of a value
+diverge if no step before the function's end lies on all paths from them (their lowest common post-dominator is the
+end): then XLA computes the value again for each. The analysis visits steps from the last to the first. A step's
+immediate post-dominator is the lowest common ancestor, in the tree built so far, of the users of its results.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from . import cost_model
 
 if TYPE_CHECKING:
     from tf2jax_lite.lowering.planning.plan import Step
 
-__all__ = ["Sides", "Ways", "follow"]
+__all__ = ["ArgumentUses", "PostDominatorTree", "Uses", "analyze_uses"]
 
-_END = 0  # where all ways end
-_FARTHEST = 256  # meeting places to look through for where two ways come together
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sides:
-    """What comes of values within a function that is called.
-
-    Attributes:
-      apart: for each argument whether the ways from it meet nowhere.
-      ahead: for each argument whether a step at which ways end is ahead of it.
-    """
-
-    apart: tuple[bool, ...]
-    ahead: tuple[bool, ...]
+_EXIT = 0  # the function's end, the root of the tree
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ways:
-    """What comes of a function's values.
+class ArgumentUses:
+    """The uses of a function's arguments within it.
 
     Attributes:
-      apart: for each slot whether the ways from it part, and do not meet before they end.
-      ahead: for each slot whether a step at which ways end is ahead of it.
+      diverge: for each argument whether its uses diverge.
+      reach_barrier: for each argument whether a barrier depends on it.
     """
 
-    apart: bytearray
-    ahead: bytearray
-
-    def sides(self, count: int) -> Sides:
-        """Returns what comes of the function's arguments, given how many there are."""
-        return Sides(tuple(map(bool, self.apart[:count])), tuple(map(bool, self.ahead[:count])))
+    diverge: tuple[bool, ...]
+    reach_barrier: tuple[bool, ...]
 
 
-def follow(
+@dataclasses.dataclass(frozen=True, slots=True)
+class Uses:
+    """The uses of a function's values.
+
+    Attributes:
+      diverge: for each slot whether its uses diverge.
+      reach_barrier: for each slot whether a barrier depends on it.
+    """
+
+    diverge: bytearray
+    reach_barrier: bytearray
+
+    def of_arguments(self, count: int) -> ArgumentUses:
+        """Return the uses of the first slots, given how many arguments the function has."""
+        return ArgumentUses(tuple(map(bool, self.diverge[:count])), tuple(map(bool, self.reach_barrier[:count])))
+
+
+class PostDominatorTree:
+    """The tree of immediate post-dominators. Node 0 is the root, the function's end."""
+
+    def __init__(self) -> None:
+        self.parent = [_EXIT]
+        self._depth = [0]
+
+    def add(self, parent: int = _EXIT) -> int:
+        """Add a node below a parent, and return it."""
+        self.parent.append(parent)
+        self._depth.append(self._depth[parent] + 1)
+        return len(self.parent) - 1
+
+    def lca(self, a: int, b: int) -> int:
+        """Return the lowest common ancestor of two nodes; the root if it is far up."""
+        for _ in range(cost_model.MAX_POST_DOMINATOR_STEPS):
+            if a == b:
+                return a
+            if _EXIT in (a, b):
+                return _EXIT
+            if self._depth[a] >= self._depth[b]:
+                a = self.parent[a]
+            else:
+                b = self.parent[b]
+        return _EXIT
+
+
+def analyze_uses(
     steps: Sequence[Step],
     outputs: Sequence[int],
     arguments: int,
     size: int,
     *,
-    ends: Callable[[Step], bool],
-    scatters: Callable[[Step], bool] = lambda step: False,
-    within: Callable[[Step], Sides | None],
-) -> Ways:
-    """Follows the ways from each value through its users, from the last step to the first.
+    is_barrier: Callable[[Step], bool],
+    separates: Callable[[Step], bool] = lambda step: False,
+    callee: Callable[[Step], ArgumentUses | None],
+) -> Uses:
+    """Analyze the uses of each value of a function.
 
     Args:
-      steps: a function's steps, in order.
-      outputs: the slots of its results, where ways end, too.
-      arguments: how many slots are arguments.
-      size: how many slots there are.
-      ends: whether ways end at a step.
-      scatters: whether those that end at a step do so apart: those from different operands, to different results.
-      within: what comes of the arguments of the function that a step calls; None if it calls none.
+      steps: the function's steps, in order.
+      outputs: the slots of its results, whose last use is the function's end.
+      arguments: the number of slots that are arguments.
+      size: the number of slots.
+      is_barrier: whether a step is a barrier.
+      separates: whether a step is a barrier between each two of its operands and results.
+      callee: the uses of the arguments of the function that a step calls; None if it calls none.
     """
-    readers: list[list[int]] = [[] for _ in range(size)]
-    for slot in set(outputs):
-        readers[slot].append(_END)
-    # For the function's end and each step: where all ways from it meet first, how many meeting places follow, and if an
-    # end is ahead or the step is one. Then for what ends apart from the rest: within a call, at an operand.
-    count = len(steps)
-    meeting, depth, closed = [_END] * (1 + count), [1] * (1 + count), bytearray(1 + count)
-
-    def end_apart() -> int:
-        meeting.append(_END)
-        depth.append(1)
-        closed.append(1)
-        return len(meeting) - 1
-
-    apart, ahead = bytearray(size), bytearray(size)
-
-    def arrive(slot: int) -> int:
-        """Notes what comes of a value, all of whose users are known; returns where its ways meet."""
-        using = readers[slot]
-        own, end = using[0], closed[using[0]]
-        for other in using[1:]:
-            end |= closed[other]
-            if own != _END:
-                own = _common(own, other, meeting, depth)
-        ahead[slot] = end
-        apart[slot] |= own == _END and len(using) > 1
-        return own
-
-    for index in range(count, 0, -1):
-        step = steps[index - 1]
-        used = 0
-        place: int | None = None
-        for slot in step.outputs:
-            if not readers[slot]:
-                continue
-            used += 1
-            own = arrive(slot)
-            closed[index] |= ahead[slot]
-            place = own if place is None else _common(place, own, meeting, depth)
-        if ends(step):
-            closed[index] = 1
-        elif place is None:
-            continue  # what is only written somewhere is no user
-        elif place != _END:
-            meeting[index], depth[index] = place, depth[place] + 1
-        if step.op.shape_only:
-            continue
-        sides, scattered = within(step), scatters(step)
-        inner = _END  # of a call
-        for position, slot in enumerate(step.inputs):
-            at = index
-            if sides is not None and position < len(sides.ahead):
-                if sides.ahead[position]:
-                    at = inner = inner or end_apart()
-                apart[slot] |= sides.apart[position] and meeting[at] == _END
-            elif scattered:
-                at = end_apart()
-                apart[slot] |= used > 1
-            using = readers[slot]
-            if not using or using[-1] != at:
-                using.append(at)
+    graph = _UseGraph(outputs, size)
+    for step in reversed(steps):
+        graph.add(step, is_barrier(step), separates(step), callee(step))
     for slot in range(arguments):
-        if readers[slot]:
-            arrive(slot)
-    return Ways(apart, ahead)
+        if graph.users[slot]:
+            graph.join(slot)
+    return graph.uses
 
 
-def _common(a: int, b: int, meeting: Sequence[int], depth: Sequence[int]) -> int:
-    """Returns where the ways from two steps meet first."""
-    for _ in range(_FARTHEST):
-        if a == b:
-            return a
-        if _END in (a, b):
-            return _END
-        if depth[a] >= depth[b]:
-            a = meeting[a]
-        else:
-            b = meeting[b]
-    return _END
+class _UseGraph:
+    """The users of each slot as nodes of the post-dominator tree, for the steps from some step to the last."""
+
+    def __init__(self, outputs: Sequence[int], size: int):
+        self.tree = PostDominatorTree()
+        self.users: list[list[int]] = [[] for _ in range(size)]
+        self.uses = Uses(bytearray(size), bytearray(size))
+        self._reaches_barrier = bytearray(1)  # for each node of the tree
+        for slot in set(outputs):
+            self.users[slot].append(_EXIT)
+
+    def join(self, slot: int) -> int:
+        """Note the uses of a value all of whose users are known, and return their lowest common post-dominator."""
+        users = self.users[slot]
+        node = functools.reduce(self.tree.lca, users)
+        self.uses.reach_barrier[slot] = any(self._reaches_barrier[user] for user in users)
+        self.uses.diverge[slot] |= node == _EXIT and len(users) > 1
+        return node
+
+    def add(self, step: Step, is_barrier: bool, separates: bool, callee: ArgumentUses | None) -> None:
+        """Add a step, all of whose results' users are known."""
+        used = [slot for slot in step.outputs if self.users[slot]]
+        parents = list(map(self.join, used))
+        if not (parents or is_barrier) or step.op.shape_only:
+            return  # nothing depends on the step, or the step does not depend on its operands' elements
+        parent = _EXIT if is_barrier else functools.reduce(self.tree.lca, parents)
+        node = self._node(parent, is_barrier or any(self.uses.reach_barrier[slot] for slot in used))
+        inside = None
+        for position, slot in enumerate(step.inputs):
+            user = node
+            if callee is not None and position < len(callee.reach_barrier):
+                if callee.reach_barrier[position]:
+                    user = inside = self._node(_EXIT, True) if inside is None else inside
+                self.uses.diverge[slot] |= callee.diverge[position] and self.tree.parent[user] == _EXIT
+            elif separates:
+                user = self._node(_EXIT, True)
+                self.uses.diverge[slot] |= len(used) > 1
+            if not self.users[slot] or self.users[slot][-1] != user:
+                self.users[slot].append(user)
+
+    def _node(self, parent: int, reaches_barrier: bool) -> int:
+        self._reaches_barrier.append(reaches_barrier)
+        return self.tree.add(parent)

@@ -1,5 +1,12 @@
-"""One rule per StableHLO op.
+"""Evaluates StableHLO ops as JAX calls: one rule per op.
 
-`core` has the environment and the registry of rules; the other modules register rules by kind. `scan_rewrite` and
-`counted_loops` turn counted while loops into scans, with the induction variables of `induction`.
+Entry: `core.Run.call`, which evaluates a function of a module.
+
+Read in this order:
+  core: lazy values, the registry of rules, the evaluation of regions.
+  elementwise, shapes, indexing, reductions, sort, dot_conv_fft, linalg, batch_norm, prng, chlo: rules by kind.
+  control_flow, regions, collectives, custom_calls: rules for calls, branches, loops, and JAX's custom calls.
+  induction, scan_rewrite, counted_loops: while loops with a known trip count as ``lax.scan``.
+
+Must not import `raising`.
 """

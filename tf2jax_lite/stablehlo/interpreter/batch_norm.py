@@ -7,43 +7,43 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from .core import Site, rule
+from .core import OpContext, rule
 
 __all__: list[str] = []
 
 
-def _along(site: Site, x: Any, *vectors: Any) -> tuple[tuple[int, ...], list[Any]]:
+def _along(ctx: OpContext, x: Any, *vectors: Any) -> tuple[tuple[int, ...], list[Any]]:
     """Returns the axes that are reduced, and vectors of features brought to the rank of ``x``."""
-    axis = int(site.attr("feature_index"))
+    axis = int(ctx.attr("feature_index"))
     shape = [1] * x.ndim
     shape[axis] = x.shape[axis]
     return tuple(i for i in range(x.ndim) if i != axis), [jnp.reshape(v, shape) for v in vectors]
 
 
-def _epsilon(site: Site, x: Any) -> Any:
-    return jnp.asarray(site.attr("epsilon"), x.dtype)
+def _epsilon(ctx: OpContext, x: Any) -> Any:
+    return jnp.asarray(ctx.attr("epsilon"), x.dtype)
 
 
 @rule("stablehlo.batch_norm_training")
-def _training(site: Site, x: Any, scale: Any, offset: Any) -> Any:
-    axes, (wide_scale, wide_offset) = _along(site, x, scale, offset)
+def _training(ctx: OpContext, x: Any, scale: Any, offset: Any) -> Any:
+    axes, (wide_scale, wide_offset) = _along(ctx, x, scale, offset)
     mean = jnp.mean(x, axes, keepdims=True)
     centred = x - mean
     variance = jnp.mean(centred * centred, axes, keepdims=True)
-    out = centred * lax.rsqrt(variance + _epsilon(site, x)) * wide_scale + wide_offset
+    out = centred * lax.rsqrt(variance + _epsilon(ctx, x)) * wide_scale + wide_offset
     return out, mean.reshape(scale.shape), variance.reshape(scale.shape)
 
 
 @rule("stablehlo.batch_norm_inference")
-def _inference(site: Site, x: Any, scale: Any, offset: Any, mean: Any, variance: Any) -> Any:
-    _, (scale, offset, mean, variance) = _along(site, x, scale, offset, mean, variance)
-    return (x - mean) * lax.rsqrt(variance + _epsilon(site, x)) * scale + offset
+def _inference(ctx: OpContext, x: Any, scale: Any, offset: Any, mean: Any, variance: Any) -> Any:
+    _, (scale, offset, mean, variance) = _along(ctx, x, scale, offset, mean, variance)
+    return (x - mean) * lax.rsqrt(variance + _epsilon(ctx, x)) * scale + offset
 
 
 @rule("stablehlo.batch_norm_grad")
-def _gradient(site: Site, x: Any, scale: Any, mean: Any, variance: Any, grad: Any) -> Any:
-    axes, (wide_scale, mean, variance) = _along(site, x, scale, mean, variance)
-    rate = lax.rsqrt(variance + _epsilon(site, x))
+def _gradient(ctx: OpContext, x: Any, scale: Any, mean: Any, variance: Any, grad: Any) -> Any:
+    axes, (wide_scale, mean, variance) = _along(ctx, x, scale, mean, variance)
+    rate = lax.rsqrt(variance + _epsilon(ctx, x))
     normal = (x - mean) * rate
     by_scale = jnp.sum(grad * normal, axes, keepdims=True)
     by_offset = jnp.sum(grad, axes, keepdims=True)

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .core import Site, rule
+from .core import OpContext, rule
 
 __all__: list[str] = []
 
 
 def _define(name: str, fn: Callable[..., Any]) -> None:
     @rule(f"chlo.{name}")
-    def _(site: Site, *args: Any) -> Any:
+    def _(ctx: OpContext, *args: Any) -> Any:
         return fn(*args)
 
 
@@ -65,13 +65,13 @@ for _name, _fn in _FUNCTIONS.items():
 
 
 @rule("chlo.constant")
-def _constant(site: Site) -> Any:
-    return site.attr("value")
+def _constant(ctx: OpContext) -> Any:
+    return ctx.attr("value")
 
 
 @rule("chlo.top_k")
-def _top_k(site: Site, x: Any) -> Any:
-    k = site.attr("k")
+def _top_k(ctx: OpContext, x: Any) -> Any:
+    k = ctx.attr("k")
     if k is None:
-        k = site.attr("composite_attributes", {}).get("k")
+        k = ctx.attr("composite_attributes", {}).get("k")
     return lax.top_k(x, int(np.asarray(k)))

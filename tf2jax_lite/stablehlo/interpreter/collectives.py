@@ -9,7 +9,7 @@ import numpy as np
 
 from tf2jax_lite.support.errors import UnsupportedError
 
-from .core import Site, rule
+from .core import OpContext, rule
 
 __all__: list[str] = []
 
@@ -21,28 +21,28 @@ __all__: list[str] = []
     "stablehlo.reduce_scatter",
     "stablehlo.collective_broadcast",
 )
-def _among_one(site: Site, *args: Any) -> Any:
-    groups = site.attr("replica_groups")
-    alone = _devices(site) == 1 if groups is None or not np.size(groups) else np.shape(groups)[-1] == 1
-    if not alone or site.op.types != site.op.operand_types:
-        raise _refused(site)
+def _among_one(ctx: OpContext, *args: Any) -> Any:
+    groups = ctx.attr("replica_groups")
+    alone = _devices(ctx) == 1 if groups is None or not np.size(groups) else np.shape(groups)[-1] == 1
+    if not alone or ctx.op.types != ctx.op.operand_types:
+        raise _refused(ctx)
     return args
 
 
 @rule("stablehlo.collective_permute")
-def _permute(site: Site, x: Any) -> Any:
-    pairs = np.asarray(site.attr("source_target_pairs")).reshape(-1, 2).tolist()
-    if _devices(site) != 1 or any(pair != [0, 0] for pair in pairs):
-        raise _refused(site)
-    return x if pairs else jnp.zeros_like(x)  # what nobody sends to gets zeros
+def _permute(ctx: OpContext, x: Any) -> Any:
+    pairs = np.asarray(ctx.attr("source_target_pairs")).reshape(-1, 2).tolist()
+    if _devices(ctx) != 1 or any(pair != [0, 0] for pair in pairs):
+        raise _refused(ctx)
+    return x if pairs else jnp.zeros_like(x)  # devices without a sender get zeros
 
 
-def _devices(site: Site) -> int:
-    attrs = site.run.module.attrs
+def _devices(ctx: OpContext) -> int:
+    attrs = ctx.run.module.attrs
     return int(attrs.get("mhlo.num_partitions", 1)) * int(attrs.get("mhlo.num_replicas", 1))
 
 
-def _refused(site: Site) -> UnsupportedError:
+def _refused(ctx: OpContext) -> UnsupportedError:
     return UnsupportedError(
         "a collective among several devices: there is one inside of a module here, so export the function that "
         "shard_map or pmap is given"

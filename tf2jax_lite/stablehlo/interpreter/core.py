@@ -1,4 +1,4 @@
-"""Evaluates functions of a module over an environment of values; what each op means is in the modules beside this."""
+"""Evaluates functions of a module over an environment of values; other modules register the rules of ops."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from tf2jax_lite.values import static as values
 __all__ = [
     "NAMED",
     "Iota",
+    "LazyBroadcast",
+    "OpContext",
     "Run",
-    "Site",
-    "Spread",
     "Vector",
-    "forced",
     "full",
     "is_splat",
     "is_static",
+    "materialize",
     "rule",
     "scalar_of",
     "shape_of",
 ]
 
-# Functions that call each other deeper than this call themselves.
+# Deeper calls are treated as recursion.
 _MAX_CALLS = 200
-# Static values are worked out in numpy up to this many elements: no big constant enters a jaxpr that way.
-_MAX_HOST = 1024
+# Static values are folded in numpy up to this many elements, so that no large constant enters a jaxpr.
+_MAX_FOLDED = 1024
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Spread:
-    """A value broadcast to a shape, though not yet: elementwise ops broadcast by themselves.
+class LazyBroadcast:
+    """A deferred broadcast: elementwise ops broadcast their operands themselves.
 
-    The value is a scalar, or has the shape's rank and ones where it is repeated.
+    The value is a scalar, or has the shape's rank with size 1 on broadcast axes.
     """
 
     value: Any
@@ -54,7 +54,7 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Iota:
-    """Numbers that count along one axis, made when they are needed."""
+    """A deferred iota along one axis."""
 
     dtype: np.dtype
     shape: tuple[Any, ...]
@@ -63,7 +63,7 @@ class Iota:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vector:
-    """A short vector of integers of which some are known while tracing and others traced."""
+    """A short vector of integers, some static and some traced."""
 
     items: tuple[Any, ...]
     dtype: np.dtype
@@ -75,12 +75,12 @@ class Vector:
 
 
 def is_static(value: Any) -> bool:
-    """Whether a value is known while tracing."""
+    """Return whether a value is static."""
     return isinstance(value, (np.ndarray, np.generic))
 
 
 def is_splat(value: Any) -> bool:
-    """Whether a static value repeats one element."""
+    """Return whether a static value repeats one element."""
     if not is_static(value) or value.dtype == object:
         return False
     return value.ndim == 0 or (value.size > 0 and all(s == 0 or d == 1 for s, d in _strides(value)))
@@ -109,14 +109,14 @@ def full(value: Any, shape: Sequence[Any]) -> Any:
     return lax.broadcast(value, tuple(shape))
 
 
-def forced(value: Any, dtype: Any = None) -> Any:
-    """Returns a value in the form that ``jax.lax`` takes: nothing symbolic, nothing lazy, no big repeated constant."""
-    if isinstance(value, Spread):
+def materialize(value: Any, dtype: Any = None) -> Any:
+    """Return a value as an operand of ``jax.lax``: no symbolic entries, no deferred broadcast, no large splat."""
+    if isinstance(value, LazyBroadcast):
         if np.ndim(value.value) == 0:
             return full(value.value, value.shape)
         return lax.broadcast_in_dim(value.value, value.shape, tuple(range(len(value.shape))))
     if isinstance(value, Vector):
-        parts = [lax.reshape(forced(v, value.dtype), (1,)) for v in value.items]
+        parts = [lax.reshape(materialize(v, value.dtype), (1,)) for v in value.items]
         return parts[0] if len(parts) == 1 else lax.concatenate(parts, 0)
     if isinstance(value, Iota):
         return lax.broadcasted_iota(value.dtype, value.shape, value.axis)
@@ -136,37 +136,37 @@ Rule = Callable[..., Any]
 @dataclasses.dataclass(frozen=True)
 class _Entry:
     fn: Rule
-    host: Rule | None
+    fold: Rule | None
     exact: bool
     lazy: bool
 
 
 RULES: dict[str, _Entry] = {}
 NAMED: dict[str, tuple[Callable[..., Any], frozenset[str]]] = {}
-"""Functions of jax that stay whole, since their ops lose a derivative or a name: replacement, and the ops to expect."""
+"""Functions of JAX that stay calls, since their ops lose a derivative or a name: replacement, and expected ops."""
 
 
-def rule(*names: str, host: Rule | None = None, exact: bool = False, lazy: bool = False) -> Callable[[Rule], Rule]:
-    """Registers the decorated ``fn(site, *operands)`` as the meaning of ops.
+def rule(*names: str, fold: Rule | None = None, exact: bool = False, lazy: bool = False) -> Callable[[Rule], Rule]:
+    """Register the decorated ``fn(ctx, *operands)`` as the rule of ops.
 
     Args:
       *names: op names.
-      host: ``host(site, *operands)``, its numpy twin for static operands of integers, booleans and dimensions.
-      exact: whether the twin is as good for floating operands, since it does not compute with them.
-      lazy: whether the function takes `Spread` values and splats as they are.
+      fold: ``fold(ctx, *operands)``, constant folding in numpy for static integers, bools and dimensions.
+      exact: whether ``fold`` is exact for floating operands, too, as data movement is.
+      lazy: whether the function accepts `LazyBroadcast` values and splats.
     """
 
     def register(fn: Rule) -> Rule:
         for name in names:
-            RULES[name] = _Entry(fn, host, exact, lazy)
+            RULES[name] = _Entry(fn, fold, exact, lazy)
         return fn
 
     return register
 
 
 @dataclasses.dataclass(frozen=True)
-class Site:
-    """An op where it is evaluated; ``ops`` are all those of its region."""
+class OpContext:
+    """An op with the environment of its evaluation; ``ops`` are those of its region."""
 
     run: Run
     op: Op
@@ -184,16 +184,16 @@ class Site:
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype of the first result, as JAX has it."""
+        """The dtype of the first result, canonicalized."""
         return values.canonical(self.op.types[0].dtype)
 
     def region(self, index: int) -> Callable[..., list[Any]]:
         """Returns one of the op's computations as a function of its arguments."""
         region = self.op.regions[index]
-        return lambda *args: [forced(v) for v in self.run.region(region, args, self.env)]
+        return lambda *args: [materialize(v) for v in self.run.region(region, args, self.env)]
 
-    def static(self, value: Any, what: str) -> np.ndarray:
-        """Returns a value that has to be known while tracing.
+    def static(self, value: Any, name: str) -> np.ndarray:
+        """Return a value that has to be static.
 
         Raises:
           OpError: it is traced.
@@ -202,22 +202,22 @@ class Site:
             value
             if is_static(value)
             else values.known(value)
-            if not isinstance(value, (Spread, Iota, Vector))
+            if not isinstance(value, (LazyBroadcast, Iota, Vector))
             else None
         )
         if found is None:
-            raise OpError(f"{what} must be known while tracing, and depends on data")
+            raise OpError(f"{name} must be known while tracing, and depends on data")
         return np.asarray(found)
 
 
 class Run:
-    """One evaluation of a module; ``shifts`` says that it is in a function that a maximum cancels out of.
+    """One evaluation of a module; ``shifts`` is set within functions that are invariant to a subtracted maximum.
 
     Args:
       module: the module.
       functions: callables that custom calls may refer to by number.
-      infer_relu: whether jax.nn.relu is called in place of a function of that name, and the maximum that
-        jax.nn.softmax and its like subtract is not differentiated.
+      infer_relu: call jax.nn.relu in place of a function of that name, and do not differentiate the maximum that
+        jax.nn.softmax and similar functions subtract.
     """
 
     def __init__(self, module: Module, functions: Sequence[Callable[..., Any]] = (), *, infer_relu: bool = True):
@@ -242,7 +242,7 @@ class Run:
         """Evaluates a function."""
         special = self._special(function)
         if special is not None:
-            made = special(*(forced(v) for v in args))
+            made = special(*(materialize(v) for v in args))
             return list(made) if isinstance(made, (list, tuple)) else [made]
         divided = _divided(function, args)
         if divided is not None:
@@ -267,7 +267,7 @@ class Run:
         return fn if found == expected or found == expected - {"broadcast_in_dim"} else None
 
     def region(self, region: Region, args: Sequence[Any], env: dict[int, Any]) -> list[Any]:
-        """Evaluates a region; ``env`` holds what it reads from around it, and takes its values."""
+        """Evaluate a region; ``env`` has the values of enclosing regions, and gets the region's values."""
         env.update(zip(region.args, args, strict=True))
         for op in region.ops:
             results = self._apply(op, env, region.ops)
@@ -282,15 +282,15 @@ class Run:
             if entry is None:
                 raise UnsupportedError("the importer has no rule for this op")
             args = [env[v] for v in op.operands]
-            site = Site(self, op, env, ops)
-            results = self._on_host(entry, site, args)
+            ctx = OpContext(self, op, env, ops)
+            results = self._folded(entry, ctx, args)
             if results is None:
                 if not entry.lazy:
                     args = [
-                        forced(v, t.dtype if isinstance(t, TensorType) else None)
+                        materialize(v, t.dtype if isinstance(t, TensorType) else None)
                         for v, t in zip(args, op.operand_types, strict=True)
                     ]
-                results = entry.fn(site, *args)
+                results = entry.fn(ctx, *args)
             if not isinstance(results, (list, tuple)):
                 results = (results,)
             if len(results) != len(op.results):
@@ -301,27 +301,27 @@ class Run:
                 raise
             raise _located(error, op) from error
 
-    def _on_host(self, entry: _Entry, site: Site, args: list[Any]) -> Any:
-        if entry.host is None or not all(map(is_static, args)):
+    def _folded(self, entry: _Entry, ctx: OpContext, args: list[Any]) -> Any:
+        if entry.fold is None or not all(map(is_static, args)):
             return None
         if not entry.exact and any(v.dtype.kind not in "biuO" for v in args):
             return None
         splats = all(map(is_splat, args))
-        if not splats and any(v.size > _MAX_HOST and not is_splat(v) for v in args):
+        if not splats and any(v.size > _MAX_FOLDED and not is_splat(v) for v in args):
             return None
-        type_ = site.op.types[0]
-        if isinstance(type_, TensorType) and not splats and math.prod(d or 1 for d in type_.shape) > _MAX_HOST:
+        type_ = ctx.op.types[0]
+        if isinstance(type_, TensorType) and not splats and math.prod(d or 1 for d in type_.shape) > _MAX_FOLDED:
             return None
         try:
             with np.errstate(all="ignore"):
-                return entry.host(site, *args)
+                return entry.fold(ctx, *args)
         except Tf2JaxError:
             raise
-        except Exception:  # symbolic dimensions that numpy cannot decide on: traced values do
+        except Exception:  # inconclusive symbolic dimensions: trace instead
             return None
 
 
-# Functions of jax.nn that subtract a maximum, which cancels out, undifferentiated; and what they are made of.
+# Functions of jax.nn that subtract a maximum, which cancels out and is not differentiated; and their ops.
 _SHIFTED = {"softmax", "log_softmax", "logsumexp", "_softmax"}
 _SHIFTED_OPS = frozenset(
     [
@@ -357,7 +357,7 @@ def _base_name(function: Function) -> str:
 
 
 def _divided(function: Function, args: Sequence[Any]) -> Any:
-    """Divides symbolic dimensions: their signs, which jax.numpy's division asks for, are not always known."""
+    """Divide symbolic dimensions, whose signs, needed by jax.numpy's division, are not always known."""
     if len(args) < 2 or len(function.result_types) != 1 or not all(map(is_static, args[-2:])):
         return None
     a, b = args[-2:]

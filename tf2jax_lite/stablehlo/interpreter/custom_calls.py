@@ -1,4 +1,4 @@
-"""Custom calls that jax itself writes: linear algebra on the CPU, top_k, shape assertions, placements."""
+"""Custom calls that JAX generates: linear algebra on the CPU, top_k, shape assertions, placements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax import lax
 from tf2jax_lite.stablehlo.parsing.module import TOKEN, TensorType
 from tf2jax_lite.support.errors import OpError, UnsupportedError
 
-from .core import Site, forced, is_static, rule
+from .core import OpContext, is_static, materialize, rule
 from .linalg import Scales, config_of, linear_algebra
 from .prng import random_bits
 from .reductions import windowed
@@ -31,17 +31,17 @@ def _target(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 @rule("stablehlo.custom_call", lazy=True)
-def _custom_call(site: Site, *args: Any) -> Any:
-    name = site.attr("call_target_name")
+def _custom_call(ctx: OpContext, *args: Any) -> Any:
+    name = ctx.attr("call_target_name")
     if name in _TARGETS:
-        return _TARGETS[name](site, *args)
+        return _TARGETS[name](ctx, *args)
     fn = linear_algebra(name)
     if fn is not None:
-        shapes = set(np.asarray(site.attr("indices_of_shape_operands", ())).reshape(-1).tolist())
+        shapes = set(np.asarray(ctx.attr("indices_of_shape_operands", ())).reshape(-1).tolist())
         data = [v for i, v in enumerate(args) if i not in shapes]  # jax.lax.linalg finds its results' shapes itself
-        made = fn(site, *(v if isinstance(v, Scales) else forced(v) for v in data))
-        return [tuple(made)] if isinstance(site.op.types[0], str) else made
-    if name.startswith("xla.sdy.") and len(args) == len(site.op.types):
+        made = fn(ctx, *(v if isinstance(v, Scales) else materialize(v) for v in data))
+        return [tuple(made)] if isinstance(ctx.op.types[0], str) else made
+    if name.startswith("xla.sdy.") and len(args) == len(ctx.op.types):
         return args
     if "callback" in name:
         raise UnsupportedError(
@@ -49,7 +49,7 @@ def _custom_call(site: Site, *args: Any) -> Any:
             "debug.print), which is not in the module"
         )
     if name.startswith(("lapack_", "blas_", "hipsolver_", "cusolver_", "hipblas_", "cublas_")):
-        raise UnsupportedError(f"custom call {name!r} is the form of an older jax; export the module anew")
+        raise UnsupportedError(f"custom call {name!r} is the form of an older jax; export the module again")
     raise UnsupportedError(f"custom call {name!r} is not one that jax writes itself and that jax.lax has a name for")
 
 
@@ -57,20 +57,20 @@ def _custom_call(site: Site, *args: Any) -> Any:
 
 
 @rule("sdy.sharding_constraint", lazy=True)
-def _constraint(site: Site, x: Any) -> Any:
+def _constraint(ctx: OpContext, x: Any) -> Any:
     return x
 
 
 @_target("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint")
-def _identity(site: Site, *args: Any) -> Any:
+def _identity(ctx: OpContext, *args: Any) -> Any:
     return args
 
 
 @_target("shape_assertion")
-def _shape_assertion(site: Site, holds: Any, *shown: Any) -> Any:
+def _shape_assertion(ctx: OpContext, holds: Any, *operands: Any) -> Any:
     if is_static(holds) and holds.dtype != object and not holds.all():
-        text = str(site.attr("error_message", "a shape assertion of the module does not hold"))
-        found = [v.item() if is_static(v) and np.size(v) == 1 else v for v in shown]
+        text = str(ctx.attr("error_message", "a shape assertion of the module does not hold"))
+        found = [v.item() if is_static(v) and np.size(v) == 1 else v for v in operands]
         for i, value in enumerate(found):
             text = text.replace(f"{{{i}}}", str(value))
         raise OpError(text)
@@ -78,29 +78,29 @@ def _shape_assertion(site: Site, holds: Any, *shown: Any) -> Any:
 
 
 @_target("tf.call_tf_function")
-def _call_tf_function(site: Site, *args: Any) -> Any:
-    config = site.attr("tf.backend_config") or config_of(site)
+def _call_tf_function(ctx: OpContext, *args: Any) -> Any:
+    config = ctx.attr("tf.backend_config") or config_of(ctx)
     index = int(config.get("called_index", 0))
-    if index >= len(site.run.functions):
+    if index >= len(ctx.run.functions):
         raise UnsupportedError("the module calls a TensorFlow function that was not handed in (function_list)")
-    data = [forced(v) for v in args if v is not TOKEN]
-    results = list(site.run.functions[index](*data))
-    tensors = [t for t in site.op.types if isinstance(t, TensorType)]
+    data = [materialize(v) for v in args if v is not TOKEN]
+    results = list(ctx.run.functions[index](*data))
+    tensors = [t for t in ctx.op.types if isinstance(t, TensorType)]
     if len(results) != len(tensors):
         raise OpError(f"the TensorFlow function returns {len(results)} values where the module takes {len(tensors)}")
     remaining = iter(results)
-    return [next(remaining) if isinstance(t, TensorType) else TOKEN for t in site.op.types]
+    return [next(remaining) if isinstance(t, TensorType) else TOKEN for t in ctx.op.types]
 
 
 # ---- the largest elements ----
 
 
 @_target("TopK", "mhlo.topk")
-def _top_k(site: Site, x: Any) -> Any:
-    attributes = site.attr("mhlo.attributes") or config_of(site)
-    k = attributes.get("k", site.op.types[0].shape[-1])
+def _top_k(ctx: OpContext, x: Any) -> Any:
+    attributes = ctx.attr("mhlo.attributes") or config_of(ctx)
+    k = attributes.get("k", ctx.op.types[0].shape[-1])
     largest = bool(attributes.get("largest", True))
-    x = forced(x)
+    x = materialize(x)
     if largest:
         return lax.top_k(x, int(k))
     values, index = lax.top_k(-x, int(k))
@@ -108,17 +108,17 @@ def _top_k(site: Site, x: Any) -> Any:
 
 
 @_target("ApproxTopK", "stablehlo.dynamic_approx_top_k")
-def _approx_top_k(site: Site, x: Any, index: Any, *rest: Any) -> Any:
-    config = config_of(site)
-    k = config["top_k"] if "top_k" in config else dims_of(site, rest[2], "k of an approximate top_k")[0]
-    (name,) = site.attr("called_computations")
-    body = site.run.function(name).body
+def _approx_top_k(ctx: OpContext, x: Any, index: Any, *rest: Any) -> Any:
+    config = config_of(ctx)
+    k = config["top_k"] if "top_k" in config else dims_of(ctx, rest[2], "k of an approximate top_k")[0]
+    (name,) = ctx.attr("called_computations")
+    body = ctx.run.function(name).body
     directions = {op.attrs.get("comparison_direction") for op in body.ops if op.name == "stablehlo.compare"}
     if directions not in ({"GT"}, {"LT"}):
         raise UnsupportedError("an approximate top_k that orders otherwise than by GT or LT")
     fn = lax.approx_max_k if directions == {"GT"} else lax.approx_min_k
     return fn(
-        forced(x),
+        materialize(x),
         k,
         reduction_dimension=int(config["reduction_dim"]),
         recall_target=float(config["recall_target"]),
@@ -131,21 +131,23 @@ def _approx_top_k(site: Site, x: Any, index: Any, *rest: Any) -> Any:
 
 
 @_target("stablehlo.dynamic_reduce_window")
-def _dynamic_reduce_window(site: Site, *args: Any) -> Any:
+def _dynamic_reduce_window(ctx: OpContext, *args: Any) -> Any:
     count = (len(args) - 5) // 2
-    sizes, strides, base, inner, padding = (dims_of(site, v, "the form of a window") for v in args[-5:])
-    (name,) = site.attr("called_computations")
-    function = site.run.function(name)
+    sizes, strides, base, inner, padding = (dims_of(ctx, v, "the form of a window") for v in args[-5:])
+    (name,) = ctx.attr("called_computations")
+    function = ctx.run.function(name)
     window = (sizes, strides, list(zip(padding[::2], padding[1::2], strict=True)), base, inner)
-    inputs, inits = [[forced(v) for v in part] for part in (args[:count], args[count : 2 * count])]
-    return windowed(function.body, lambda *a: [forced(v) for v in site.run.call(function, a)], inputs, inits, window)
+    inputs, inits = [[materialize(v) for v in part] for part in (args[:count], args[count : 2 * count])]
+    return windowed(
+        function.body, lambda *a: [materialize(v) for v in ctx.run.call(function, a)], inputs, inits, window
+    )
 
 
 @_target("stablehlo.dynamic_rng_bit_generator")
-def _dynamic_rng_bit_generator(site: Site, key: Any, shape: Any) -> Any:
-    return random_bits(site, key, dims_of(site, shape, "the shape of random numbers"))
+def _dynamic_rng_bit_generator(ctx: OpContext, key: Any, shape: Any) -> Any:
+    return random_bits(ctx, key, dims_of(ctx, shape, "the shape of random numbers"))
 
 
 @_target("stablehlo.dynamic_top_k")
-def _dynamic_top_k(site: Site, x: Any, k: Any) -> Any:
-    return lax.top_k(forced(x), dims_of(site, k, "k of top_k")[0])
+def _dynamic_top_k(ctx: OpContext, x: Any, k: Any) -> Any:
+    return lax.top_k(materialize(x), dims_of(ctx, k, "k of top_k")[0])

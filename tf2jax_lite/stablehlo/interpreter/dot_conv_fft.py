@@ -10,7 +10,7 @@ from jax import lax
 
 from tf2jax_lite.support.errors import UnsupportedError
 
-from .core import Site, forced, rule
+from .core import OpContext, materialize, rule
 from .shapes import dims_of
 
 __all__ = ["convolution", "precision_of"]
@@ -27,8 +27,8 @@ def precision_of(attrs: Mapping[str, Any]) -> Any:
     return found[0] if len(set(found)) == 1 else found
 
 
-def _algorithm(site: Site) -> Any:
-    algorithm = site.attr("algorithm")
+def _algorithm(ctx: OpContext) -> Any:
+    algorithm = ctx.attr("algorithm")
     if not isinstance(algorithm, dict):
         return None
     names = {"tf32": "TF32", "f8E5M2": "F8_E5M2"}
@@ -72,10 +72,10 @@ _ALGORITHMS = {
 
 
 @rule("stablehlo.dot_general")
-def _dot_general(site: Site, lhs: Any, rhs: Any) -> Any:
-    numbers = site.attr("dot_dimension_numbers")
-    preferred = site.dtype
-    algorithm = _algorithm(site)
+def _dot_general(ctx: OpContext, lhs: Any, rhs: Any) -> Any:
+    numbers = ctx.attr("dot_dimension_numbers")
+    preferred = ctx.dtype
+    algorithm = _algorithm(ctx)
     return lax.dot_general(
         lhs,
         rhs,
@@ -83,38 +83,38 @@ def _dot_general(site: Site, lhs: Any, rhs: Any) -> Any:
             (numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]),
             (numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"]),
         ),
-        precision=precision_of(site.op.attrs) if algorithm is None else algorithm,
+        precision=precision_of(ctx.op.attrs) if algorithm is None else algorithm,
         preferred_element_type=preferred,
     )
 
 
 @rule("stablehlo.dot")
-def _dot(site: Site, lhs: Any, rhs: Any) -> Any:
+def _dot(ctx: OpContext, lhs: Any, rhs: Any) -> Any:
     return lax.dot_general(
         lhs,
         rhs,
         (((lhs.ndim - 1,), (0,)), ((), ())),
-        precision=precision_of(site.op.attrs),
-        preferred_element_type=site.dtype,
+        precision=precision_of(ctx.op.attrs),
+        preferred_element_type=ctx.dtype,
     )
 
 
 @rule("stablehlo.convolution")
-def _convolution(site: Site, lhs: Any, rhs: Any) -> Any:
+def _convolution(ctx: OpContext, lhs: Any, rhs: Any) -> Any:
     rank = lhs.ndim - 2
-    padding = site.attr("padding")
+    padding = ctx.attr("padding")
     pairs = [(0, 0)] * rank if padding is None else np.asarray(padding).reshape(-1, 2).tolist()
-    return _convolve(site, lhs, rhs, [(int(a), int(b)) for a, b in pairs])
+    return _convolve(ctx, lhs, rhs, [(int(a), int(b)) for a, b in pairs])
 
 
 @rule("stablehlo.dynamic_conv", lazy=True)
-def _dynamic_convolution(site: Site, lhs: Any, rhs: Any, padding: Any) -> Any:
-    flat = dims_of(site, padding, "the padding of a convolution")
-    return _convolve(site, forced(lhs), forced(rhs), list(zip(flat[::2], flat[1::2], strict=True)))
+def _dynamic_convolution(ctx: OpContext, lhs: Any, rhs: Any, padding: Any) -> Any:
+    flat = dims_of(ctx, padding, "the padding of a convolution")
+    return _convolve(ctx, materialize(lhs), materialize(rhs), list(zip(flat[::2], flat[1::2], strict=True)))
 
 
-def _convolve(site: Site, lhs: Any, rhs: Any, padding: list[tuple[Any, Any]]) -> Any:
-    return convolution(lhs, rhs, {**site.op.attrs, "padding": padding}, site.dtype)
+def _convolve(ctx: OpContext, lhs: Any, rhs: Any, padding: list[tuple[Any, Any]]) -> Any:
+    return convolution(lhs, rhs, {**ctx.op.attrs, "padding": padding}, ctx.dtype)
 
 
 def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) -> Any:
@@ -135,9 +135,9 @@ def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) ->
 
     spatial = numbers["kernel_spatial_dimensions"]
     reversal = attrs.get("window_reversal") or (0,) * rank
-    turned = tuple(spatial[i] for i, flag in enumerate(np.asarray(reversal).reshape(-1)) if flag)
-    if turned:
-        rhs = lax.rev(rhs, turned)
+    reversed_axes = tuple(spatial[i] for i, flag in enumerate(np.asarray(reversal).reshape(-1)) if flag)
+    if reversed_axes:
+        rhs = lax.rev(rhs, reversed_axes)
     found = attrs.get("padding")
     padding: Any = [(0, 0)] * rank if found is None else [(low, high) for low, high in found]
     if not all(isinstance(n, (int, np.integer)) for pair in padding for n in pair):
@@ -186,13 +186,13 @@ def _padded(lhs: Any, rhs: Any, attrs: Mapping[str, Any], padding: Any, ones: An
 
 
 @rule("stablehlo.fft")
-def _fft(site: Site, x: Any) -> Any:
-    return lax.fft(x, getattr(lax.FftType, site.attr("fft_type")), tuple(site.attr("fft_length")))
+def _fft(ctx: OpContext, x: Any) -> Any:
+    return lax.fft(x, getattr(lax.FftType, ctx.attr("fft_type")), tuple(ctx.attr("fft_length")))
 
 
 @rule("stablehlo.cholesky")
-def _cholesky(site: Site, x: Any) -> Any:
-    if site.attr("lower", False):
+def _cholesky(ctx: OpContext, x: Any) -> Any:
+    if ctx.attr("lower", False):
         return lax.linalg.cholesky(x, symmetrize_input=False)
     axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
     factor = lax.linalg.cholesky(lax.transpose(x, axes).conj(), symmetrize_input=False)
@@ -200,14 +200,14 @@ def _cholesky(site: Site, x: Any) -> Any:
 
 
 @rule("stablehlo.triangular_solve")
-def _triangular_solve(site: Site, a: Any, b: Any) -> Any:
-    transpose = site.attr("transpose_a", "NO_TRANSPOSE")
+def _triangular_solve(ctx: OpContext, a: Any, b: Any) -> Any:
+    transpose = ctx.attr("transpose_a", "NO_TRANSPOSE")
     return lax.linalg.triangular_solve(
         a,
         b,
-        left_side=bool(site.attr("left_side")),
-        lower=bool(site.attr("lower")),
+        left_side=bool(ctx.attr("left_side")),
+        lower=bool(ctx.attr("lower")),
         transpose_a=transpose != "NO_TRANSPOSE",
         conjugate_a=transpose == "ADJOINT",
-        unit_diagonal=bool(site.attr("unit_diagonal")),
+        unit_diagonal=bool(ctx.attr("unit_diagonal")),
     )

@@ -1,4 +1,4 @@
-"""Ops that work on each element: arithmetic, comparisons, choices and conversions."""
+"""Rules for elementwise ops: arithmetic, comparisons, select, clamp and conversions."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend.core.primitives as primitives
 import jax.numpy as jnp
 import numpy as np
-from jax import core, lax
+from jax import lax
 
+from tf2jax_lite.jaxprs.compat import max_dim, min_dim, named_primitive
 from tf2jax_lite.support.errors import OpError, UnsupportedError
 from tf2jax_lite.values.static import canonical
 
-from .core import NAMED, Iota, Site, Spread, Vector, forced, full, is_splat, is_static, rule, scalar_of
+from .core import NAMED, Iota, LazyBroadcast, OpContext, Vector, full, is_splat, is_static, materialize, rule, scalar_of
 
-__all__ = ["elementwise", "on_host", "order_key"]
+__all__ = ["elementwise", "folding", "order_key"]
 
 
-def elementwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, host: Any = None) -> Any:
-    """Applies a function of ``jax.lax`` that broadcasts scalars and ones; results stay unbroadcast where args are."""
-    if any(isinstance(v, Vector) for v in args) and host is not None:
-        return _itemwise(fn, args, dtypes, host)
+def elementwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, fold: Any = None) -> Any:
+    """Apply a function of ``jax.lax`` that broadcasts; the result stays a `LazyBroadcast` if all arguments are."""
+    if any(isinstance(v, Vector) for v in args) and fold is not None:
+        return _itemwise(fn, args, dtypes, fold)
     args = tuple(
-        forced(v, t) if isinstance(v, (Iota, Vector)) or (is_static(v) and v.dtype == object) else v
+        materialize(v, t) if isinstance(v, (Iota, Vector)) or (is_static(v) and v.dtype == object) else v
         for v, t in zip(args, dtypes, strict=True)
     )
     shape: tuple[Any, ...] = args[0].shape
-    lazy = [isinstance(v, Spread) or is_splat(v) for v in args]
+    lazy = [isinstance(v, LazyBroadcast) or is_splat(v) for v in args]
     small = [
-        v.value if isinstance(v, Spread) else scalar_of(v) if narrow else v
+        v.value if isinstance(v, LazyBroadcast) else scalar_of(v) if narrow else v
         for v, narrow in zip(args, lazy, strict=True)
     ]
     if not all(lazy) or not shape:
         return fn(*(v if isinstance(v, jax.Array) else np.asarray(v) for v in small))
-    return Spread(fn(*small), shape)
+    return LazyBroadcast(fn(*small), shape)
 
 
-def _itemwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, host: Callable[..., Any]) -> Vector:
-    """Applies a function to vectors that are partly known, item by item."""
+def _itemwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, fold: Callable[..., Any]) -> Vector:
+    """Apply a function to partly static vectors, item by item."""
     items = []
     for i in range(max(v.shape[0] for v in args if v.shape)):
         row = tuple(_item(v, i) for v in args)
         if all(map(is_static, row)):
-            items.append(_typed(host(*row), canonical(dtypes[0])))
+            items.append(_typed(fold(*row), canonical(dtypes[0])))
         else:
             items.append(elementwise(fn, row, dtypes))
     return Vector(tuple(items), canonical(dtypes[0]))
@@ -55,40 +55,40 @@ def _item(value: Any, i: int) -> Any:
         return value.items[i]
     if is_static(value):
         return value if value.ndim == 0 else np.asarray(value[i])
-    value = forced(value)
+    value = materialize(value)
     return value if value.ndim == 0 else lax.reshape(lax.slice(value, (i,), (i + 1,)), ())
 
 
-def _define(name: str, fn: Callable[..., Any], host: Callable[..., Any] | None = None) -> None:
-    def traced(site: Site, *args: Any) -> Any:
-        _check_width(site, name, args)
-        accuracy, dtypes = site.attr("result_accuracy"), [t.dtype for t in site.op.operand_types]
+def _define(name: str, fn: Callable[..., Any], fold: Callable[..., Any] | None = None) -> None:
+    def traced(ctx: OpContext, *args: Any) -> Any:
+        _check_width(ctx, name, args)
+        accuracy, dtypes = ctx.attr("result_accuracy"), [t.dtype for t in ctx.op.operand_types]
         if isinstance(accuracy, str) and "HIGHEST" in accuracy:
             return elementwise(lambda *a: fn(*a, accuracy=lax.AccuracyMode.HIGHEST), args, dtypes)
-        return elementwise(fn, args, dtypes, host)
+        return elementwise(fn, args, dtypes, fold)
 
-    rule(f"stablehlo.{name}", lazy=True, host=None if host is None else on_host(host))(traced)
+    rule(f"stablehlo.{name}", lazy=True, fold=None if fold is None else folding(fold))(traced)
 
 
-def _check_width(site: Site, name: str, args: tuple[Any, ...]) -> None:
-    """Refuses to shift out what JAX has no bits for: two words put into one of 64 bits are gone without those."""
-    type_ = site.op.types[0]
+def _check_width(ctx: OpContext, name: str, args: tuple[Any, ...]) -> None:
+    """Raise `UnsupportedError` for shifts beyond 32 bits without x64, as in packing two words into 64 bits."""
+    type_ = ctx.op.types[0]
     if name != "shift_left" or canonical(type_.dtype) == type_.dtype or not is_splat(args[1]):
         return
     if scalar_of(args[1]) >= 8 * canonical(type_.dtype).itemsize:
         raise UnsupportedError("words of 64 bits need jax_enable_x64")
 
 
-def on_host(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes the numpy twin of a rule out of a numpy function: splats stay splats, dtypes are the module's."""
+def folding(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a constant folder from a numpy function: splats stay splats, dtypes are the module's."""
 
-    def host(site: Site, *args: Any) -> Any:
-        dtype = canonical(site.op.types[0].dtype)
+    def fold(ctx: OpContext, *args: Any) -> Any:
+        dtype = canonical(ctx.op.types[0].dtype)
         if all(map(is_splat, args)):
             return np.broadcast_to(_typed(fn(*map(scalar_of, args)), dtype), np.shape(args[0]))
         return _typed(fn(*args), dtype)
 
-    return host
+    return fold
 
 
 def _typed(value: Any, dtype: np.dtype) -> Any:
@@ -116,12 +116,12 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _largest(a: Any, b: Any) -> Any:
-    """Takes the larger of two; of dimensions that do not compare, an expression that says so."""
-    return np.frompyfunc(core.max_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
+    """Return the maximum; of dimensions whose comparison is inconclusive, a symbolic maximum."""
+    return np.frompyfunc(max_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
 
 
 def _smallest(a: Any, b: Any) -> Any:
-    return np.frompyfunc(core.min_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
+    return np.frompyfunc(min_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
 
 
 def _between(low: Any, x: Any, high: Any) -> Any:
@@ -135,7 +135,7 @@ def _nonnegative(value: Any) -> bool:
 
 
 def _shifted(fn: Callable[..., Any], a: Any, b: Any) -> Any:
-    """Shifts bits, sign or not; by the width of the type or more, nothing of them is left."""
+    """Shift bits of signed or unsigned integers; by the width of the type or more, the result is 0."""
     words, width = np.dtype(f"u{a.dtype.itemsize}"), 8 * a.dtype.itemsize
     by = np.asarray(b).astype(words)
     moved = fn(np.asarray(a).astype(words), np.minimum(by, words.type(width - 1)))
@@ -221,64 +221,64 @@ def order_key(x: Any) -> Any:
 
 
 def _total_order(direction: str, a: Any, b: Any) -> Any:
-    """Compares in the total order of floats; jax names three of these comparisons, as primitives only."""
+    """Compare in the total order of floats; JAX has three of these comparisons, as primitives only."""
     if direction in ("GT", "GE"):
         return _total_order({"GT": "LT", "GE": "LE"}[direction], b, a)
     if direction == "NE":
         return lax.bitwise_not(_total_order("EQ", a, b))
-    primitive = getattr(primitives, f"{direction.lower()}_to_p", None)
+    primitive = named_primitive(f"{direction.lower()}_to_p")
     if primitive is None:
         return _COMPARE[direction][0](order_key(a), order_key(b))
     return primitive.bind(jnp.asarray(a), jnp.asarray(b))
 
 
-def _compare_host(site: Site, a: Any, b: Any) -> Any:
-    fn = _COMPARE[site.attr("comparison_direction")][1]
+def _fold_compare(ctx: OpContext, a: Any, b: Any) -> Any:
+    fn = _COMPARE[ctx.attr("comparison_direction")][1]
     if all(map(is_splat, (a, b))):
         return np.broadcast_to(np.bool_(fn(scalar_of(a), scalar_of(b))), np.shape(a))
     return _typed(fn(a, b), np.dtype(bool))
 
 
-@rule("stablehlo.compare", host=_compare_host, lazy=True)
-def _compare(site: Site, a: Any, b: Any) -> Any:
-    fn = _COMPARE[site.attr("comparison_direction")][0]
-    if site.attr("compare_type") == "TOTALORDER" and jnp.issubdtype(a.dtype, jnp.floating):
-        return _total_order(site.attr("comparison_direction"), forced(a), forced(b))
-    return elementwise(fn, (a, b), [t.dtype for t in site.op.operand_types])
+@rule("stablehlo.compare", fold=_fold_compare, lazy=True)
+def _compare(ctx: OpContext, a: Any, b: Any) -> Any:
+    fn = _COMPARE[ctx.attr("comparison_direction")][0]
+    if ctx.attr("compare_type") == "TOTALORDER" and jnp.issubdtype(a.dtype, jnp.floating):
+        return _total_order(ctx.attr("comparison_direction"), materialize(a), materialize(b))
+    return elementwise(fn, (a, b), [t.dtype for t in ctx.op.operand_types])
 
 
-# ---- choices ----
+# ---- select ----
 
 
-def _select_host(site: Site, pred: Any, a: Any, b: Any) -> Any:
+def _fold_select(ctx: OpContext, pred: Any, a: Any, b: Any) -> Any:
     if is_splat(pred):
         return a if scalar_of(pred) else b
     return np.where(pred, a, b)
 
 
-@rule("stablehlo.select", host=_select_host, exact=True, lazy=True)
-def _select(site: Site, pred: Any, a: Any, b: Any) -> Any:
+@rule("stablehlo.select", fold=_fold_select, exact=True, lazy=True)
+def _select(ctx: OpContext, pred: Any, a: Any, b: Any) -> Any:
     if is_splat(pred):
         return a if scalar_of(pred) else b
-    pred = pred.value if isinstance(pred, Spread) and np.ndim(pred.value) == 0 else forced(pred)
+    pred = pred.value if isinstance(pred, LazyBroadcast) and np.ndim(pred.value) == 0 else materialize(pred)
     if a is b:
         return a
-    types = site.op.operand_types
-    return lax.select_n(pred, forced(b, types[2].dtype), forced(a, types[1].dtype))
+    types = ctx.op.operand_types
+    return lax.select_n(pred, materialize(b, types[2].dtype), materialize(a, types[1].dtype))
 
 
 def _narrow(value: Any) -> Any:
-    if isinstance(value, Spread) and np.ndim(value.value) == 0:
+    if isinstance(value, LazyBroadcast) and np.ndim(value.value) == 0:
         return value.value
-    return scalar_of(value) if is_splat(value) else forced(value)
+    return scalar_of(value) if is_splat(value) else materialize(value)
 
 
-@rule("stablehlo.clamp", lazy=True, host=lambda site, low, x, high: _between(low, x, high))
-def _clamp(site: Site, low: Any, x: Any, high: Any) -> Any:
+@rule("stablehlo.clamp", lazy=True, fold=lambda ctx, low, x, high: _between(low, x, high))
+def _clamp(ctx: OpContext, low: Any, x: Any, high: Any) -> Any:
     if any(isinstance(v, Vector) for v in (low, x, high)):
-        dtypes = [t.dtype for t in site.op.operand_types]
+        dtypes = [t.dtype for t in ctx.op.operand_types]
         return _itemwise(lax.clamp, (low, x, high), dtypes, _between)
-    x = forced(x)
+    x = materialize(x)
     low, high = _narrow(low), _narrow(high)
     if np.ndim(low) != np.ndim(high):
         low = full(low, np.shape(x)) if np.ndim(low) == 0 else low
@@ -289,48 +289,48 @@ def _clamp(site: Site, low: Any, x: Any, high: Any) -> Any:
 # ---- conversions ----
 
 
-def _convert_host(site: Site, x: Any) -> Any:
+def _fold_convert(ctx: OpContext, x: Any) -> Any:
     if x.dtype == object:
-        if np.dtype(site.type.dtype).kind in "iu":
+        if np.dtype(ctx.type.dtype).kind in "iu":
             return x
         raise TypeError
     if is_splat(x):
-        return np.broadcast_to(scalar_of(x).astype(site.dtype), np.shape(x))
-    return x.astype(site.dtype)
+        return np.broadcast_to(scalar_of(x).astype(ctx.dtype), np.shape(x))
+    return x.astype(ctx.dtype)
 
 
-@rule("stablehlo.convert", host=_convert_host, exact=True, lazy=True)
-def _convert(site: Site, x: Any) -> Any:
-    dtype = site.dtype
+@rule("stablehlo.convert", fold=_fold_convert, exact=True, lazy=True)
+def _convert(ctx: OpContext, x: Any) -> Any:
+    dtype = ctx.dtype
     if not is_static(x) and x.dtype == dtype:
         return x
-    x = forced(x) if isinstance(x, Vector) else x
+    x = materialize(x) if isinstance(x, Vector) else x
 
     def convert(v: Any) -> Any:
         if jnp.iscomplexobj(v) and not jnp.issubdtype(dtype, jnp.complexfloating):
             v = lax.real(v)
         return lax.convert_element_type(v, dtype)
 
-    return elementwise(convert, (x,), [site.op.operand_types[0].dtype])
+    return elementwise(convert, (x,), [ctx.op.operand_types[0].dtype])
 
 
 @rule("stablehlo.reduce_precision")
-def _reduce_precision(site: Site, x: Any) -> Any:
-    return lax.reduce_precision(x, site.attr("exponent_bits"), site.attr("mantissa_bits"))
+def _reduce_precision(ctx: OpContext, x: Any) -> Any:
+    return lax.reduce_precision(x, ctx.attr("exponent_bits"), ctx.attr("mantissa_bits"))
 
 
 @rule("stablehlo.map")
-def _map(site: Site, *args: Any) -> Any:
-    fn = site.region(0)
+def _map(ctx: OpContext, *args: Any) -> Any:
+    fn = ctx.region(0)
     for _ in range(np.ndim(args[0])):
         fn = jax.vmap(fn)
     return fn(*args)
 
 
 @rule("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
-def _quantized(site: Site, *args: Any) -> Any:
+def _quantized(ctx: OpContext, *args: Any) -> Any:
     raise UnsupportedError("quantized tensors have no counterpart in JAX")
 
 
-# Its derivative at 0 is not what its ops give.
+# The derivative of its ops at 0 is another.
 NAMED["relu"] = (jax.nn.relu, frozenset({"constant", "broadcast_in_dim", "maximum"}))

@@ -1,4 +1,4 @@
-"""Gather, scatter, and slices whose place is data."""
+"""Rules for gather, scatter, and dynamic slices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jax import lax
 
 from tf2jax_lite.support.errors import UnsupportedError
 
-from .core import Site, forced, is_splat, is_static, rule, scalar_of
+from .core import OpContext, is_splat, is_static, materialize, rule, scalar_of
 from .regions import single_op
 from .shapes import dims_of
 
@@ -17,14 +17,14 @@ __all__: list[str] = []
 
 
 def _starts(starts: tuple[Any, ...]) -> list[Any]:
-    return [scalar_of(v) if is_splat(v) else forced(v) for v in starts]
+    return [scalar_of(v) if is_splat(v) else materialize(v) for v in starts]
 
 
 @rule("stablehlo.dynamic_slice", lazy=True)
-def _dynamic_slice(site: Site, x: Any, *starts: Any) -> Any:
-    sizes = tuple(site.attr("slice_sizes"))
+def _dynamic_slice(ctx: OpContext, x: Any, *starts: Any) -> Any:
+    sizes = tuple(ctx.attr("slice_sizes"))
     found = _starts(starts)
-    x = forced(x)
+    x = materialize(x)
     shape = x.shape
     if all(
         is_static(v) or (isinstance(n, int) and n == s) for v, s, n in zip(found, sizes, shape, strict=True)
@@ -37,8 +37,8 @@ def _dynamic_slice(site: Site, x: Any, *starts: Any) -> Any:
 
 
 @rule("stablehlo.dynamic_update_slice", lazy=True)
-def _dynamic_update_slice(site: Site, x: Any, update: Any, *starts: Any) -> Any:
-    return lax.dynamic_update_slice(forced(x), forced(update), _starts(starts), allow_negative_indices=False)
+def _dynamic_update_slice(ctx: OpContext, x: Any, update: Any, *starts: Any) -> Any:
+    return lax.dynamic_update_slice(materialize(x), materialize(update), _starts(starts), allow_negative_indices=False)
 
 
 def _with_last(indices: Any, axis: int) -> Any:
@@ -52,17 +52,17 @@ def _with_last(indices: Any, axis: int) -> Any:
 
 
 @rule("stablehlo.gather")
-def _gather(site: Site, x: Any, indices: Any) -> Any:
-    return _gathered(site, x, indices, tuple(site.attr("slice_sizes")))
+def _gather(ctx: OpContext, x: Any, indices: Any) -> Any:
+    return _gathered(ctx, x, indices, tuple(ctx.attr("slice_sizes")))
 
 
 @rule("stablehlo.dynamic_gather", lazy=True)
-def _dynamic_gather(site: Site, x: Any, indices: Any, sizes: Any) -> Any:
-    return _gathered(site, forced(x), forced(indices), dims_of(site, sizes, "the size of gathered slices"))
+def _dynamic_gather(ctx: OpContext, x: Any, indices: Any, sizes: Any) -> Any:
+    return _gathered(ctx, materialize(x), materialize(indices), dims_of(ctx, sizes, "the size of gathered slices"))
 
 
-def _gathered(site: Site, x: Any, indices: Any, sizes: tuple[Any, ...]) -> Any:
-    numbers, fill = site.attr("dimension_numbers"), site.attr("fill")
+def _gathered(ctx: OpContext, x: Any, indices: Any, sizes: tuple[Any, ...]) -> Any:
+    numbers, fill = ctx.attr("dimension_numbers"), ctx.attr("fill")
     return lax.gather(
         x,
         _with_last(indices, numbers["index_vector_dim"]),
@@ -74,7 +74,7 @@ def _gathered(site: Site, x: Any, indices: Any, sizes: tuple[Any, ...]) -> Any:
             start_indices_batching_dims=numbers["start_indices_batching_dims"],
         ),
         sizes,
-        indices_are_sorted=bool(site.attr("indices_are_sorted", False)),
+        indices_are_sorted=bool(ctx.attr("indices_are_sorted", False)),
         mode=lax.GatherScatterMode.CLIP if fill is None else lax.GatherScatterMode.FILL_OR_DROP,
         fill_value=None if fill is None else fill.item(),
     )
@@ -93,11 +93,11 @@ _SCATTER = {
 
 
 @rule("stablehlo.scatter")
-def _scatter(site: Site, *args: Any) -> Any:
+def _scatter(ctx: OpContext, *args: Any) -> Any:
     if len(args) != 3:
         raise UnsupportedError("a scatter into several arrays at once has no counterpart in jax.lax")
     x, indices, updates = args
-    numbers = site.attr("scatter_dimension_numbers")
+    numbers = ctx.attr("scatter_dimension_numbers")
     indices = _with_last(indices, numbers["index_vector_dim"])
     dimension_numbers = lax.ScatterDimensionNumbers(
         update_window_dims=numbers["update_window_dims"],
@@ -107,11 +107,11 @@ def _scatter(site: Site, *args: Any) -> Any:
         scatter_indices_batching_dims=numbers["scatter_indices_batching_dims"],
     )
     options: Any = {
-        "indices_are_sorted": bool(site.attr("indices_are_sorted", False)),
-        "unique_indices": bool(site.attr("unique_indices", False)),
+        "indices_are_sorted": bool(ctx.attr("indices_are_sorted", False)),
+        "unique_indices": bool(ctx.attr("unique_indices", False)),
         "mode": lax.GatherScatterMode.FILL_OR_DROP,
     }
-    region = site.op.regions[0]
+    region = ctx.op.regions[0]
     kind = single_op(region)
     if kind in ("or", "and") and x.dtype != np.bool_:
         kind = ""
@@ -123,7 +123,7 @@ def _scatter(site: Site, *args: Any) -> Any:
             return small.astype(np.bool_)
         return _SCATTER[kind](x, indices, updates, dimension_numbers, **options)
     if kind != "first" and region.args[1] not in _read(region):
-        fn = site.region(0)
+        fn = ctx.region(0)
         return lax.scatter_apply(
             x,
             indices,

@@ -1,4 +1,4 @@
-"""Integers that are known in each iteration of a loop."""
+"""Induction variables: integers that are affine in the iteration number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .core import is_splat, scalar_of
 
-__all__ = ["Affine", "Affines", "Truth", "constants", "integer"]
+__all__ = ["Affine", "AffineVector", "StaticBool", "constants", "integer"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Affine:
 
 
 @dataclasses.dataclass(frozen=True)
-class Truth:
-    """A comparison of such integers that comes out the same in each iteration."""
+class StaticBool:
+    """A comparison of such integers with the same result in each iteration."""
 
     value: bool
 
 
 @dataclasses.dataclass(frozen=True)
-class Affines:
-    """A vector of such integers; None for one of which nothing is known."""
+class AffineVector:
+    """A vector of such integers; None for unknown items."""
 
     items: tuple[Affine | None, ...]
 
@@ -44,7 +44,7 @@ def integer(value: Any) -> Any:
 
 
 def constants(value: Any) -> tuple[Affine | None, ...] | None:
-    """Returns a static vector of integers as numbers that are the same in each iteration."""
+    """Return a static vector of integers as loop-invariant items."""
     if not isinstance(value, np.ndarray) or value.ndim != 1 or value.size > 16 or value.dtype.kind not in "iuO":
         return None
     return tuple(Affine(0, int(v) if isinstance(v, np.integer) else v) for v in value)

@@ -6,15 +6,15 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.jaxprs.compat import threefry2x32_p
 from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.values.static import canonical
 
-from .core import NAMED, Site, forced, rule
+from .core import NAMED, OpContext, materialize, rule
 
 __all__ = ["random_bits", "threefry"]
 
@@ -38,23 +38,23 @@ class _Wide:
 
 
 @rule("stablehlo.rng_bit_generator", lazy=True)
-def _rng_bit_generator(site: Site, state: Any) -> Any:
-    return random_bits(site, state, site.op.types[1].shape)
+def _rng_bit_generator(ctx: OpContext, state: Any) -> Any:
+    return random_bits(ctx, state, ctx.op.types[1].shape)
 
 
-def random_bits(site: Site, state: Any, shape: tuple[Any, ...]) -> Any:
+def random_bits(ctx: OpContext, state: Any, shape: tuple[Any, ...]) -> Any:
     """Returns the new state and random bits of the dtype of the op's second result."""
     wide = isinstance(state, _Wide)
-    key = state.pairs.reshape(-1) if wide else forced(state)
+    key = state.pairs.reshape(-1) if wide else materialize(state)
     narrow = key.dtype == np.uint32
     if not narrow:
         key = lax.bitcast_convert_type(key, np.uint32).reshape(-1)
-    out = site.op.types[1].dtype
+    out = ctx.op.types[1].dtype
     words: Any = np.dtype(f"uint{out.itemsize * 8}")
     if canonical(words) != words:
         raise UnsupportedError("64-bit random numbers need jax_enable_x64")
     new, bits = lax.rng_bit_generator(
-        key, shape, dtype=words, algorithm=_ALGORITHMS[site.attr("rng_algorithm", "DEFAULT")]
+        key, shape, dtype=words, algorithm=_ALGORITHMS[ctx.attr("rng_algorithm", "DEFAULT")]
     )
     if out != words:
         bits = lax.bitcast_convert_type(bits, out)
@@ -64,31 +64,31 @@ def random_bits(site: Site, state: Any, shape: tuple[Any, ...]) -> Any:
 
 
 @rule("stablehlo.rng")
-def _rng(site: Site, low: Any, high: Any, shape: Any) -> Any:
-    sizes = tuple(int(d) for d in site.static(shape, "the shape of random numbers"))
-    if site.attr("rng_distribution") != "UNIFORM":
+def _rng(ctx: OpContext, low: Any, high: Any, shape: Any) -> Any:
+    sizes = tuple(int(d) for d in ctx.static(shape, "the shape of random numbers"))
+    if ctx.attr("rng_distribution") != "UNIFORM":
         raise UnsupportedError("normal random numbers of the compiler's own generator have no counterpart in jax.lax")
     return lax.rng_uniform(low, high, sizes)
 
 
 @rule("stablehlo.bitcast_convert", lazy=True)
-def _bitcast(site: Site, x: Any) -> Any:
-    target = site.type.dtype
+def _bitcast(ctx: OpContext, x: Any) -> Any:
+    target = ctx.type.dtype
     if isinstance(x, _Wide):
         if target.itemsize == 4:
             return x.pairs if target == np.uint32 else lax.bitcast_convert_type(x.pairs, target)
         return _Wide(x.pairs, target)
-    x = forced(x)
+    x = materialize(x)
     if target.kind in "iu" and target.itemsize == 8 and not jax.config.read("jax_enable_x64") and x.dtype.itemsize == 4:
-        source = site.op.operand_types[0].dtype
+        source = ctx.op.operand_types[0].dtype
         if source.itemsize == 4 and jnp.ndim(x) and x.shape[-1] == 2:
             return _Wide(lax.bitcast_convert_type(x, np.uint32), target)
-    return x if x.dtype == site.dtype else lax.bitcast_convert_type(x, site.dtype)
+    return x if x.dtype == ctx.dtype else lax.bitcast_convert_type(x, ctx.dtype)
 
 
 def threefry(*words: Any) -> Any:
     """Returns two words of random bits for each pair of a key's and a counter's words."""
-    return jax.extend.random.threefry2x32_p.bind(*map(jnp.asarray, words))
+    return threefry2x32_p.bind(*map(jnp.asarray, words))
 
 
 NAMED["threefry2x32"] = (threefry, frozenset({"constant", "xor", "broadcast_in_dim", "add", "while"}))

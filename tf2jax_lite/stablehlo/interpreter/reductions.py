@@ -12,7 +12,7 @@ from jax import lax
 from tf2jax_lite.ops.xla.computations import xla_select_and_scatter
 from tf2jax_lite.stablehlo.parsing.module import Region
 
-from .core import Iota, Site, forced, is_splat, is_static, rule, scalar_of
+from .core import Iota, OpContext, is_splat, is_static, materialize, rule, scalar_of
 from .regions import expression, single_op
 
 __all__ = ["windowed"]
@@ -60,31 +60,31 @@ def _is_identity(value: Any, kind: str) -> bool:
 
 
 @rule("stablehlo.reduce", lazy=True)
-def _reduce(site: Site, *args: Any) -> Any:
+def _reduce(ctx: OpContext, *args: Any) -> Any:
     count = len(args) // 2
-    axes = tuple(site.attr("dimensions"))
-    region = site.op.regions[0]
+    axes = tuple(ctx.attr("dimensions"))
+    region = ctx.op.regions[0]
     inputs, inits = args[:count], args[count:]
     if count == 1:
-        x, init = forced(inputs[0]), inits[0]
+        x, init = materialize(inputs[0]), inits[0]
         kind = _kind(region, x.dtype)
         identity = _identity(kind, x.dtype) if kind else None
         if identity is not None:
             result = lax.reduce(x, identity, _MONOIDS[kind], axes) if axes else x
-            if site.run.shifts and kind == "maximum":
+            if ctx.run.shifts and kind == "maximum":
                 result = lax.stop_gradient(result)
-            return result if _is_identity(init, kind) else _MONOIDS[kind](result, forced(init))
+            return result if _is_identity(init, kind) else _MONOIDS[kind](result, materialize(init))
     if count == 2 and len(axes) == 1 and isinstance(inputs[1], Iota) and inputs[1].axis == axes[0]:
         which = _arg_kind(region)
         if which:
-            x = forced(inputs[0])
-            index = which[0](x, axes[0], site.op.types[1].dtype)
-            best = lax.reduce(x, _identity(which[1], x.dtype), _MONOIDS[which[1]], axes) if site.op.used[0] else None
+            x = materialize(inputs[0])
+            index = which[0](x, axes[0], ctx.op.types[1].dtype)
+            best = lax.reduce(x, _identity(which[1], x.dtype), _MONOIDS[which[1]], axes) if ctx.op.used[0] else None
             return best, index
-    fn = site.region(0)
+    fn = ctx.region(0)
     results = lax.reduce(
-        tuple(forced(v) for v in inputs),
-        tuple(forced(v) for v in inits),
+        tuple(materialize(v) for v in inputs),
+        tuple(materialize(v) for v in inits),
         lambda a, b: tuple(fn(*_listed(a), *_listed(b))),
         axes,
     )
@@ -116,23 +116,23 @@ _CUMULATIVE = {"add": lax.cumsum, "multiply": lax.cumprod, "maximum": lax.cummax
 _LOGSUMEXP = ["maximum", "subtract", "compare", "add", "abs", "negate", "exponential", "log_plus_one", "add", "select"]
 
 
-def _window(site: Site, rank: int) -> tuple[Any, ...]:
-    padding = site.attr("padding")
+def _window(ctx: OpContext, rank: int) -> tuple[Any, ...]:
+    padding = ctx.attr("padding")
     ones = (1,) * rank
     return (
-        tuple(site.attr("window_dimensions") or ones),
-        tuple(site.attr("window_strides") or ones),
+        tuple(ctx.attr("window_dimensions") or ones),
+        tuple(ctx.attr("window_strides") or ones),
         [(0, 0)] * rank if padding is None else [(int(a), int(b)) for a, b in np.asarray(padding).reshape(-1, 2)],
-        tuple(site.attr("base_dilations") or ones),
-        tuple(site.attr("window_dilations") or ones),
+        tuple(ctx.attr("base_dilations") or ones),
+        tuple(ctx.attr("window_dilations") or ones),
     )
 
 
 @rule("stablehlo.reduce_window")
-def _reduce_window(site: Site, *args: Any) -> Any:
+def _reduce_window(ctx: OpContext, *args: Any) -> Any:
     count = len(args) // 2
     inputs, inits = args[:count], args[count:]
-    return windowed(site.op.regions[0], site.region(0), inputs, inits, _window(site, inputs[0].ndim))
+    return windowed(ctx.op.regions[0], ctx.region(0), inputs, inits, _window(ctx, inputs[0].ndim))
 
 
 def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any, ...]) -> Any:
@@ -200,10 +200,10 @@ def _cumulative_axis(shape: Any, sizes: Any, strides: Any, pads: Any, base: Any,
 
 
 @rule("stablehlo.select_and_scatter")
-def _select_and_scatter(site: Site, operand: Any, source: Any, init: Any) -> Any:
-    sizes, strides, pads, _, _ = _window(site, operand.ndim)
-    chosen = single_op(site.op.regions[0])
-    combined = single_op(site.op.regions[1])
+def _select_and_scatter(ctx: OpContext, operand: Any, source: Any, init: Any) -> Any:
+    sizes, strides, pads, _, _ = _window(ctx, operand.ndim)
+    chosen = single_op(ctx.op.regions[0])
+    combined = single_op(ctx.op.regions[1])
     if chosen not in ("GE", "LE") or combined != "add" or not jnp.issubdtype(operand.dtype, jnp.floating):
         return xla_select_and_scatter(
             operand,
@@ -212,8 +212,8 @@ def _select_and_scatter(site: Site, operand: Any, source: Any, init: Any) -> Any
             np.asarray(pads),
             source,
             init,
-            select=site.region(0),
-            scatter=site.region(1),
+            select=ctx.region(0),
+            scatter=ctx.region(1),
         )
     kind = "maximum" if chosen == "GE" else "minimum"
 

@@ -1,8 +1,8 @@
 """Rewrites the body of a counted loop for a scan, before it is traced.
 
-Carries that count are known in each iteration t as a * t + b; calls that such a number or a whole carry goes into are
-written out; a slice at one becomes an element of the scan's ``xs``, an update at one an element of its ``ys``. What
-does not fit stays as it is.
+Induction variables are a * t + b in iteration t. Calls with such an argument, or with a whole carry, are inlined. A
+slice at an induction variable becomes an element of the scan's ``xs``, an update an element of its ``ys``. Other ops
+stay.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from tf2jax_lite.stablehlo.parsing.module import Op, Region, TensorType, finish, free_values, numbers, renamed
 
 from .core import Run
-from .induction import Affine, Affines, Truth, constants, integer
+from .induction import Affine, AffineVector, StaticBool, constants, integer
 
-__all__ = ["Place", "Plan", "Rewrite", "is_fixed"]
+__all__ = ["Access", "Plan", "Rewrite", "is_fixed"]
 
-# Calls within calls are written out up to this depth.
+# Maximum depth of inlined calls.
 _MAX_INLINE = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class _Element:
-    """An element of xs with an axis of length one more."""
+    """An element of xs with an additional axis of size 1."""
 
     number: int
     shape: tuple[Any, ...]
@@ -32,15 +32,15 @@ class _Element:
 
 @dataclasses.dataclass(frozen=True)
 class _Expanded:
-    """A value with an axis of length one more."""
+    """A value with an additional axis of size 1."""
 
     number: int
     shape: tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Where in an array iteration t reads or writes: along ``axis`` at a * t + b."""
+class Access:
+    """The index at which iteration t reads or writes an array: a * t + b along ``axis``."""
 
     source: int
     axis: int
@@ -50,51 +50,51 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class _Update:
-    place: Place
+    access: Access
     number: int
 
 
 @dataclasses.dataclass
 class Plan:
-    """A loop made ready to scan.
+    """A loop as a scan.
 
     Attributes:
-      trips: how many iterations.
+      trips: the number of iterations.
       body: arguments are the carries and then the elements of xs; returns are the carries and then those of ys.
       carried: positions of the carries that stay carries.
-      reads: what each of xs is.
-      writes: for each of ys, the position of the carry that it fills, and where.
-      fixed: positions of carries that do not change.
-      counted: for positions of carries that only count, what they end as.
+      reads: for each of xs, the array and its index.
+      writes: for each of ys, the position of the carry that it fills, and the index.
+      fixed: positions of loop-invariant carries.
+      counted: final values of eliminated induction variables, by position of the carry.
       arguments: numbers of the loop's own arguments.
     """
 
     trips: Any
     body: Region
     carried: list[int]
-    reads: list[Place]
-    writes: list[tuple[int, Place]]
+    reads: list[Access]
+    writes: list[tuple[int, Access]]
     fixed: list[int]
     counted: dict[int, Any]
     arguments: tuple[int, ...]
 
 
 def is_fixed(body: Region, i: int) -> bool:
-    """Whether a loop hands a carry on unchanged."""
+    """Return whether a carry is loop-invariant."""
     return body.returns[i] == body.args[i]
 
 
 class Rewrite:
-    """One walk over a loop's body.
+    """One pass over a loop's body.
 
     Args:
-      run: the evaluation that the loop is part of.
+      run: the evaluation of the module.
       body: the body.
-      env: values around it.
-      args: what the loop starts from.
-      trips: how many iterations.
-      starts: for the positions of carries that are taken to count up by one, what they start from.
-      barred: numbers of carries that are not cut, since they turned out to change.
+      env: values of enclosing regions.
+      args: initial values of the carries.
+      trips: the number of iterations.
+      starts: initial values of the carries that are assumed to count up by one, by position.
+      blocked: carries that must not become xs, since they are written, too.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class Rewrite:
         args: Sequence[Any],
         trips: Any,
         starts: Mapping[int, Any],
-        barred: set[int],
+        blocked: set[int],
     ):
         self.run, self.body, self.env, self.trips = run, body, env, trips
-        self.starts, self.barred = starts, barred
+        self.starts, self.blocked = starts, blocked
         self.known: dict[int, Any] = {}
         self.types: dict[int, Any] = dict(zip(body.args, body.types, strict=True))
-        self.reads: dict[Place, int] = {}
+        self.reads: dict[Access, int] = {}
         self.out: list[Op] = []
         self.carries = {number: i for i, number in enumerate(body.args)}
         for i, value in starts.items():
@@ -128,27 +128,27 @@ class Rewrite:
     # ---- results ----
 
     def returned(self, i: int) -> Any:
-        """Returns what is known of a carry after an iteration."""
+        """Return the known form of a carry after an iteration."""
         return self.known.get(self.returns[i])
 
-    def wrong_reads(self) -> set[int]:
-        """Carries that were cut at the counter though they change."""
+    def invalid_reads(self) -> set[int]:
+        """Return the carries that became xs although they are written."""
         return {p.source for p in self.reads if p.source in self.carries and not self._fixed(self.carries[p.source])}
 
     def _fixed(self, i: int) -> bool:
         return self.returns[i] == self.body.args[i]
 
-    def plan(self, counting: set[int]) -> Plan:
-        """Returns the loop made ready; ``counting`` are the positions of carries that do count."""
+    def plan(self, induction: set[int]) -> Plan:
+        """Return the plan; ``induction`` has the positions of carries that are induction variables."""
         body, count = self.body, len(self.body.args)
         fixed = [i for i in range(count) if self._fixed(i)]
         writes: dict[int, _Update] = {
             i: found
             for i in range(count)
-            if isinstance(found := self.returned(i), _Update) and found.place.source == body.args[i]
+            if isinstance(found := self.returned(i), _Update) and found.access.source == body.args[i]
         }
-        # Counting carries stay carries where something reads them, and so do buffers that are read, too.
-        dropped = set(counting)
+        # Induction variables stay carries if they are used, and so do buffers that are read as a whole.
+        dropped = set(induction)
         while True:
             carried = [i for i in range(count) if i not in fixed and i not in dropped and i not in writes]
             returns = [self.returns[i] for i in carried] + [u.number for u in writes.values()]
@@ -166,21 +166,21 @@ class Rewrite:
             dropped -= again
             for i in kept:
                 del writes[i]
-        reads = [(place, number) for place, number in self.reads.items() if number in used]
+        reads = [(access, number) for access, number in self.reads.items() if number in used]
         args = [body.args[i] for i in carried] + [number for _, number in reads]
         types = [self.types.get(v) for v in args]
         return Plan(
             trips=self.trips,
             body=Region(tuple(args), tuple(types), finish(args, self.out, returns), tuple(returns)),
             carried=carried,
-            reads=[place for place, _ in reads],
-            writes=[(i, u.place) for i, u in writes.items()],
+            reads=[access for access, _ in reads],
+            writes=[(i, u.access) for i, u in writes.items()],
             fixed=fixed,
             counted={i: self.starts[i] + self.trips for i in dropped},
             arguments=body.args,
         )
 
-    # ---- the walk ----
+    # ---- the pass ----
 
     def _ops(self, ops: Sequence[Op], mapping: dict[int, int], depth: int) -> None:
         for op in ops:
@@ -192,7 +192,7 @@ class Rewrite:
                 for result, value in zip(op.results, callee.returns, strict=True):
                     mapping[result] = inner[value]
                 continue
-            if op.name == "stablehlo.select" and isinstance(choice := self.known.get(operands[0]), Truth):
+            if op.name == "stablehlo.select" and isinstance(choice := self.known.get(operands[0]), StaticBool):
                 mapping[op.results[0]] = operands[1 if choice.value else 2]
                 continue
             results = tuple(next(numbers) for _ in op.results)
@@ -203,7 +203,7 @@ class Rewrite:
             if op.name == "func.call":
                 callee = self.run.function(op.attrs["callee"]).body
                 for result, value in zip(op.results, callee.returns, strict=True):
-                    if value in callee.args:  # handed through
+                    if value in callee.args:  # forwarded
                         mapping[result] = operands[callee.args.index(value)]
             elif len(results) == 1 and isinstance(op.types[0], TensorType):
                 alias = self._learn(op, operands, results[0])
@@ -211,7 +211,7 @@ class Rewrite:
                     mapping[op.results[0]] = alias
 
     def _inlines(self, callee: str, operands: Sequence[int]) -> bool:
-        """Whether to write a call out: it gets a counting number, or a whole array that it cuts or fills."""
+        """Return whether to inline a call: it has an induction variable or a whole sliced array as argument."""
         for number in operands:
             known = self.known.get(number)
             if isinstance(known, Affine) and known.a != 0:
@@ -228,7 +228,7 @@ class Rewrite:
         return isinstance(type_, TensorType) and len(type_.shape) > 0
 
     def _learn(self, op: Op, operands: tuple[int, ...], result: int) -> int | None:
-        """Notes what is known of a result; returns another value that it is equal to, if there is one."""
+        """Record the known form of a result; return an equal value, if there is one."""
         name = op.name.removeprefix("stablehlo.")
         plain = name.removeprefix("dynamic_")
         if name == "dynamic_slice":
@@ -261,7 +261,7 @@ class Rewrite:
 
     def _affine(self, number: int) -> Affine | None:
         found = self.known.get(number)
-        if found is None and number not in self.types:  # from around the loop
+        if found is None and number not in self.types:  # of an enclosing region
             value = integer(self.env.get(number))
             return None if value is None else Affine(0, value)
         return found if isinstance(found, Affine) else None
@@ -289,7 +289,7 @@ class Rewrite:
             return self._compared(op.attrs["comparison_direction"], Affine(x.a - y.a, x.b - y.b))
         return None
 
-    def _compared(self, direction: str, difference: Affine) -> Truth | None:
+    def _compared(self, direction: str, difference: Affine) -> StaticBool | None:
         tests: dict[str, Callable[[Any], Any]] = {
             "LT": lambda d: d < 0,
             "LE": lambda d: d <= 0,
@@ -303,39 +303,39 @@ class Rewrite:
             last = bool(tests[direction](difference.a * (self.trips - 1) + difference.b))
         except Exception:  # symbolic dimensions do not always compare
             return None
-        return Truth(first) if first == last else None
+        return StaticBool(first) if first == last else None
 
     # ---- vectors of indices ----
 
-    def _affines(self, number: int) -> tuple[Affine | None, ...] | None:
+    def _affine_vector(self, number: int) -> tuple[Affine | None, ...] | None:
         found = self.known.get(number)
-        if isinstance(found, Affines):
+        if isinstance(found, AffineVector):
             return found.items
         if found is None and number not in self.types:
             return constants(self.env.get(number))
         return None
 
-    def _vector_of(self, name: str, op: Op, operands: tuple[int, ...]) -> Affines | None:
+    def _vector_of(self, name: str, op: Op, operands: tuple[int, ...]) -> AffineVector | None:
         type_ = op.types[0]
         if len(type_.shape) != 1 or type_.dtype.kind not in "iu" or type_.shape[0] is None or type_.shape[0] > 16:
             return None
         if name == "constant":
             items = constants(op.attrs["value"])
-            return None if items is None else Affines(items)
+            return None if items is None else AffineVector(items)
         if name == "reshape" and op.operand_types[0].shape == ():
-            return Affines((self._affine(operands[0]),))
-        parts = [self._affines(v) for v in operands]
+            return AffineVector((self._affine(operands[0]),))
+        parts = [self._affine_vector(v) for v in operands]
         unknown = (None,) * type_.shape[0]
         if name == "concatenate":
             sizes = [t.shape[0] for t in op.operand_types]
             filled = [p if p is not None else (None,) * n for p, n in zip(parts, sizes, strict=True)]
-            return Affines(tuple(item for part in filled for item in part))
+            return AffineVector(tuple(item for part in filled for item in part))
         if name in ("add", "subtract"):
             sign = 1 if name == "add" else -1
             rows = zip(*(p or unknown for p in parts), strict=True)
-            return Affines(tuple(x and y and Affine(x.a + sign * y.a, x.b + sign * y.b) for x, y in rows))
+            return AffineVector(tuple(x and y and Affine(x.a + sign * y.a, x.b + sign * y.b) for x, y in rows))
         if name == "clamp":
-            return Affines(tuple(map(self._clamped, *(p or unknown for p in parts))))
+            return AffineVector(tuple(map(self._clamped, *(p or unknown for p in parts))))
         return None
 
     def _clamped(self, low: Affine | None, x: Affine | None, high: Affine | None) -> Affine | None:
@@ -343,11 +343,11 @@ class Rewrite:
             return None
         below = self._compared("LE", Affine(low.a - x.a, low.b - x.b))
         above = self._compared("LE", Affine(x.a - high.a, x.b - high.b))
-        return x if below == above == Truth(True) else None
+        return x if below == above == StaticBool(True) else None
 
     # ---- slices and updates ----
 
-    def _place(self, source: int, sizes: Any, starts: Sequence[Affine | None], whole: Any = ()) -> Place | None:
+    def _place(self, source: int, sizes: Any, starts: Sequence[Affine | None], whole: Any = ()) -> Access | None:
         """Returns where an array is cut, if it is cut at the counter along one axis and left whole along the others."""
         shape = self.shapes.get(source) or getattr(self.env.get(source), "shape", None)
         if shape is None or len(shape) != len(starts):
@@ -366,10 +366,10 @@ class Rewrite:
             inside = low >= 0 and low + self.trips <= shape[axis]
         except Exception:  # symbolic dimensions do not always compare
             return None
-        return Place(source, axis, start.a, start.b) if inside else None
+        return Access(source, axis, start.a, start.b) if inside else None
 
     def _real_slice(self, op: Op, operands: tuple[int, ...]) -> int | None:
-        starts, limits, steps = (self._affines(v) for v in operands[1:])
+        starts, limits, steps = (self._affine_vector(v) for v in operands[1:])
         if starts is None or limits is None or steps is None or any(s != Affine(0, 1) for s in steps):
             return None
         sizes = []
@@ -381,21 +381,21 @@ class Rewrite:
 
     def _slice(self, op: Op, source: int, starts: Sequence[Affine | None], sizes: Any) -> int | None:
         outer = source not in self.types
-        if not outer and (source not in self.carries or source in self.barred):
+        if not outer and (source not in self.carries or source in self.blocked):
             return None
-        place = self._place(source, sizes, starts)
-        if place is None:
+        access = self._place(source, sizes, starts)
+        if access is None:
             return None
         shape = op.types[0].shape
-        squeezed = (*shape[: place.axis], *shape[place.axis + 1 :])
-        if place not in self.reads:
+        squeezed = (*shape[: access.axis], *shape[access.axis + 1 :])
+        if access not in self.reads:
             number = next(numbers)
-            self.reads[place] = number
+            self.reads[access] = number
             self.types[number] = TensorType(op.types[0].dtype, squeezed)
-        number = self.reads[place]
+        number = self.reads[access]
         # A reshape to take the axis away again goes; anything else finds it there.
         expanded = next(numbers)
-        type_, axis = op.types[0], {"axis": place.axis}
+        type_, axis = op.types[0], {"axis": access.axis}
         self.out.append(
             Op("loop.expand", (number,), (expanded,), (type_,), (self.types[number],), axis, where=op.where)
         )
@@ -411,20 +411,20 @@ class Rewrite:
         starts = [self._affine(v) for v in operands[2:]]
         # A dynamic size of both is taken to be the same; running the loop checks that.
         unknown = {i for i, size in enumerate(whole) if size is None and type_.shape[i] is None}
-        place = self._place(source, type_.shape, starts, unknown)
-        if place is None:
+        access = self._place(source, type_.shape, starts, unknown)
+        if access is None:
             return
-        squeezed = (*type_.shape[: place.axis], *type_.shape[place.axis + 1 :])
+        squeezed = (*type_.shape[: access.axis], *type_.shape[access.axis + 1 :])
         known = self.known.get(update)
         if isinstance(known, (_Expanded, _Element)) and known.shape == squeezed:
             number = known.number
         else:
             number = next(numbers)
             made = TensorType(type_.dtype, squeezed)
-            axis = {"axis": place.axis}
+            axis = {"axis": access.axis}
             self.out.append(Op("loop.squeeze", (update,), (number,), (made,), (type_,), axis, where=op.where))
             self.types[number] = made
-        self.known[result] = _Update(place, number)
+        self.known[result] = _Update(access, number)
 
 
 def _mentions(run: Run, callee: str, names: tuple[str, ...], depth: int = 0) -> bool:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .core import Site, rule
+from .core import OpContext, rule
 from .elementwise import order_key
 from .regions import expression
 
@@ -17,13 +17,13 @@ __all__: list[str] = []
 
 
 @rule("stablehlo.sort")
-def _sort(site: Site, *operands: Any) -> Any:
-    axis = site.attr("dimension", -1)
-    stable = bool(site.attr("is_stable", False))
-    region = site.op.regions[0]
+def _sort(ctx: OpContext, *operands: Any) -> Any:
+    axis = ctx.attr("dimension", -1)
+    stable = bool(ctx.attr("is_stable", False))
+    region = ctx.op.regions[0]
 
     def constant(number: int) -> Any:
-        value = site.env.get(number)
+        value = ctx.env.get(number)
         return value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else number
 
     keys = _keys(expression(region, region.returns[0], constant))
@@ -36,7 +36,7 @@ def _sort(site: Site, *operands: Any) -> Any:
         if not any(jnp.iscomplexobj(operands[k]) for k, _, _ in keys):
             made = [_ascending(operands[k], direction, normal) for k, direction, normal in keys]
             return lax.sort((*made, *operands), dimension=axis, is_stable=True, num_keys=len(made))[len(made) :]
-    rank = _ranks(site, operands, axis)
+    rank = _ranks(ctx, operands, axis)
     return lax.sort((rank, *operands), dimension=axis, is_stable=True, num_keys=1)[1:]
 
 
@@ -97,9 +97,9 @@ def _unwrapped(tree: Any) -> tuple[int, bool, str] | None:
     return None if found is None or found[1] else (found[0], True, found[2])
 
 
-def _ranks(site: Site, operands: tuple[Any, ...], axis: int) -> Any:
-    """Returns each element's place: how many come before it, in time and space quadratic in the length."""
-    compare = site.region(0)
+def _ranks(ctx: OpContext, operands: tuple[Any, ...], axis: int) -> Any:
+    """Return each element's rank by pairwise comparison, in time and space quadratic in the length."""
+    compare = ctx.region(0)
     size = operands[0].shape[axis]
     moved = [jnp.moveaxis(x, axis, -1) for x in operands]
     flat = [x.reshape(-1, size) for x in moved]

@@ -1,5 +1,13 @@
-"""Bytes of a StableHLO module to plain data.
+"""Parses bytes of a StableHLO module to plain data.
 
-`mlir_reader` reads MLIR, after `isolation` has had a child process (`child_process`) parse it; `module` has the data
-classes, `exported` reads containers of `jax.export`, `peepholes` tidies.
+Entry: `mlir_reader.read`.
+
+Read in this order:
+  module: the data classes, effects and liveness.
+  mlir_reader: MLIR's Python bindings to plain data.
+  isolation, child_process: parse untrusted payloads in a child process first, since MLIR may crash.
+  peepholes: local rewrites of the result.
+  exported: containers of ``jax.export``.
+
+Must not import `interpreter` or `raising`.
 """

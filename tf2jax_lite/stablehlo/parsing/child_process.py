@@ -77,7 +77,7 @@ def _name(ir, op):
 
 
 def _limit_memory(size):
-    """Counts in damaged bytecode can ask for gigabytes; what is read well takes some dozen times its own size."""
+    """Limit memory: counts in damaged bytecode may ask for gigabytes; valid bytecode needs a dozen times its size."""
     try:
         import resource
 

@@ -1,4 +1,4 @@
-"""Reads what ``jax.export`` serialized, whoever wrote it."""
+"""Reads serialized containers of ``jax.export`` from untrusted sources."""
 
 from __future__ import annotations
 

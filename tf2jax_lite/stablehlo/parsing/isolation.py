@@ -1,7 +1,7 @@
-"""Lets another process read a StableHLO payload first: MLIR can crash on a damaged one, and takes its process along.
+"""Parses a StableHLO payload in a child process first, since MLIR may crash on a damaged one.
 
-The process is started once and kept, so a payload costs about as much as reading it twice. What it read well, this
-process reads, too.
+The child process is started once and reused, so a payload costs about as much as two reads. This process reads only
+payloads that the child has read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads StableHLO with MLIR's bindings and copies all of it into plain data. Nothing else here touches MLIR.
+"""Reads StableHLO with MLIR's bindings into plain data; besides `child_process`, the only user of MLIR.
 
 Used: ``jax.extend.mlir`` (a documented part of JAX) and its ``ir``, ``stablehlo`` and ``chlo`` modules.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tf2jax_lite.jaxprs.compat import ir, mlir_dialect, serialize_portable_artifact
 from tf2jax_lite.support.errors import InvalidModelError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.support.limits import check_bytes
 
@@ -142,10 +143,7 @@ def read(payload: bytes | str, *, own: bool = False, names: bool = True) -> Modu
       InvalidModelError: the payload is damaged, or no StableHLO.
       UnsupportedError: it holds types that have no counterpart in JAX.
     """
-    from jax.extend import mlir as jax_mlir
-    from jax.extend.mlir import ir
-    from jax.extend.mlir.dialects import chlo, sdy, stablehlo
-
+    stablehlo, chlo, sdy = map(mlir_dialect, ("stablehlo", "chlo", "sdy"))
     if not payload:
         raise InvalidModelError("the StableHLO payload is empty.")
     if not own:
@@ -153,7 +151,7 @@ def read(payload: bytes | str, *, own: bool = False, names: bool = True) -> Modu
     try:
         if isinstance(payload, str) or not payload.startswith(b"ML\xefR"):
             text = payload if isinstance(payload, str) else payload.decode()
-            payload = jax_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
+            payload = serialize_portable_artifact(text, stablehlo.get_current_version())
         with ir.Context() as context:
             stablehlo.register_dialect(context)
             chlo.register_dialect(context)

@@ -127,12 +127,12 @@ def _has_effect(op: Op, effectful: Callable[[str], bool]) -> bool:
 
 
 def effects_of(functions: Mapping[str, Function]) -> Callable[[str], bool]:
-    """Returns a function that says whether calling a function, by its name, does more than make results."""
+    """Return a predicate of function names: whether a call has side effects."""
     found: dict[str, bool] = {}
 
     def effectful(name: str) -> bool:
         if name not in found:
-            found[name] = True  # of functions that call themselves, and of what is not in the module
+            found[name] = True  # for recursive functions, and those that are not in the module
             if name in functions:
                 found[name] = any(_has_effect(op, effectful) for op in functions[name].body.ops)
         return found[name]

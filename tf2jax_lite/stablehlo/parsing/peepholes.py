@@ -14,7 +14,7 @@ __all__ = ["repeated", "restore"]
 
 
 def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], *, names: bool) -> list[Op]:
-    """Returns a region's ops with what is recognized in place; `finish` drops what that leaves unread.
+    """Return a region's ops with peephole rewrites; `finish` drops ops that become dead.
 
     Args:
       ops: the region's ops.

@@ -1,5 +1,12 @@
-"""Expanded calls to the call again.
+"""Raises ops that JAX's lowering expanded to the original call: special functions, random bits, factorizations.
 
-`recognizer` is the entry: it lowers a call of `known_calls` with the installed JAX and compares op by op
-(`subgraph_match`). `candidates` says which calls to try; `compound_ops` needs no comparison.
+Entry: `recognizer.parse`, which reads a module and raises it.
+
+Read in this order:
+  known_calls: the catalog of calls.
+  candidates: cheap search for calls that a region may hold.
+  recognizer, subgraph_match: lowers each candidate with the installed JAX, and compares op by op.
+  compound_ops: powers, select chains, tiles and stacks, which need no comparison.
+
+Must not import `api` or anything above `stablehlo`.
 """

@@ -1,9 +1,9 @@
-"""Where the calls that JAX writes out may be: ops that hint at them, cheap to find. `idioms` proves or drops each."""
+"""Cheap search for calls that JAX may have expanded; `recognizer` proves or drops each candidate."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -20,55 +20,46 @@ __all__ = ["candidates"]
 
 
 def candidates(region: Region, makers: Makers) -> Iterator[Idiom]:
-    """Yields the idioms that a region's own ops hint at, each once.
+    """Yield the candidate idioms of a region's own ops, each once.
 
     Args:
       region: the region.
-      makers: where the values of its function come from.
+      makers: the defining ops of its function's values.
     """
     seen: dict[Idiom, None] = {}
     for op in region.ops:
-        for found in _hints(op, region, makers):
+        for found in _of_op(op, region, makers):
             seen[found] = None
     yield from seen
 
 
-def _hints(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
-    name = op.name.removeprefix("stablehlo.")
-    if name == "while":
-        yield from _series(op, region)
-        yield from _permutation(op)
-    elif name == "custom_call":
-        yield from _kernels(op)
-    elif op.name == "func.call":
-        yield from _randomness(op, region)
-        yield from _implementation(op)
-    elif name == "concatenate":
-        yield from _seeds(op, region)
-    elif name == "complex" and isinstance(op.types[0], TensorType) and op.types[0].is_static:
-        for function in COMPLEX:
-            yield _function(function, op.types[0])
-    elif name == "convolution":
-        yield from _complex_convolution(op, makers)
-    elif name == "dot_general":
-        yield from _products(op, region, makers)
-    elif name == "chlo.top_k" or (name == "composite" and op.attrs["name"] == "chlo.top_k"):
-        yield from _top_k(op, makers)
-    elif name == "reduce_window":
-        yield from _window_tangent(op, region)
-    elif name == "scatter":
-        yield from _cholesky_update(op, region)
-    elif name == "rng_bit_generator" and op.types[1].is_static:
-        algorithm = str(op.attrs.get("rng_algorithm", "DEFAULT"))
-        options = {"shape": op.types[1].shape, "dtype": op.types[1].dtype, "algorithm": algorithm}
-        yield Idiom("rng_bit_generator", (_words(4),), tuple(options.items()))
-    written = _WRITTEN.get(op.where.rpartition("/")[2])
-    if written is not None and not op.name.startswith("chlo."):
-        for type_ in _float_types([op] if name != "constant" else region.ops):
-            yield _function(written, type_)
+Search = Callable[[Op, Region, Makers], Iterator[Idiom]]
+_SEARCHES: dict[str, list[Search]] = {}
+"""The searches that start at an op, by its name."""
 
 
-_WRITTEN = {name: name for name in ("bessel_i0e", "erfc", "nextafter", "polygamma", "zeta", *POLYNOMIALS)}
+def _starts_at(*names: str) -> Callable[[Search], Search]:
+    """Register a search that starts at ops of these names."""
+
+    def register(search: Search) -> Search:
+        for name in names:
+            _SEARCHES.setdefault(name, []).append(search)
+        return search
+
+    return register
+
+
+def _of_op(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    for search in _SEARCHES.get(op.name, ()):
+        yield from search(op, region, makers)
+    named = op.where.rpartition("/")[2]
+    if named in _NAMED and not op.name.startswith("chlo."):
+        for type_ in _float_types([op] if op.name != "stablehlo.constant" else region.ops):
+            yield _function(named, type_)
+
+
+_NAMED = frozenset(["bessel_i0e", "erfc", "nextafter", "polygamma", "zeta", *POLYNOMIALS])
+"""Functions whose name is in the location of their expansion."""
 
 
 def _words(*shape: int) -> TensorType:
@@ -85,18 +76,32 @@ def _tensors(types: Sequence[Any]) -> bool:
 
 # ---- special functions ----
 
-_FEWEST = 4  # floats that a series carries
+_MIN_FLOATS = 4  # carried by a series
 
 
-def _implementation(op: Op) -> Iterator[Idiom]:
-    """JAX since 0.12 lowers some special functions to a call of ``lgamma_impl`` and the like."""
-    function, found, _ = str(op.attrs["callee"]).partition("_impl")
-    if found and function in _WRITTEN and _is_float(op.types[0]):
-        yield _function(function, op.types[0])
+@_starts_at("stablehlo.complex")
+def _complex_function(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    if _tensors(op.types[:1]):
+        for function in COMPLEX:
+            yield _function(function, op.types[0])
+
+
+@_starts_at("stablehlo.while")
+def _series(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find a series or a continued fraction: a loop over many floats of one shape, ended by a bool."""
+    floats = [t for t in op.types if _is_float(t)]
+    masks = [t for t in op.types if isinstance(t, TensorType) and t.dtype == np.bool_]
+    shapes = {t.shape for t in op.types if isinstance(t, TensorType)} - {()}
+    if len(floats) < _MIN_FLOATS or len(masks) != 1 or len(shapes) > 1:
+        return
+    shape = max(shapes, default=())
+    for dtype in sorted({t.dtype for t in _float_types(region.ops) if t.shape == shape}, key=str):
+        for name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "betainc"):
+            yield _function(name, TensorType(dtype, shape))
 
 
 def _float_types(ops: Sequence[Op]) -> list[TensorType]:
-    """Returns the types of floats that ops make, a few at most."""
+    """Return the floating types of the ops' results, at most four."""
     found = {t: None for op in ops for t in op.types if _is_float(t)}
     return list(found)[:4]
 
@@ -105,22 +110,10 @@ def _is_float(type_: Any) -> bool:
     return isinstance(type_, TensorType) and type_.is_static and jnp.issubdtype(type_.dtype, jnp.floating)
 
 
-def _series(op: Op, region: Region) -> Iterator[Idiom]:
-    """A loop over many floats of one shape that a truth value ends: a series or a continued fraction."""
-    floats = [t for t in op.types if _is_float(t)]
-    masks = [t for t in op.types if isinstance(t, TensorType) and t.dtype == np.bool_]
-    shapes = {t.shape for t in op.types if isinstance(t, TensorType)} - {()}
-    if len(floats) < _FEWEST or len(masks) != 1 or len(shapes) > 1:
-        return
-    shape = max(shapes, default=())
-    for dtype in sorted({t.dtype for t in _float_types(region.ops) if t.shape == shape}, key=str):
-        for name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "betainc"):
-            yield _function(name, TensorType(dtype, shape))
-
-
 # ---- products ----
 
 
+@_starts_at("stablehlo.dot_general")
 def _products(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
     if not _tensors((*op.operand_types, *op.types)):
         return
@@ -133,7 +126,7 @@ def _products(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
 
 
 def _ragged_dot(op: Op) -> Iterator[Idiom]:
-    """Rows in groups: the operands once for each group, rows of other groups masked out."""
+    """Find a ragged dot: operands repeated for each group, with the rows of other groups masked."""
     lhs, rhs = op.operand_types
     dims = op.attrs["dot_dimension_numbers"]
     left, right = dims["lhs_contracting_dimensions"], dims["rhs_contracting_dimensions"]
@@ -161,8 +154,11 @@ def _rows(type_: TensorType) -> TensorType:
     return TensorType(type_.dtype, type_.shape[1:])
 
 
-def _top_k(op: Op, makers: Makers) -> Iterator[Idiom]:
-    """The largest along another axis than the last."""
+@_starts_at("chlo.top_k", "stablehlo.composite")
+def _top_k(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find a top_k along another axis than the last."""
+    if op.name != "chlo.top_k" and op.attrs["name"] != "chlo.top_k":
+        return
     k = op.attrs.get("k", op.attrs.get("composite_attributes", {}).get("k"))
     maker = makers.ops.get(op.operands[0])
     if k is None or maker is None or maker[0].name != "stablehlo.transpose" or not _tensors(op.operand_types):
@@ -172,7 +168,7 @@ def _top_k(op: Op, makers: Makers) -> Iterator[Idiom]:
 
 
 def _symmetric_product(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
-    """A product with its own transpose, alpha * a @ a.T + beta * c: the factors are constants beside the product."""
+    """Find alpha * a @ a.T + beta * c, with constant factors."""
 
     def factor(value: int) -> float | None:
         maker = makers.ops.get(value)
@@ -194,8 +190,9 @@ def _symmetric_product(op: Op, region: Region, makers: Makers) -> Iterator[Idiom
                 yield Idiom("symmetric_product", (op.operand_types[0], op.types[0]), options)
 
 
-def _complex_convolution(op: Op, makers: Makers) -> Iterator[Idiom]:
-    """A product of complex numbers in three products of real ones."""
+@_starts_at("stablehlo.convolution")
+def _complex_convolution(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find a complex convolution, expanded to three real ones."""
 
     def whole(value: int) -> TensorType | None:
         maker = makers.ops.get(value)
@@ -213,8 +210,9 @@ def _complex_convolution(op: Op, makers: Makers) -> Iterator[Idiom]:
 # ---- windows ----
 
 
-def _window_tangent(op: Op, region: Region) -> Iterator[Idiom]:
-    """The tangent of a maximum on GPU and TPU: numbers and their tangents side by side in words of twice the width."""
+@_starts_at("stablehlo.reduce_window")
+def _window_tangent(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find the tangent of a max pooling on GPU and TPU: primals and tangents packed in words of twice the width."""
     if len(op.types) != 1 or not _tensors(op.operand_types) or op.types[0].dtype not in (np.uint32, np.uint64):
         return
     shape = op.operand_types[0].shape
@@ -256,7 +254,8 @@ _FACTORIZATIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
 }
 
 
-def _kernels(op: Op) -> Iterator[Idiom]:
+@_starts_at("stablehlo.custom_call")
+def _kernels(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
     match = _KERNEL.fullmatch(str(op.attrs.get("call_target_name", "")))
     if match is None or not op.operand_types or not isinstance(op.operand_types[0], TensorType):
         return
@@ -266,8 +265,9 @@ def _kernels(op: Op) -> Iterator[Idiom]:
             yield Idiom(name, (type_,), tuple(options.items()), _PLATFORM[match[1]])
 
 
-def _permutation(op: Op) -> Iterator[Idiom]:
-    """A loop over pivots that carries a permutation."""
+@_starts_at("stablehlo.while")
+def _permutation(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find a loop over pivots that carries a permutation."""
     if len(op.types) > 6 or not _tensors(op.types) or any(t.dtype.kind != "i" for t in op.types):
         return
     found = {t for t in op.types if t.shape and t.dtype == np.int32}
@@ -278,8 +278,9 @@ def _permutation(op: Op) -> Iterator[Idiom]:
                 yield Idiom("lu_pivots_to_permutation", (pivots,), options)
 
 
-def _cholesky_update(op: Op, region: Region) -> Iterator[Idiom]:
-    """Written out row by row, each with a rotation that is found in a branch."""
+@_starts_at("stablehlo.scatter")
+def _cholesky_update(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find a Cholesky update, unrolled by row, each with a rotation in a branch."""
     if len(op.operand_types) != 3 or not _is_float(op.operand_types[0]):
         return
     matrix, _, row = op.operand_types
@@ -292,8 +293,17 @@ def _cholesky_update(op: Op, region: Region) -> Iterator[Idiom]:
 # ---- random numbers ----
 
 
-def _randomness(op: Op, region: Region) -> Iterator[Idiom]:
-    """A call of threefry, or of what jax.random makes of it: random bits, new keys, gamma variates."""
+@_starts_at("stablehlo.rng_bit_generator")
+def _bit_generator(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    if op.types[1].is_static:
+        algorithm = str(op.attrs.get("rng_algorithm", "DEFAULT"))
+        options = {"shape": op.types[1].shape, "dtype": op.types[1].dtype, "algorithm": algorithm}
+        yield Idiom("rng_bit_generator", (_words(4),), tuple(options.items()))
+
+
+@_starts_at("func.call")
+def _randomness(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find a call of threefry or of jax.random: random bits, new keys, gamma variates."""
     callee, types = str(op.attrs.get("callee", "")), op.operand_types
     if not _tensors((*types, *op.types)):
         return
@@ -318,8 +328,16 @@ def _randomness(op: Op, region: Region) -> Iterator[Idiom]:
             yield from _drawn(batch, shape, region)
 
 
+@_starts_at("func.call")
+def _implementation(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find calls of ``lgamma_impl`` and similar, to which JAX lowers some functions since 0.12."""
+    function, found, _ = str(op.attrs["callee"]).partition("_impl")
+    if found and function in _NAMED and _is_float(op.types[0]):
+        yield _function(function, op.types[0])
+
+
 def _batches(keys: tuple[int, ...], counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yields the shapes of a batch of keys and of what each draws, where words of both are brought to one rank."""
+    """Yield the shapes of a batch of keys and of each key's results, whose words have one rank."""
     if not keys:
         yield (), counts
     elif len(keys) == len(counts):
@@ -344,8 +362,9 @@ def _splits(keys: TensorType, shape: tuple[int, ...]) -> Iterator[Idiom]:
         yield Idiom("split", (_words(4),), (("shape", shape), ("impl", "rbg")))
 
 
-def _seeds(op: Op, region: Region) -> Iterator[Idiom]:
-    """Two words side by side: the high and the low half of a seed."""
+@_starts_at("stablehlo.concatenate")
+def _seeds(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
+    """Find the high and the low word of a seed."""
     (made,), parts = op.types, op.operand_types
     if not _tensors((made, *parts)) or made.dtype != np.uint32 or made.shape[-1:] != (2,):
         return

@@ -1,4 +1,4 @@
-"""What is one call of ``jax.lax`` though JAX's lowering writes several ops: powers, choices, tiles, stacks."""
+"""Raises several ops to one call of ``jax.lax``: integer powers, select chains, tiles, stacks."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.stablehlo.interpreter.core import Site, forced, is_splat, rule, scalar_of
-from tf2jax_lite.stablehlo.interpreter.elementwise import elementwise, on_host
+from tf2jax_lite.stablehlo.interpreter.core import OpContext, is_splat, materialize, rule, scalar_of
+from tf2jax_lite.stablehlo.interpreter.elementwise import elementwise, folding
 from tf2jax_lite.stablehlo.parsing.module import Op, Region, TensorType, finish
 from tf2jax_lite.stablehlo.parsing.peepholes import repeated
 
-__all__ = ["compact"]
+__all__ = ["raise_compound_ops"]
 
 
-def compact(region: Region, outer: MutableMapping[int, Op], effectful: Callable[[str], bool]) -> Region:
-    """Returns a region with such ops in place, those of regions within included.
+def raise_compound_ops(region: Region, outer: MutableMapping[int, Op], effectful: Callable[[str], bool]) -> Region:
+    """Return a region with compound ops raised, including those of inner regions.
 
     Args:
       region: the region.
-      outer: the ops around it, by the values that they make.
-      effectful: whether calling a function, by its name, does more than make results.
+      outer: the ops of enclosing regions, by the values that they define.
+      effectful: whether a function, by name, has side effects.
     """
-    walk = _Walk(ChainMap({}, outer))
+    compounds = _Compounds(ChainMap({}, outer))
     ops = []
     for op in region.ops:
-        inner = tuple(compact(r, walk.made, effectful) for r in op.regions)
+        inner = tuple(raise_compound_ops(r, compounds.made, effectful) for r in op.regions)
         if any(a is not b for a, b in zip(inner, op.regions, strict=True)):
             op = dataclasses.replace(op, regions=inner)
-        found = walk.compacted(op) or op
-        walk.made.update(dict.fromkeys(op.results, found))
+        found = compounds.compound(op) or op
+        compounds.made.update(dict.fromkeys(op.results, found))
         ops.append(found)
     if all(a is b for a, b in zip(ops, region.ops, strict=True)):
         return region
@@ -58,14 +58,14 @@ class _Choice:
     values: tuple[int, ...]
 
 
-class _Walk:
+class _Compounds:
     def __init__(self, made: ChainMap[int, Op]):
         self.made = made
         self.powers: dict[int, _Power] = {}
         self.choices: dict[int, _Choice] = {}
 
-    def compacted(self, op: Op) -> Op | None:
-        """Returns the op that says the same in one, or None."""
+    def compound(self, op: Op) -> Op | None:
+        """Return the compound op that computes the same, or None."""
         if op.name == "stablehlo.multiply":
             return self._power(op)
         if op.name == "stablehlo.divide":
@@ -81,7 +81,7 @@ class _Walk:
     # ---- powers ----
 
     def _power(self, op: Op) -> Op | None:
-        """Products of squares of squares, as lax.integer_pow writes them: no other order of the factors is taken."""
+        """Match repeated squaring, in the order of factors of lax.integer_pow."""
         type_ = op.types[0]
         if not isinstance(type_, TensorType) or type_.dtype == np.bool_:
             return None
@@ -105,10 +105,10 @@ class _Walk:
             op, name="lax.integer_pow", operands=(power.base,), operand_types=op.operand_types[1:], attrs=attrs
         )
 
-    # ---- choices ----
+    # ---- select chains ----
 
     def _choice(self, op: Op) -> Op | None:
-        """Comparisons with 1, 2, ... that halve what is left, as lax.select_n writes more than two cases."""
+        """Match a binary search over comparisons with 1, 2, ..., the lowering of lax.select_n."""
         test = self.made.get(op.operands[0])
         if test is None or test.name != "stablehlo.compare" or test.attrs["comparison_direction"] != "LT":
             return None
@@ -135,41 +135,49 @@ class _Walk:
     # ---- tiles ----
 
     def _tile(self, op: Op) -> Op | None:
-        """[a, b] to [1, a, 1, b] to [m, a, n, b] to [m * a, n * b]."""
-        wide = self.made.get(op.operands[0])
-        if wide is None or wide.name != "stablehlo.broadcast_in_dim":
+        """Match [a, b] to [1, a, 1, b] to [m, a, n, b] to [m * a, n * b]."""
+        broadcast = self.made.get(op.operands[0])
+        if broadcast is None or broadcast.name != "stablehlo.broadcast_in_dim":
             return None
-        spread = self.made.get(wide.operands[0])
-        axes = tuple(wide.attrs["broadcast_dimensions"])
-        if spread is None or spread.name != "stablehlo.reshape" or axes != tuple(range(len(wide.types[0].shape))):
+        expanded = self.made.get(broadcast.operands[0])
+        axes = tuple(broadcast.attrs["broadcast_dimensions"])
+        if (
+            expanded is None
+            or expanded.name != "stablehlo.reshape"
+            or axes != tuple(range(len(broadcast.types[0].shape)))
+        ):
             return None
-        shape = spread.operand_types[0].shape
-        repeats = wide.types[0].shape[::2]
+        shape = expanded.operand_types[0].shape
+        repeats = broadcast.types[0].shape[::2]
         expected = tuple(m * n for m, n in zip(repeats, shape, strict=False))
-        spread_out = tuple(d for n in shape for d in (1, n))
-        if spread.types[0].shape != spread_out or op.types[0].shape != expected or len(repeats) != len(shape):
+        expanded_shape = tuple(d for n in shape for d in (1, n))
+        if expanded.types[0].shape != expanded_shape or op.types[0].shape != expected or len(repeats) != len(shape):
             return None
-        if wide.types[0].shape[1::2] != shape:
+        if broadcast.types[0].shape[1::2] != shape:
             return None
         return dataclasses.replace(
-            op, name="lax.tile", operands=spread.operands, operand_types=spread.operand_types, attrs={"reps": repeats}
+            op,
+            name="lax.tile",
+            operands=expanded.operands,
+            operand_types=expanded.operand_types,
+            attrs={"reps": repeats},
         )
 
     # ---- stacks ----
 
     def _stack(self, op: Op) -> Op | None:
-        """Arrays that get a new axis each, and are joined along it."""
+        """Match arrays that are expanded by an axis and concatenated along it."""
         axis, sources = op.attrs["dimension"], []
         for value, type_ in zip(op.operands, op.operand_types, strict=True):
-            wide = self.made.get(value)
-            if wide is None or wide.name != "stablehlo.broadcast_in_dim" or type_.shape[axis] != 1:
+            broadcast = self.made.get(value)
+            if broadcast is None or broadcast.name != "stablehlo.broadcast_in_dim" or type_.shape[axis] != 1:
                 return None
             kept = tuple(i for i in range(len(type_.shape)) if i != axis)
-            inner = wide.operand_types[0].shape
-            if tuple(wide.attrs["broadcast_dimensions"]) != kept or inner != tuple(type_.shape[i] for i in kept):
+            inner = broadcast.operand_types[0].shape
+            if tuple(broadcast.attrs["broadcast_dimensions"]) != kept or inner != tuple(type_.shape[i] for i in kept):
                 return None
-            sources.append(wide)
-        # Integers joined to a vector are mostly sizes or places: see `interpreter.Vector`.
+            sources.append(broadcast)
+        # Integers joined to a vector are mostly sizes or indices: see `core.Vector`.
         if len(sources) < 2 or (not sources[0].operand_types[0].shape and not _is_inexact(op.types[0])):
             return None
         return dataclasses.replace(
@@ -185,27 +193,27 @@ def _is_inexact(type_: object) -> bool:
     return isinstance(type_, TensorType) and jnp.issubdtype(type_.dtype, jnp.inexact)
 
 
-def _power_on_host(site: Site, x: Any) -> Any:
-    return on_host(lambda v: v ** site.attr("y"))(site, x)
+def _fold_power_on(ctx: OpContext, x: Any) -> Any:
+    return folding(lambda v: v ** ctx.attr("y"))(ctx, x)
 
 
-@rule("lax.integer_pow", lazy=True, host=_power_on_host)
-def _integer_pow(site: Site, x: Any) -> Any:
-    return elementwise(lambda v: lax.integer_pow(v, site.attr("y")), (x,), [site.op.operand_types[0].dtype])
+@rule("lax.integer_pow", lazy=True, fold=_fold_power_on)
+def _integer_pow(ctx: OpContext, x: Any) -> Any:
+    return elementwise(lambda v: lax.integer_pow(v, ctx.attr("y")), (x,), [ctx.op.operand_types[0].dtype])
 
 
 @rule("lax.select_n", lazy=True)
-def _select_n(site: Site, which: Any, *cases: Any) -> Any:
+def _select_n(ctx: OpContext, which: Any, *cases: Any) -> Any:
     if is_splat(which):
         return cases[min(max(int(scalar_of(which)), 0), len(cases) - 1)]
-    return lax.select_n(forced(which), *(forced(v, site.dtype) for v in cases))
+    return lax.select_n(materialize(which), *(materialize(v, ctx.dtype) for v in cases))
 
 
 @rule("lax.tile")
-def _tile(site: Site, x: Any) -> Any:
-    return getattr(lax, "tile", jnp.tile)(x, site.attr("reps"))  # jax 0.9 has none
+def _tile(ctx: OpContext, x: Any) -> Any:
+    return getattr(lax, "tile", jnp.tile)(x, ctx.attr("reps"))  # jax 0.9 has none
 
 
-@rule("lax.stack", host=lambda site, *xs: np.stack(xs, site.attr("axis")), exact=True)
-def _stack(site: Site, *xs: Any) -> Any:
-    return getattr(lax, "stack", jnp.stack)(xs, site.attr("axis"))  # jax 0.9 has none
+@rule("lax.stack", fold=lambda ctx, *xs: np.stack(xs, ctx.attr("axis")), exact=True)
+def _stack(ctx: OpContext, *xs: Any) -> Any:
+    return getattr(lax, "stack", jnp.stack)(xs, ctx.attr("axis"))  # jax 0.9 has none

@@ -1,4 +1,4 @@
-"""The calls that JAX's lowering writes out as many ops: what they are, and how to make them again."""
+"""The catalog of calls that JAX's lowering expands, each with a function that calls it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.stablehlo.interpreter.core import Site, rule
+from tf2jax_lite.stablehlo.interpreter.core import OpContext, rule
 from tf2jax_lite.stablehlo.interpreter.dot_conv_fft import convolution
 from tf2jax_lite.stablehlo.parsing.module import TensorType
 
@@ -26,7 +26,7 @@ class Idiom:
       name: of the function, from `_CALLS`.
       types: of its arguments.
       options: keywords, as pairs.
-      platform: whose lowering is looked for.
+      platform: of the lowering to find.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Idiom:
 
 
 def frozen(value: Any) -> Any:
-    """Returns an attribute as something hashable: pairs for a mapping, tuples for arrays and lists."""
+    """Return an attribute as a hashable value: pairs for a mapping, tuples for arrays and lists."""
     if isinstance(value, dict):
         return tuple((k, frozen(v)) for k, v in value.items())
     if hasattr(value, "tolist"):
@@ -133,17 +133,17 @@ def _window_tangent(x: Any, tangent: Any, *, kind: str, window: tuple[Any, ...])
 
 COMPLEX = ("exp", "expm1", "log", "log1p", "logistic", "sin", "cos", "sqrt", "square", "conj", "pow", "div")
 COMPLEX += ("asin", "acos", "atan", "asinh", "acosh", "atanh")
-"""Functions of complex numbers that are written out in real and imaginary parts."""
+"""Functions of complex numbers that are expanded to real and imaginary parts."""
 
 ARITY = {"betainc": 3, "igamma": 2, "igammac": 2, "igamma_grad_a": 2, "random_gamma_grad": 2}
 ARITY |= {"nextafter": 2, "zeta": 2, "polygamma": 2, "pow": 2, "div": 2}
-"""How many arguments elementwise functions take that take more than one."""
+"""Numbers of arguments of elementwise functions with more than one."""
 
 POLYNOMIALS = ("bessel_i1e", "digamma", "erf_inv", "lgamma")
-"""Functions that are found by name where their argument is not a constant: see `patterns`."""
+"""Functions that are found by name if their argument is not a constant: see `recognizer`."""
 
 ELEMENTWISE = {*ARITY, *COMPLEX, *POLYNOMIALS, "bessel_i0e", "erfc"}
-"""Functions whose outline is the same for all shapes."""
+"""Functions whose op histogram is the same for all shapes."""
 
 _CALLS: dict[str, Callable[..., Any]] = {
     **{name: getattr(lax, name) for name in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "betainc")},
@@ -169,5 +169,5 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 @rule(*(f"jax.{name}" for name in _CALLS))
-def _idiom(site: Site, *args: Any) -> Any:
-    return site.attr("idiom").call(*args)
+def _idiom(ctx: OpContext, *args: Any) -> Any:
+    return ctx.attr("idiom").call(*args)

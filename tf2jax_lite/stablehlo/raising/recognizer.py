@@ -1,8 +1,8 @@
-"""What JAX's lowering writes out as many ops is one call again: special functions, random bits, factorizations.
+"""Raises ops that JAX's lowering expanded to the call again: special functions, random bits, factorizations.
 
-No list of what those ops look like is kept. Where a module may hold, say, ``igamma``, the installed JAX lowers that
-very call for the types at hand, and the result is compared with the module, op by op (`matching`). So a match is
-proof, whoever wrote the module; what another release of JAX wrote differently stays as it is, and still computes.
+There are no stored patterns. Where a module may hold, say, ``igamma``, the installed JAX lowers that call for the types
+at hand, and the result is compared with the module op by op (`subgraph_match`). So a match is a proof, also for
+untrusted modules. Expansions of another JAX release that differ stay as they are, and compute the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tf2jax_lite.stablehlo.parsing.mlir_reader import read
 from tf2jax_lite.stablehlo.parsing.module import Function, Module, Op, Region, TensorType, effects_of, finish, numbers
 
 from .candidates import candidates
-from .compound_ops import compact
+from .compound_ops import raise_compound_ops
 from .known_calls import ELEMENTWISE, POLYNOMIALS, Idiom
 from .subgraph_match import Makers, Matcher, renamed_uses
 
@@ -29,32 +29,32 @@ __all__ = ["parse"]
 
 @functools.lru_cache(maxsize=16)
 def parse(payload: bytes | str, *, own: bool = False) -> Module:
-    """Reads a module (see `mlir.read`), idioms put together again."""
+    """Read a module (see `mlir_reader.read`) and raise its idioms."""
     module = read(payload, own=own)
     effectful = effects_of(module.functions)
     found = {}
     for name, function in module.functions.items():
-        # Powers and choices come last: which ops they take in depends on what is around an idiom.
-        body = compact(_Search(function, module, effectful).region(function.body), {}, effectful)
+        # Powers and selects come last: the ops that they absorb depend on the raised idioms.
+        body = raise_compound_ops(_Search(function, module, effectful).region(function.body), {}, effectful)
         found[name] = function if body is function.body else dataclasses.replace(function, body=body)
     return dataclasses.replace(module, functions=found)
 
 
-# ---- putting them together ----
+# ---- replacement ----
 
 
 @functools.lru_cache(maxsize=256)
 def _patterns(idiom: Idiom, settings: Any) -> tuple[Module, ...]:
-    """Returns an idiom as JAX lowers it with the settings in use; none if it does not.
+    """Return the modules to which JAX lowers an idiom with the current settings; none if it fails.
 
-    A call that JAX puts in a function of its own is looked for as a call of such a function and as what is inside.
+    If the lowering is a call of one function, the function's body is a second pattern.
     """
     del settings
     specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in idiom.types]
     try:
         exported = jax.export.export(jax.jit(idiom.call, keep_unused=True), platforms=[idiom.platform])(*specs)
         pattern = read(exported.mlir_module_serialized, own=True, names=idiom.name not in POLYNOMIALS)
-    except Exception:  # another release's limits, or a platform whose plugin is not here
+    except Exception:  # limits of other releases, or a platform without a plugin
         return ()
     main = pattern.functions["main"]
     body = main.body
@@ -71,7 +71,7 @@ _SHAPELESS = {"stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.res
 
 
 def _outline(idiom: Idiom, settings: Any) -> collections.Counter[str]:
-    """Returns how many ops of which names an elementwise idiom needs: found once for all shapes, so cheap to ask."""
+    """Return the op histogram of an elementwise idiom; computed once for all shapes, as a cheap filter."""
     if idiom.options or len(set(idiom.types)) != 1 or idiom.name not in ELEMENTWISE:
         return collections.Counter()
     scalar = dataclasses.replace(idiom, types=tuple(TensorType(t.dtype, ()) for t in idiom.types))
@@ -87,7 +87,7 @@ def _settings() -> tuple[Any, ...]:
 
 
 class _Search:
-    """The search through one function. Values keep their numbers, so the ops are compared as they were read."""
+    """The search through one function; values keep their numbers, so that the original ops are compared."""
 
     def __init__(self, function: Function, module: Module, effectful: Callable[[str], bool]):
         self.module, self.effectful = module, effectful
@@ -95,7 +95,7 @@ class _Search:
         self.renamed: dict[int, int] = {}
 
     def region(self, region: Region) -> Region:
-        """Returns a region with its idioms in place, those of regions within included."""
+        """Return a region with its idioms raised, including those of inner regions."""
         names = collections.Counter(op.name for op in region.ops)
         for idiom in candidates(region, self.makers):
             if not _outline(idiom, _settings()) <= names:
@@ -112,14 +112,14 @@ class _Search:
         return dataclasses.replace(region, ops=finish(region.args, ops, region.returns, self.effectful))
 
     def _replaced(self, region: Region, idiom: Idiom, pattern: Module) -> Region:
-        places = {v: i for i, op in enumerate(region.ops) for v in op.results}
+        positions = {v: i for i, op in enumerate(region.ops) for v in op.results}
         types = pattern.functions["main"].result_types
         inserted: dict[int, list[Op]] = {}
         names: dict[int, int] = {}
-        for args, values in self._found(pattern, places).items():
-            first = min(places[v] for v in values.values())
+        for args, values in self._found(pattern, positions).items():
+            first = min(positions[v] for v in values.values())
             args = tuple(self._current(v) for v in args)
-            if any(places.get(v, -1) >= first for v in args):
+            if any(positions.get(v, -1) >= first for v in args):
                 continue
             results = tuple(next(numbers) for _ in types)
             where = region.ops[first].where
@@ -136,12 +136,12 @@ class _Search:
         returns = tuple(names.get(v, v) for v in region.returns)
         return dataclasses.replace(region, ops=finish(region.args, ops, returns, self.effectful), returns=returns)
 
-    def _found(self, pattern: Module, places: Mapping[int, int]) -> dict[tuple[int, ...], dict[int, int]]:
-        """Returns, for each tuple of arguments, which results of the pattern are which values."""
+    def _found(self, pattern: Module, positions: Mapping[int, int]) -> dict[tuple[int, ...], dict[int, int]]:
+        """Return, for each tuple of arguments, the value of each result of the pattern."""
         matcher = Matcher(pattern, self.module, self.makers)
         groups: dict[tuple[int, ...], dict[int, int]] = {}
         for output, type_ in enumerate(pattern.functions["main"].result_types):
-            for value in places:
+            for value in positions:
                 if self.makers.types.get(value) != type_:
                     continue
                 found = matcher.match(output, value)

@@ -1,6 +1,6 @@
-"""Finds one computation inside another: graphs of ops that are the same, whatever they are called.
+"""Subgraph isomorphism: finds one computation inside another, op by op.
 
-Nothing here goes by names that a module's author or compiler could have given: what is found computes the same.
+Names that a module's author or compiler chose do not matter, so a match computes the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Makers", "Matcher", "renamed_uses"]
 
 
 class Makers:
-    """Where each value of a function comes from, the values of nested regions included."""
+    """The defining op of each value of a function, including values of nested regions."""
 
     def __init__(self, function: Function):
         self.ops: dict[int, tuple[Op, int]] = {}
@@ -34,7 +34,7 @@ class Makers:
                 self._add(inner)
 
     def source(self, value: int) -> int:
-        """Returns where a value comes from behind conversions to the type that it has."""
+        """Return the source of a value, through conversions to its own type."""
         while value in self.ops:
             op, _ = self.ops[value]
             if op.name != "stablehlo.convert" or op.types != op.operand_types:
@@ -47,9 +47,9 @@ class Matcher:
     """Compares values of a pattern's main function with values of a module's function.
 
     Args:
-      pattern: the module that is looked for.
-      module: the module that is searched.
-      makers: where the values of the searched function come from.
+      pattern: the module to find.
+      module: the module to search.
+      makers: the defining ops of the searched function's values.
     """
 
     def __init__(self, pattern: Module, module: Module, makers: Makers):
@@ -68,7 +68,7 @@ class Matcher:
           value: the value.
 
         Returns:
-          The pattern's values and what they are in the searched function, or None if the two differ.
+          The pattern's values with the matching values of the searched function, or None if they differ.
         """
         found: dict[int, int] = {}
         return found if self._value(self.body.returns[output], value, found) else None
@@ -92,7 +92,7 @@ class Matcher:
             if theirs not in self._theirs.ops:
                 return False
             (op, i), (other, j) = self._ours.ops[ours], self._theirs.ops[theirs]
-            if i != j or not self._alike(op, other):
+            if i != j or not self._same_op(op, other):
                 return False
             for region, inner in zip(op.regions, other.regions, strict=True):
                 if not self._region(region, inner, found):
@@ -107,7 +107,7 @@ class Matcher:
         found.update(zip(ours.args, theirs.args, strict=True))
         return all(self._value(a, b, found) for a, b in zip(ours.returns, theirs.returns, strict=True))
 
-    def _alike(self, op: Op, other: Op) -> bool:
+    def _same_op(self, op: Op, other: Op) -> bool:
         if op.name != other.name or op.types != other.types or op.operand_types != other.operand_types:
             return False
         if len(op.regions) != len(other.regions):
@@ -122,10 +122,10 @@ class Matcher:
         return same_attributes(op.attrs, other.attrs)
 
     def _same_function(self, ours: str, theirs: str) -> bool:
-        """Whether two functions compute the same; they take all their values from their arguments."""
+        """Return whether two functions compute the same; they read no values but their arguments."""
         key = ours, theirs
         if key not in self._functions:
-            self._functions[key] = False  # while it is found out: functions that call themselves are no pattern
+            self._functions[key] = False  # during the comparison: recursive functions do not match
             first, second = self.pattern.functions.get(ours), self.module.functions.get(theirs)
             if first is not None and second is not None:
                 inner = Matcher(self.pattern, self.module, Makers(second))
@@ -136,7 +136,7 @@ class Matcher:
 
 
 def same_attributes(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether two ops have the same attributes."""
+    """Return whether two ops have the same attributes."""
     return ours.keys() == theirs.keys() and all(_same(ours[name], theirs[name]) for name in ours)
 
 
@@ -153,7 +153,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def renamed_uses(ops: Sequence[Op], names: Mapping[int, int]) -> list[Op]:
-    """Returns ops that read other values instead of some."""
+    """Return ops with uses of some values renamed."""
 
     def region(r: Region) -> Region:
         return dataclasses.replace(

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tests.lowering.scan_opt.scans import the_scan
-from tf2jax_lite.jaxprs import equations
-from tf2jax_lite.lowering.scan_opt import hoist_matmuls
+from tf2jax_lite.jaxprs.compat import scan_counts
+from tf2jax_lite.lowering import scan_opt
+
+from .scans import the_scan
 
 RNG = np.random.default_rng(0)
 TRIPS, BATCH, INPUTS, WIDTH = 5, 2, 3, 4
@@ -77,7 +78,7 @@ def _run(combine, cut, hoist, x, kernel, recurrent):
         return cut(combine(value @ kernel, state @ recurrent)), None
 
     start, xs = jnp.zeros((x.shape[1], WIDTH), x.dtype), np.arange(TRIPS, dtype=np.int32)
-    return hoist_matmuls.scan(step, start, xs, TRIPS) if hoist else lax.scan(step, start, xs)[0]
+    return scan_opt.scan(step, start, xs, TRIPS) if hoist else lax.scan(step, start, xs)[0]
 
 
 @pytest.mark.full
@@ -86,10 +87,10 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
     args = X[:, :batch], KERNEL, RECURRENT
     jaxpr = jax.make_jaxpr(lambda *a: _run(combine, cut, True, *a))(*args).jaxpr
     scan = the_scan(jaxpr)
-    read = [v.aval.shape for v in scan.invars[sum(equations.scan_counts(scan.params)) :]]
+    read = [v.aval.shape for v in scan.invars[sum(scan_counts(scan.params)) :]]
     expected = (TRIPS, batch, 2 * WIDTH) if batch > 1 else (TRIPS, 2 * WIDTH)
     assert [shape for shape in read if len(shape) > 1] == [expected]
-    (first, last) = np.cumsum(equations.scan_counts(scan.params))
+    (first, last) = np.cumsum(scan_counts(scan.params))
     assert [v.aval.shape for v in scan.invars[first:last]] == [(batch, WIDTH) if batch > 1 else (WIDTH,)]
     assert sum(e.primitive.name == "once" for e in scan.params["jaxpr"].jaxpr.eqns) == marks
 
@@ -99,7 +100,7 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
     def loss(hoist):
         return lambda *a: jnp.sum(_run(combine, cut, hoist, *a) ** 2)
 
-    def turned(hoist):  # second derivatives, backwards twice
+    def twice(hoist):  # second derivatives, backwards twice
         return lambda *a: jnp.vdot(jax.grad(loss(hoist), argnums=2)(*a), RECURRENT)
 
     for fn in (
@@ -107,7 +108,7 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
         lambda h: jax.grad(loss(h), argnums=(0, 1, 2))(*args),
         lambda h: jax.jvp(loss(h), args, args)[1],
         lambda h: jax.jvp(jax.grad(loss(h), argnums=(0, 1, 2)), args, args)[1],
-        lambda h: jax.grad(turned(h), argnums=(0, 1, 2))(*args),
+        lambda h: jax.grad(twice(h), argnums=(0, 1, 2))(*args),
         lambda h: jax.grad(loss(h))(*args),
         lambda h: jax.vmap(jax.grad(lambda r: loss(h)(*args[:2], r)))(np.stack([RECURRENT, 2 * RECURRENT])),
         lambda h: jax.vmap(lambda x: _run(combine, cut, h, x, KERNEL, RECURRENT))(np.stack([args[0], 2 * args[0]])),
@@ -126,4 +127,4 @@ def test_integers_are_cut_as_they_are():
         return state + a * b, None
 
     start, xs = jnp.zeros((1, 2), np.int32), np.arange(TRIPS)
-    np.testing.assert_array_equal(hoist_matmuls.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0])
+    np.testing.assert_array_equal(scan_opt.scan(step, start, xs, TRIPS), lax.scan(step, start, xs)[0])

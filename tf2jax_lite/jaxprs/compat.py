@@ -1,0 +1,213 @@
+"""JAX APIs without a stability promise, under one name for all supported releases (0.9 to 0.12).
+
+The only importer of ``jax.extend``, ``jax.interpreters``, ``jax.core`` and ``jaxlib``: adapt this module when a release
+of JAX moves or changes one of them. tests/jaxprs/test_compat.py has a test per entry.
+
+Re-exported unchanged: the parts of a jaxpr (`Jaxpr`, `ClosedJaxpr`, `Var`, `Literal`, `Primitive`, `jaxpr_as_fun`),
+abstract values (`AbstractValue`, `ShapedArray`), arithmetic on symbolic dimensions (`max_dim`, `min_dim`), the values
+that rules of a primitive meet (`Zero`, `instantiate_zeros`, `is_undefined_primal`) and lowering (`lower_fun`,
+`core_call_lowering`, `ir`). `register` sets the rules of a primitive.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.core import AbstractValue, ShapedArray, Tracer, max_dim, min_dim
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, Var, jaxpr_as_fun, primitives
+from jax.extend.mlir import ir
+from jax.extend.random import threefry2x32_p
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
+from jax.interpreters.ad import Zero, instantiate_zeros, is_undefined_primal
+from jax.interpreters.mlir import core_call_lowering, lower_fun
+
+__all__ = [
+    "COMPOSITE",
+    "INLINE_WHEN_TRACED",
+    "AbstractValue",
+    "ClosedJaxpr",
+    "InconclusiveDimensionOperation",
+    "Jaxpr",
+    "Literal",
+    "Primitive",
+    "ShapedArray",
+    "Var",
+    "Zero",
+    "bind",
+    "composite_jaxpr",
+    "core_call_lowering",
+    "instantiate_zeros",
+    "ir",
+    "is_traced",
+    "is_undefined_primal",
+    "jaxpr_as_fun",
+    "lower_fun",
+    "max_dim",
+    "min_dim",
+    "mlir_dialect",
+    "named_primitive",
+    "register",
+    "scan_counts",
+    "serialize_portable_artifact",
+    "threefry2x32_p",
+    "used_inputs",
+    "varying_axes",
+]
+
+# ---- values and types ----
+
+# In jax.errors since JAX 0.10, in jax.core before.
+_errors: Any = jax.errors
+if not hasattr(_errors, "InconclusiveDimensionOperation"):
+    _errors = importlib.import_module("jax.core")
+InconclusiveDimensionOperation: type[Exception] = _errors.InconclusiveDimensionOperation
+"""The error of a comparison that depends on the value of a symbolic dimension."""
+
+INLINE_WHEN_TRACED: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True  # pyright: ignore
+"""The argument ``inline`` of ``jax.jit`` that puts the equations into the caller's jaxpr while it is traced.
+
+``True`` does so up to JAX 0.11; since 0.12 it leaves one equation until lowering.
+"""
+
+
+def is_traced(value: Any) -> bool:
+    """Return whether a value is a tracer: an array whose elements are not known while JAX traces."""
+    return isinstance(value, Tracer)
+
+
+def varying_axes(aval: AbstractValue) -> frozenset[str]:
+    """Return the mesh axes along which an abstract value varies inside ``jax.shard_map``; elsewhere none."""
+    found = getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)  # the second before JAX 0.10
+    return frozenset(getattr(found, "varying", found) or ())
+
+
+# ---- equations ----
+
+COMPOSITE = "call_hi_primitive"
+"""The primitive of functions such as `jnp.searchsorted`, which JAX since 0.12 keeps as one equation until lowering."""
+
+
+def composite_jaxpr(eqn: Any) -> ClosedJaxpr:
+    """Return the closed jaxpr that a `COMPOSITE` equation stands for, a function of the equation's operands."""
+    composite = eqn.params["_prim"]
+
+    def run(*args: Any) -> Any:
+        return composite.expand(*composite.in_tree.unflatten(args))
+
+    return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
+
+
+def bind(eqn: Any, *args: Any, primitive: Primitive | None = None) -> list[Any]:
+    """Evaluate an equation, or under a trace emit it.
+
+    Args:
+      eqn: an equation of a jaxpr.
+      *args: a value for each of its operands.
+      primitive: the primitive to bind with the equation's parameters; the equation's own by default.
+
+    Returns:
+      The list of its results.
+    """
+    found = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = found if isinstance(found, tuple) else ((), found)  # JAX before 0.10: a pair
+    results = (primitive or eqn.primitive).bind(*functions, *args, **params)
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the numbers of constants and of carried operands of a scan; its other operands are sliced.
+
+    Args:
+      params: parameters of an equation of ``lax.scan``.
+    """
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carry, _ = params["ft_in"].unpack()  # JAX since 0.11: a tree for each of the three
+    return len(constants), len(carry)
+
+
+def used_inputs(closed: ClosedJaxpr) -> list[bool]:
+    """Return for each input of a closed jaxpr whether a result depends on it, looking into nested jaxprs."""
+    return list(pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals))[1])
+
+
+# ---- primitives ----
+
+
+def named_primitive(name: str) -> Primitive | None:
+    """Return JAX's primitive of that name in ``jax.extend.core.primitives``, such as ``"lt_to_p"``; None if absent."""
+    return getattr(primitives, name, None)
+
+
+def register(
+    primitive: Primitive,
+    *,
+    multiple_results: bool | None = None,
+    impl: Callable[..., Any] | None = None,
+    abstract: Callable[..., Any] | Primitive | None = None,
+    jvp: Callable[..., Any] | None = None,
+    transpose: Callable[..., Any] | None = None,
+    linear: Callable[..., Any] | None = None,
+    bilinear: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+    batch: Callable[..., Any] | str | None = None,
+    lowering: Callable[..., Any] | None = None,
+    cpu_lowering: Callable[..., Any] | None = None,
+) -> None:
+    """Set rules of a primitive. Rules that are not given stay as they are.
+
+    Args:
+      primitive: a primitive of our own.
+      multiple_results: whether it returns a list.
+      impl: evaluates it on arrays.
+      abstract: returns the abstract value (or the list of them) of the result from those of the operands; or another
+        primitive with the same abstract evaluation.
+      jvp: ``(primals, tangents, **params) -> (results, tangents)``; tangents may be `Zero`.
+      transpose: ``(cotangents, *operands, **params) -> cotangents of operands``; linear operands are undefined primals.
+      linear: the transpose rule of a primitive that is linear in all operands together. Its JVP is the primitive.
+      bilinear: the transpose rules of a primitive that is linear in each of its two operands: with respect to the
+        first, ``(cotangent, x, y)``, and to the second.
+      batch: ``(operands, axes, **params) -> (results, axes)``; or ``"elementwise"``.
+      lowering: ``(ctx, *operands, **params) -> MLIR values``, for all platforms without a rule; see `lower_fun`.
+      cpu_lowering: the same for CPU.
+    """
+    if multiple_results is not None:
+        primitive.multiple_results = multiple_results
+    if impl is not None:
+        primitive.def_impl(impl)
+    if isinstance(abstract, Primitive):
+        primitive.def_effectful_abstract_eval(abstract.abstract_eval)
+    elif abstract is not None:
+        primitive.def_abstract_eval(abstract)
+    if linear is not None:
+        ad.deflinear2(primitive, linear)
+    if bilinear is not None:
+        ad.defbilinear(primitive, *bilinear)
+    if jvp is not None:
+        ad.primitive_jvps[primitive] = jvp
+    if transpose is not None:
+        ad.primitive_transposes[primitive] = transpose
+    if batch == "elementwise":
+        batching.defvectorized(primitive)
+    elif batch is not None:
+        batching.primitive_batchers[primitive] = batch
+    if lowering is not None:
+        mlir.register_lowering(primitive, lowering)
+    if cpu_lowering is not None:
+        mlir.register_lowering(primitive, cpu_lowering, platform="cpu")
+
+
+# ---- MLIR ----
+
+
+def mlir_dialect(name: str) -> Any:
+    """Return the module of an MLIR dialect: ``"stablehlo"``, ``"chlo"`` or ``"sdy"``. Imported on first use."""
+    return importlib.import_module(f"jax.extend.mlir.dialects.{name}")
+
+
+def serialize_portable_artifact(module: str, version: str) -> bytes:
+    """Serialize the text of a StableHLO module as a portable artifact of a StableHLO version."""
+    return importlib.import_module("jax.extend.mlir").serialize_portable_artifact(module, version)

@@ -1,0 +1,72 @@
+"""Evaluation of jaxprs with a rule per equation: substitution of primitives, abstract interpretation, vectorization.
+
+Equations run in the caller's trace and name stack; `jaxpr_as_fun` restores the name stack that each was traced in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .compat import Literal, bind
+from .walk import parts
+
+__all__ = ["Rule", "evaluate", "evaluate_equations", "read"]
+
+Rule = Callable[[Any, list[Any]], list[Any] | None]
+"""Returns the results of an equation, given it and the values of its operands; None to evaluate it as it is."""
+
+
+def evaluate(
+    jaxpr: Any,
+    args: Sequence[Any],
+    rule: Rule | None = None,
+    *,
+    consts: Sequence[Any] | None = None,
+    literal: Callable[[Any], Any] | None = None,
+) -> list[Any]:
+    """Evaluate a jaxpr equation by equation.
+
+    Args:
+      jaxpr: a jaxpr, closed or open.
+      args: a value for each input: arrays, or anything that ``rule`` understands.
+      rule: returns the results of an equation; equations for which it returns None are bound.
+      consts: values of the jaxpr's constants, by default those that it is closed over.
+      literal: maps the number in a literal to a value; the number itself by default.
+
+    Returns:
+      A value for each output.
+    """
+    jaxpr, own = parts(jaxpr)
+    env = dict(zip(jaxpr.constvars, own if consts is None else consts, strict=True))
+    env.update(zip(jaxpr.invars, args, strict=True))
+    evaluate_equations(jaxpr.eqns, env, rule, literal=literal)
+    return read(jaxpr.outvars, env, literal)
+
+
+def evaluate_equations(
+    eqns: Iterable[Any],
+    env: dict[Any, Any],
+    rule: Rule | None = None,
+    *,
+    literal: Callable[[Any], Any] | None = None,
+) -> None:
+    """Evaluate equations in order, and add the values of their results to an environment.
+
+    Args:
+      eqns: equations of a jaxpr.
+      env: values of variables; it has all that the equations read and do not compute.
+      rule: see `evaluate`.
+      literal: see `evaluate`.
+    """
+    for eqn in eqns:
+        operands = read(eqn.invars, env, literal)
+        results = None if rule is None else rule(eqn, operands)
+        env.update(zip(eqn.outvars, bind(eqn, *operands) if results is None else results, strict=True))
+
+
+def read(atoms: Iterable[Any], env: dict[Any, Any], literal: Callable[[Any], Any] | None = None) -> list[Any]:
+    """Return the values of variables and literals."""
+    if literal is None:
+        return [a.val if isinstance(a, Literal) else env[a] for a in atoms]
+    return [literal(a.val) if isinstance(a, Literal) else env[a] for a in atoms]

@@ -1,0 +1,122 @@
+"""Errors that name the node at which a problem arose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from tf2jax_lite.dynamic_shapes.dim_expr import constraint_asked_for, constraint_of_sizes
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
+from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED, UndefinedValueError, is_variant
+from tf2jax_lite.lowering.planning.plan import Step
+from tf2jax_lite.support.errors import (
+    LoweringError,
+    MissingKeyError,
+    MissingParamError,
+    PreventedGradientError,
+    Tf2JaxError,
+)
+
+from .frame import Frame
+
+__all__ = ["NOT_LINEAR", "NO_FORWARD_RULE", "describe", "explain", "is_explained", "located", "missing_key"]
+
+NO_FORWARD_RULE = (
+    "a custom gradient here has a reverse rule only, so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse "
+    "mode (jax.vjp, jax.grad, jax.jacrev), or convert with override_config('convert_custom_gradient', False) to "
+    "differentiate the forward code instead"
+)
+NOT_LINEAR = (
+    "the custom gradient here is not linear in the gradients it gets (it clips them, say): it is a reverse rule only, "
+    "so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse mode (jax.vjp, jax.grad, jax.jacrev), or "
+    "convert with override_config('convert_custom_gradient', False) to differentiate the forward code instead"
+)
+# Shapes with symbolic dimensions that do not fit each other, although they may be equal.
+_SYMBOLIC_SHAPES = (
+    " Symbolic sizes are equal if they are written the same: a size may be a multiple (8*h), where it is divided, or "
+    "have an offset (b+1), as row splits beside a batch. Fixed sizes always work."
+)
+
+
+def describe(step: Step, frame: Frame) -> str:
+    """Return the name, op, call path and source line of a node, for messages."""
+    node = step.node
+    where = f"node {node.name!r} ({node.op})"
+    if frame.path:
+        where += f" in {' > '.join(frame.path)}"
+    if node.location:
+        where += f", {node.location}"
+    return where
+
+
+def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") -> LoweringError:
+    """Return an error that names the node at which a problem arose."""
+    node = step.node
+    text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
+    if isinstance(problem, TypeError) and "forward-mode" in text:
+        text = NO_FORWARD_RULE
+    if isinstance(problem, InconclusiveDimensionOperation):
+        text = f"a size must be known here: {str(problem).splitlines()[0]}"
+        if (constraint := constraint_asked_for(text)) is not None:
+            text += f" It holds, which jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX."
+        elif (constraint := constraint_of_sizes(text)) is not None:
+            text += f" Where it has to hold, jax.export.symbolic_shape(..., constraints=[{constraint!r}]) tells JAX so."
+    if hint:
+        text = text.removesuffix(".") + "."
+    return LoweringError(f"{describe(step, frame)}: {text}{hint}", node=node.name, op=node.op, path=frame.path)
+
+
+def is_explained(error: Exception) -> bool:
+    """Return whether an error names its node already, or is control flow of the lowering."""
+    if isinstance(error, PreventedGradientError):
+        return bool(error.node)
+    explained = isinstance(error, (LoweringError, MissingKeyError, MissingParamError))
+    return explained or getattr(error, "_tf2jax_lite_control", False)
+
+
+def explain(
+    error: Exception, step: Step, inputs: Sequence[Any], frame: Frame
+) -> LoweringError | PreventedGradientError:
+    """Return the error to raise for one that an op raised.
+
+    Args:
+      error: the op's.
+      step: of the op.
+      inputs: the values of its inputs.
+      frame: its position.
+    """
+    if isinstance(error, PreventedGradientError):
+        found = located(error, step, frame)
+        return PreventedGradientError(str(found), node=found.node, op=found.op, path=found.path)
+    if isinstance(error, Tf2JaxError):
+        return located(error, step, frame)
+    if any(v is UNDEFINED for v in inputs) and not step.op.needs_context:
+        error = UndefinedValueError("it reads a value that is defined only in branches that cannot run")
+    is_about_shapes = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
+    hint = _SYMBOLIC_SHAPES if is_about_shapes and any(map(_has_symbolic_shape, inputs)) else _variant_hint(inputs)
+    return located(error, step, frame, hint)
+
+
+def _has_symbolic_shape(value: Any) -> bool:
+    return isinstance(value, jax.Array) and not all(isinstance(size, int) for size in value.shape)
+
+
+def _variant_hint(inputs: Sequence[Any]) -> str:
+    """Returns a hint for ops of arrays that get a variant; empty if no input is one."""
+    for position, value in enumerate(inputs):
+        if is_variant(value):
+            return (
+                f" Input {position} is a variant ({type(value).__name__}), not an array: only ops for such variants "
+                "read it; they return its arrays."
+            )
+    return ""
+
+
+def missing_key(nodes: Sequence[str]) -> MissingKeyError:
+    """Return the error for a function that draws random numbers and got no key."""
+    listed = ", ".join(nodes[:10]) + (", ..." if len(nodes) > 10 else "")
+    return MissingKeyError(
+        f"PRNG key required: {len(nodes)} node(s) draw random numbers ({listed}). Call with rng=jax.random.key(seed)."
+    )

@@ -1,0 +1,206 @@
+"""Inputs of a node in the form that its op takes, and results in the form that a node has."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
+from tf2jax_lite.jaxprs.compat import is_traced
+from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
+from tf2jax_lite.lowering.planning.plan import Step
+from tf2jax_lite.support.errors import StaticInputError
+from tf2jax_lite.values import static as values
+from tf2jax_lite.values.int64 import Planes, beyond_32_bits, is_wide, narrow
+from tf2jax_lite.values.tensor_list import TensorList
+
+from .diagnostics import describe, located
+from .frame import Frame
+from .int64_narrowing import warn_if_narrowed
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+__all__ = ["TracedInputError", "check_dtypes", "each", "flat_results", "grouped", "prepare", "same_varying_axes"]
+
+# Their dtype is that of the value they stand for; TensorFlow records the dtype of the tensor that carries them.
+_SYMBOLS = (values.VariableHandle, TensorList)
+# Integer inputs that are not sizes.
+_AXES = frozenset({"axis", "concat_dim", "dimension", "perm", "reduction_indices", "split_dim"})
+
+
+class TracedInputError(StaticInputError, jax.errors.ConcretizationTypeError):
+    """A traced value where a static one is needed, under JAX's name as well: callers may catch either type."""
+
+
+def grouped(step: Step, inputs: Sequence[Any]) -> list[Any]:
+    """Return a node's inputs with a list for each list input."""
+    groups = step.node.form.groups
+    if groups.count(None) == len(groups) == len(inputs):
+        return list(inputs)
+    args: list[Any] = []
+    position = 0
+    for group in groups:
+        if group is None:
+            args.append(inputs[position])
+            position += 1
+        else:
+            args.append(list(inputs[position : position + group]))
+            position += group
+    return args
+
+
+def each(fn: Callable[[Any], Any], arg: Any) -> Any:
+    """Apply a function to an input, or to all values of a list input."""
+    return [fn(item) for item in arg] if isinstance(arg, list) else fn(arg)
+
+
+def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tuple[list[Any], bool]:
+    """Return an op's inputs in the form that its function takes, and whether it runs on each word of 64-bit integers.
+
+    Args:
+      trace: reads variables.
+      step: the node.
+      inputs: its inputs, flat.
+      frame: its position.
+
+    Raises:
+      TracedInputError: a static input depends on traced values.
+    """
+    op = step.op
+    args = grouped(step, inputs)
+    runs_per_word = False
+    for index, arg in enumerate(args):
+        if step.static[index]:
+            if type(arg) is np.ndarray:
+                continue
+        elif is_traced(arg) and not op.reads:
+            continue  # no conversion below changes it
+        unconverted = index < len(op.inputs) and op.inputs[index] in op.partial
+        if op.words == "whole":
+            if not step.static[index] and not unconverted:  # a shape may have symbolic dimensions
+                arg = args[index] = each(_unless_int64_pair, arg)
+        elif any(isinstance(v, Planes) for v in (arg if isinstance(arg, list) else [arg])):
+            if op.words == "each":
+                runs_per_word = True
+                continue
+            arg = args[index] = each(narrow, arg)
+        if step.static[index]:
+            args[index] = _static_input(arg, step, index, frame, trace.tracker)
+        elif index < len(op.inputs) and op.inputs[index] in op.reads:
+            args[index] = trace.read(arg, step, frame)
+        elif unconverted:
+            pass
+        elif op.words == "whole":
+            args[index] = each(_static_or_traced, arg) if op.dynamic_shape else arg
+        else:
+            for value in arg if isinstance(arg, list) else [arg]:
+                if beyond_32_bits(value) and step.node.name not in trace.program.narrowing:
+                    warn_if_narrowed(value, describe(step, frame))
+            args[index] = each(_static_or_traced if op.dynamic_shape else values.as_array, arg)
+    return (_promoted(step, args) if trace.promote_dtypes else args), runs_per_word
+
+
+def _unless_int64_pair(value: Any) -> Any:
+    return value if is_wide(value) else values.as_array(value)
+
+
+def _static_or_traced(value: Any) -> Any:
+    found = values.known(value)
+    return values.as_array(value) if found is None else found
+
+
+def _static_input(arg: Any, step: Step, index: int, frame: Frame, tracker: DynamicShapes | None) -> Any:
+    def convert(value: Any) -> Any:
+        found = values.known(value)
+        if found is not None:
+            return found
+        if not isinstance(value, jax.Array):
+            return value
+        if tracker is not None and _may_be_sizes(value):
+            return tracker.as_dims(value)
+        name = step.op.inputs[index]
+        advice = "pass what it depends on as a static argument (jax.jit(..., static_argnums=...))"
+        if "Sparse" in step.op.name and "shape" in name:
+            advice += ", a sparse tensor as jax.experimental.sparse.BCOO, whose shape is static"
+        if _may_be_sizes(value) and name not in _AXES:
+            advice += ", or convert with override_config('dynamic_shape_bound', n), the upper bound of what it sizes"
+        message = (
+            f"node {step.node.name!r} ({step.node.op}): input {index} ({name!r}) must be known while tracing, but it "
+            f"is computed from traced values ({value}). Under jax.jit, {advice}."
+        )
+        raise TracedInputError(message, node=step.node.name, op=step.node.op, path=frame.path)
+
+    return each(convert, arg)
+
+
+def _may_be_sizes(value: Any) -> bool:
+    return np.dtype(value.dtype).kind in "iu" and (value.shape == () or (len(value.shape) == 1 and value.shape[0] < 16))
+
+
+def _promoted(step: Step, args: list[Any]) -> list[Any]:
+    """Returns inputs that share a type attribute in one dtype, promoted as JAX does."""
+    by_type: dict[str, list[int]] = {}
+    for index, name in enumerate(step.node.input_types[: len(args)]):
+        if name and not step.static[index]:
+            by_type.setdefault(name, []).append(index)
+    for indices in by_type.values():
+        items = [v for i in indices for v in (args[i] if isinstance(args[i], list) else [args[i]])]
+        dtypes = {v.dtype for v in items if isinstance(v, (jax.Array, np.ndarray))}
+        if len(dtypes) < 2:
+            continue
+        common = jnp.result_type(*dtypes)
+        for i in indices:
+            args[i] = each(functools.partial(_astype, dtype=common), args[i])
+    return args
+
+
+def _astype(value: Any, dtype: Any) -> Any:
+    return value.astype(dtype) if isinstance(value, (jax.Array, np.ndarray)) else value
+
+
+def same_varying_axes(args: list[Any]) -> list[Any]:
+    """Return arrays that vary along the same axes of a mesh, as derivative rules expect them."""
+    axes = [axes_of(v) for v in args if isinstance(v, jax.Array)]
+    if len(set(axes)) < 2:
+        return args
+    union = frozenset[str]().union(*axes)
+    return [varying_along(v, union) if isinstance(v, jax.Array) else v for v in args]
+
+
+def flat_results(results: Any) -> list[Any]:
+    """Return an op's results as a flat list: a value, a tuple of values, or lists of values inside one."""
+    if isinstance(results, (list, tuple)):
+        flat: list[Any] = []
+        for item in results:
+            flat.extend(item) if isinstance(item, (list, tuple)) else flat.append(item)
+        return flat
+    return [] if results is None else [results]
+
+
+def check_dtypes(step: Step, results: list[Any], frame: Frame) -> None:
+    """Compare the dtypes of results with those that TensorFlow recorded, or those that JAX makes of them.
+
+    Static vectors with symbolic dimensions have dtype object; they are replaced by ones that remember the recorded
+    dtype.
+
+    Raises:
+      LoweringError: a dtype differs.
+    """
+    for index, expected in enumerate(step.dtypes):
+        value = results[index]
+        actual = getattr(value, "dtype", None)
+        if expected is None or actual is expected:
+            continue
+        if actual is None or actual == expected or isinstance(value, _SYMBOLS):
+            continue
+        if isinstance(actual, np.dtype) and actual.kind == "O":
+            if expected.kind in "iuf" and values.is_symbolic(value):
+                results[index] = value.view(values.of_sizes(expected))
+        elif values.canonical(expected) != values.canonical(actual):
+            raise located(f"result {index} has dtype {actual} where TensorFlow recorded {expected}", step, frame)

@@ -1,0 +1,319 @@
+"""Capacities of the tensor lists that a loop carries.
+
+A carried list has a buffer of fixed size: its capacity. Where the loop was folded, the lengths of lists in all
+iterations are known (`trip_count.FoldedLoop`). Elsewhere a trace of the body tells by how much an iteration extends a
+list, and the capacity is that times the trip count; where neither is known, it is the bound that was configured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.lowering.merging.branch_merge import as_carried, as_traced
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values import specs
+from tf2jax_lite.values.tensor_list import ListLacksRoomError, TensorList
+
+from .trip_count import FoldedLoop
+
+__all__ = ["ListCapacities", "with_flags_of"]
+
+Key = int | str
+"""The index of a loop variable, or the name of a variable."""
+
+
+class _Capacity(NamedTuple):
+    """The capacity that a list is carried with; see `TensorList` for the flags, which hold at the start of iterations.
+
+    Attributes:
+      slots: the number of elements that the buffer has.
+      free: the number of them that are free for sure; None if unknown.
+      suffices: whether the loop never needs more.
+    """
+
+    slots: Any
+    free: int | None
+    suffices: bool = False
+
+
+class _Growth(NamedTuple):
+    """The length of a list over iterations: upper bounds.
+
+    Attributes:
+      start: elements before the loop.
+      more: elements that an iteration adds.
+      peak: elements that it adds before it removes some.
+    """
+
+    start: Any
+    more: Any = 0
+    peak: Any = 0
+
+    def at(self, trip: int) -> Any:
+        """Return the upper bound at the start of an iteration."""
+        return self.start + self.more * trip
+
+
+class ListCapacities:
+    """The capacities of the lists that a loop carries.
+
+    Args:
+      names: for each carried loop variable its name in messages.
+      lists: the initial lists by key.
+      trips: an upper bound of the trip count; None if unknown.
+      folded: the lists' lengths, if the loop was folded.
+      bound: the capacity of lists whose growth is unknown; 0 raises an error for them.
+      pops: whether the loop may remove elements from lists.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[Key, str],
+        lists: Mapping[Key, TensorList],
+        trips: int | None,
+        folded: FoldedLoop | None,
+        bound: int,
+        pops: bool,
+    ):
+        self._names = names
+        self._trips = trips
+        self._folded = folded
+        self._bound = bound
+        self._pops = pops
+        self._sufficed = {key for key, v in lists.items() if v.roomy}
+        self._were_traced = {key for key, v in lists.items() if v.is_traced}
+        self._chosen: dict[Key, _Capacity] = {}
+        self._growths: dict[Key, _Growth] = {}
+        self._guessed: set[Key] = set()
+        self._writes_anywhere = False
+        self._exceeds_inside = False
+
+    def start(self, data: Mapping[int, Any]) -> dict[int, Any]:
+        """Return the initial loop variables; lists whose length changes between iterations are traced."""
+        resizing = set() if self._folded is None else self._folded.resizing
+        return {i: self._traced(i, v, self._counted(i)) if i in resizing else v for i, v in data.items()}
+
+    def allow_writes_anywhere(self, data: Mapping[int, Any]) -> dict[int, Any] | None:
+        """Return the initial loop variables for writes to lists at traced positions; None if they are already."""
+        if self._writes_anywhere:
+            return None
+        self._writes_anywhere = True
+        out = dict(data)
+        for i, value in data.items():
+            if isinstance(value, TensorList) and not value.is_traced:
+                capacity = self._counted(i) if self._is_counted(i) else self._guess(i, value, value.capacity, 1)
+                out[i] = self._traced(i, value, capacity)
+        return out
+
+    def allow_longer_inside(self, data: Mapping[int, Any]) -> dict[int, Any] | None:
+        """Return the initial loop variables for lists that are longer within iterations; None if none can be."""
+        if self._exceeds_inside:
+            return None
+        self._exceeds_inside = True
+        counted = [i for i, value in data.items() if self._is_counted(i) and value.roomy]
+        return {**data, **{i: dataclasses.replace(data[i], roomy=False) for i in counted}} if counted else None
+
+    def result(self, key: Key, value: TensorList) -> TensorList:
+        """Return a list after the loop; a list of static length has it again."""
+        if key in self._guessed:
+            # An enclosing loop that carries it need not extend it in each iteration.
+            value = value.poisoned().with_spare(None if key in self._were_traced else 0)
+        elif self._is_counted(key):
+            assert isinstance(key, int) and self._folded is not None
+            if self._folded.exact and (key in self._folded.resizing or value.is_traced):
+                length = self._folded.lists[key].length
+                value = dataclasses.replace(_with_capacity(value, _Capacity(length, 0), length), roomy=False)
+            elif value.is_traced:
+                value = value.with_spare(0)
+        elif value.spare is not None and key in self._growths:
+            free = value.spare - self._growths[key].more
+            value = value.with_spare(free if value.roomy else max(free, 0))
+        return dataclasses.replace(value, roomy=key in self._sufficed)
+
+    def like_before(self, key: Key, old: TensorList, new: TensorList) -> TensorList:
+        """Return the list after an iteration with the flags and the capacity before it, where they hold."""
+        uniform = None if old.alike is None else new.alike
+        if not old.is_traced:
+            return dataclasses.replace(
+                new, buffer=with_flags_of(old.buffer, new.buffer), roomy=old.roomy, alike=uniform
+            )
+        if old.buffer is not None and new.buffer is None:
+            new = _with_rows(new, old.buffer, _Capacity(new.places, new.spare_of(new.places)))
+        if old.buffer is not None and new.buffer is not None and self._fits(key, old, new):
+            # With a count of the elements after an iteration, none is cut off.
+            flagged = new if uniform is None else dataclasses.replace(new, alike=uniform)
+            new = _with_capacity(flagged, _Capacity(old.capacity, old.spare, old.roomy), new.length)
+        length = jnp.asarray(new.length, np.int32)
+        buffer = with_flags_of(old.buffer, new.buffer)
+        return dataclasses.replace(new, buffer=buffer, length=length, stale=old.stale or new.stale, alike=uniform)
+
+    def _fits(self, key: Key, old: TensorList, new: TensorList) -> bool:
+        """Returns whether the list after an iteration fits the capacity that the loop carries it with."""
+        if self._is_counted(key):
+            return True
+        if old.spare is None or new.spare is None:
+            return old.spare is None and _is_at_most(new.capacity, old.capacity)
+        if new.spare < 0 and not old.roomy:
+            raise ListLacksRoomError("a tensor list replaces another whose capacity the enclosing loop has counted")
+        longest = old.longest + (self._growths[key].more if key in self._growths else 0)
+        return _is_at_most(new.capacity, old.capacity) and (old.limit >= 0 or _is_at_most(new.longest, longest))
+
+    def measure(self, key: Key, before: TensorList, after: TensorList) -> None:
+        """Note by how much an iteration extends a list."""
+        if self._is_counted(key) or before.spare is None or after.spare is None:
+            return
+        old = self._growths.get(key, _Growth(before.longest))
+        more = _larger(old.more, after.longest - before.longest)
+        peak = _larger(old.peak, more)
+        if not _is_at_most(after.capacity, before.capacity):  # it was extended within the iteration
+            peak = _larger(peak, after.capacity - before.longest)
+        self._growths[key] = _Growth(old.start, more, peak)
+
+    def widened(self, key: Key, value: TensorList, before: TensorList, after: TensorList) -> TensorList | None:
+        """Return the initial list for a body that changes it; None if no capacity makes the difference.
+
+        Args:
+          key: of the list.
+          value: the initial list so far.
+          before: its spec at the start of an iteration.
+          after: its spec after an iteration, another one.
+        """
+        if before.alike is not None and after.alike is None:
+            return dataclasses.replace(value, alike=None)
+        if before.buffer is None and after.buffer is not None:
+            chosen = self._chosen.get(key, _Capacity(before.places, before.spare_of(before.places)))
+            return _with_rows(value, after.buffer, chosen)
+        if not before.is_traced:
+            return self._traced(key, value, self._changed(key, before, after))
+        if not _same_elements(before, after):
+            # Elements that are lists or optionals: the join of their specs.
+            spec, slots = before.common_form(after), before.capacity
+            rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((slots, *leaf.shape[1:]), leaf.dtype), spec.buffer)
+            flags = {"roomy": value.roomy, "spare": value.spare, "stale": value.stale}
+            return as_traced(value.fitted(dataclasses.replace(spec, buffer=rows, **flags)))
+        if after.capacity != before.capacity or after.spare != before.spare:
+            return self._traced(key, value, self._changed(key, before, after))
+        return dataclasses.replace(value, stale=True) if after.stale and not before.stale else None
+
+    def _traced(self, key: Key, value: TensorList, capacity: _Capacity) -> TensorList:
+        """Returns a list of traced length."""
+        self._chosen[key] = capacity
+        is_static = isinstance(value.length, int)
+        length = as_carried(np.asarray(value.length, np.int32)) if is_static else jnp.asarray(value.length, np.int32)
+        return dataclasses.replace(_with_capacity(value, capacity, length), stale=value.stale or self._pops)
+
+    def _is_counted(self, key: Key) -> bool:
+        return isinstance(key, int) and self._folded is not None and key in self._folded.capacity
+
+    def _counted(self, key: Key) -> _Capacity:
+        """Returns the capacity of a list whose lengths are known from folding the loop."""
+        assert isinstance(key, int) and self._folded is not None
+        slots = self._folded.capacity[key]
+        return _Capacity(slots, slots - self._folded.longest[key], not self._exceeds_inside)
+
+    def _changed(self, key: Key, before: TensorList, after: TensorList) -> _Capacity:
+        """Returns the capacity of a list that an iteration changes."""
+        if self._is_counted(key):
+            return self._counted(key)
+        growth = self._growths.get(key)
+        slots = _larger(before.capacity, after.capacity)
+        if before.roomy:  # the enclosing loop has counted
+            if growth is None or after.spare is None or (growth.more and self._trips is None):
+                return _Capacity(slots, None, True)
+            return _Capacity(slots, slots - growth.at(max((self._trips or 1) - 1, 0)), True)
+        if before.spare is None:
+            return _Capacity(slots, None)
+        if growth is None or after.spare is None:
+            return self._guess(key, before, before.capacity, after.capacity - before.capacity)
+        if _is_at_most(growth.more, 0):
+            return _Capacity(slots, before.spare_of(slots))
+        if before.limit >= 0:
+            return _Capacity(max(before.limit, slots), 0)
+        if self._trips is None:
+            return self._guess(key, before, before.capacity, growth.more)
+        longest = growth.at(max(self._trips - 1, 0))
+        slots = _larger(before.capacity, longest + growth.peak)
+        free = slots - longest
+        return _Capacity(slots, free if isinstance(free, int) else 0)
+
+    def _guess(self, key: Key, lst: TensorList, slots: Any, more: Any) -> _Capacity:
+        """Returns the capacity of a list whose growth is not known for sure.
+
+        Args:
+          key: of the list.
+          lst: the list.
+          slots: its capacity so far.
+          more: slots that an iteration adds.
+
+        Raises:
+          OpError: the trip count is unknown, and there is no bound.
+        """
+        if lst.limit >= 0:
+            return _Capacity(max(lst.limit, slots + more), None)
+        self._guessed.add(key)
+        if _is_at_most(more, 0):
+            return _Capacity(slots, None)
+        if self._trips is not None:
+            return _Capacity(slots + more * self._trips, None)
+        if self._bound:
+            return _Capacity(max(self._bound, slots), None)
+        raise OpError(
+            f"tensor list {self._names.get(key, key)!r} grows in a loop whose number of iterations is not known while "
+            "tracing; give tf.while_loop maximum_iterations, or the TensorArray a size, or convert with "
+            "override_config('dynamic_shape_bound', n)"
+        )
+
+
+def with_flags_of(old: Any, new: Any) -> Any:
+    """Return a value whose lists have the flags of those before, where they hold."""
+    if isinstance(old, TensorList) and isinstance(new, TensorList) and old.is_traced and new.is_traced:
+        holds = old.spare is None or (new.spare is not None and new.spare >= old.spare)
+        free = old.spare if holds and new.capacity == old.capacity else new.spare
+        return dataclasses.replace(new, roomy=old.roomy, spare=free, stale=old.stale or new.stale)
+    (mine, tree), (others, other) = jax.tree.flatten(old, is_leaf=_is_list), jax.tree.flatten(new, is_leaf=_is_list)
+    if tree != other or not any(map(_is_list, others)) or (len(others) == 1 and others[0] is new):
+        return new
+    return jax.tree.unflatten(tree, [with_flags_of(a, b) for a, b in zip(mine, others, strict=True)])
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, TensorList)
+
+
+def _is_at_most(a: Any, b: Any) -> bool:
+    """Returns whether one count is at most another, for sure."""
+    difference = b - a
+    return isinstance(difference, int) and difference >= 0
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return a if _is_at_most(b, a) else b
+
+
+def _with_rows(lst: TensorList, like: Any, capacity: _Capacity) -> TensorList:
+    """Returns a list without a buffer with one of zeros, like another buffer."""
+    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((capacity.slots, *leaf.shape[1:]), leaf.dtype), like)
+    return lst.with_buffer(specs.fitted(None, rows)).with_spare(capacity.free)
+
+
+def _with_capacity(lst: TensorList, capacity: _Capacity, length: Any) -> TensorList:
+    """Returns a packed list with another capacity, and its length as given."""
+    resized = lst.with_capacity(capacity.slots)
+    resized = dataclasses.replace(resized.with_buffer(resized.buffer, length), alike=lst.alike, roomy=capacity.suffices)
+    free = capacity.free
+    if resized.buffer is None and free is not None and resized.is_traced:
+        free -= capacity.slots  # it has no slots yet
+    return resized.with_spare(free)
+
+
+def _same_elements(a: TensorList, b: TensorList) -> bool:
+    def row(lst: TensorList) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer)
+
+    return specs.same_form(row(a), row(b))
