@@ -1,4 +1,4 @@
-"""The suites convert, artefact and memory: what it costs before the first result."""
+"""The suites convert, artefact (loading an artifact) and memory: the cost before the first result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def growth(sizes: tuple[int, ...] = (1000, 4000, 16000, 64000), *, peer: str | N
       peer: where to import tf2jax from; None leaves it out.
 
     Returns:
-      For each size the nodes, seconds of the processor for our conversion and trace, and for the peer's. This is work
+      For each size the nodes, seconds of the processor for our conversion and trace, and for tf2jax. This is work
       of one thread, so other work beside it does not count.
     """
     import jax

@@ -1,4 +1,4 @@
-"""Compiles and times what the suite programs wrote: ``python -m benchmarks.device FOLDER --json out.json``.
+"""Compiles and times the programs of the suite programs: ``python -m benchmarks.device FOLDER --json out.json``.
 
 It needs JAX alone. Without a GPU ``--described h100`` compiles for one all the same, with JAX's CUDA plugin
 (``pip install 'jax[cuda12]' flatbuffers``), and counts what a call would launch; nothing is timed then. Each program
@@ -53,7 +53,7 @@ def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any
     program = export.deserialize(bytearray(path.read_bytes()))
     args = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in program.in_avals]
     small = jax.ShapeDtypeStruct((8, 8), "float32", sharding=sharding)
-    jax.jit(jnp.tanh).lower(small).compile()  # what is done once in a process counts for nobody
+    jax.jit(jnp.tanh).lower(small).compile()  # warms up the process
     start, begun = time.perf_counter(), time.process_time()
     compiled = jax.jit(program.call).lower(*args).compile()
     cost = {"compile": time.perf_counter() - start, "cpu": time.process_time() - begun}
@@ -66,7 +66,7 @@ def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any
 
 
 def _arguments(structs: Any) -> list[Any]:
-    """Returns arrays of small positive numbers (variances are among them), and zeros for whole numbers."""
+    """Return arrays of small positive floats (some are variances), and zeros for integers."""
     import jax.numpy as jnp
     import numpy as np
 

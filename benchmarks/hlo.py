@@ -1,4 +1,4 @@
-"""What a program compiled for a GPU launches, read from its text."""
+"""Counts kernels, library calls and bytes of a program compiled for a GPU, from its HLO text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-# What launches nothing: names for memory, and the ends of what was counted where it began.
+# Ops that launch nothing: views of memory, and the ends of asynchronous ops.
 _FREE = {"parameter", "constant", "bitcast", "get-tuple-element", "tuple", "after-all", "copy-done", "async-done"}
 _SLICES = ("slice", "dynamic-slice", "gather")
 _ATTRIBUTES = ("window", "dim_labels", "feature_group_count", "lhs_contracting_dims", "rhs_contracting_dims")
@@ -16,12 +16,12 @@ _ATTRIBUTES = ("window", "dim_labels", "feature_group_count", "lhs_contracting_d
 
 @dataclasses.dataclass(frozen=True)
 class Launches:
-    """What one call of a program launches; the bodies of loops count as often as they run.
+    """Launches of one call of a program; loop bodies count per iteration.
 
     Attributes:
       kernels: how many in all.
       library: calls of libraries (cuDNN, cuBLAS and such): target, shapes and dimensions, to how many.
-      bytes: what they read and write; of what is only sliced, the slices.
+      bytes: read and written by them; of sliced operands, the slices.
       unknown: how many loops there are whose length XLA does not know: they count once.
     """
 
@@ -66,7 +66,7 @@ def _branches(instruction: _Instruction) -> list[str]:
 
 
 def _library(instruction: _Instruction, forms: dict[str, str]) -> str | None:
-    """Returns what is called with what, or None for what XLA wrote itself."""
+    """Return the library call and its operands, or None for XLA's own kernels."""
     if instruction.op != "custom-call":
         return None
     target = re.search(r'custom_call_target="([^"]+)"', instruction.text)
@@ -94,7 +94,7 @@ def _read(body: list[_Instruction], parameter: str, whole: str) -> int:
 
 
 def _written(body: list[_Instruction], whole: str) -> int:
-    """Returns how many bytes a fusion writes: of what it changes in place, the part."""
+    """Return the bytes that a fusion writes; of in-place updates, the updated part."""
     forms = {i.name: i.form for i in body}
     updates = [i for i in body if i.op == "dynamic-update-slice" and i.form.split("{")[0] in whole]
     saved = sum(_size(i.form) - _size(forms.get(i.operands[1], i.form)) for i in updates)

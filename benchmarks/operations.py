@@ -1,4 +1,4 @@
-"""The suite operations: single TensorFlow operations, converted, beside ``tf.function``: calls and their gradients.
+"""The suite operations: single converted TensorFlow operations compared with ``tf.function``: calls and gradients.
 
 Models spend most of their time in convolutions and products, which other suites look at. This one looks for the
 operation that takes many times what TensorFlow takes, wherever it is met.
@@ -249,27 +249,27 @@ def _boxes(tf: Any, x: Any, b: Any) -> Any:
     return tf.image.draw_bounding_boxes(x, b, np.eye(3, dtype=np.float32))
 
 
-def _gradient_in_tf(fn: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+def _gradient_in_tf(fn: Callable[..., Any], positions: tuple[int, ...]) -> Callable[..., Any]:
     import tensorflow as tf
 
     def gradient(*args: Any) -> Any:
         with tf.GradientTape() as tape:
-            tape.watch([args[i] for i in places])
+            tape.watch([args[i] for i in positions])
             loss: Any = sum(tf.reduce_sum(v * v) for v in tf.nest.flatten(fn(*args)) if v.dtype == tf.float32)
         if isinstance(loss, int):  # none of the results is of floats
             return []
-        found = tape.gradient(loss, [args[i] for i in places])
+        found = tape.gradient(loss, [args[i] for i in positions])
         return [tf.convert_to_tensor(g) for g in found if g is not None]
 
     return gradient
 
 
-def _gradient(fn: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+def _gradient(fn: Callable[..., Any], positions: tuple[int, ...]) -> Callable[..., Any]:
     def loss(some: Mapping[int, Any], args: tuple[Any, ...]) -> Any:
         found = fn(*(some.get(i, a) for i, a in enumerate(args)))
         return sum(jnp.sum(v * v) for v in jax.tree.leaves(found) if v.dtype == np.float32)
 
-    return lambda *args: jax.grad(loss)({i: args[i] for i in places}, args)
+    return lambda *args: jax.grad(loss)({i: args[i] for i in positions}, args)
 
 
 def _record(operation: Operation, what: str) -> dict[str, Any] | None:
@@ -281,10 +281,10 @@ def _record(operation: Operation, what: str) -> dict[str, Any] | None:
     tensors = [tf.constant(v) for v in values]
     converted = tf2jax_lite.convert_functional(tf.function(fn, autograph=False), *tensors)
     if what == "gradient":
-        places = tuple(i for i, v in enumerate(values) if v.dtype == np.float32)
-        if not places:
+        positions = tuple(i for i, v in enumerate(values) if v.dtype == np.float32)
+        if not positions:
             return None
-        fn, converted = _gradient_in_tf(fn, places), _gradient(converted, places)
+        fn, converted = _gradient_in_tf(fn, positions), _gradient(converted, positions)
     graph = tf.function(fn, autograph=False)
     try:
         if not tf.nest.flatten(graph(*tensors)):

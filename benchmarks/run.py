@@ -24,12 +24,12 @@ from .timing import in_turns, ratios, seconds
 
 @functools.cache
 def warm() -> None:
-    """Compiles something, so that what XLA does once in a process counts for nobody; Keras does in native's process."""
+    """Warm up XLA's process-wide initialization; Keras does so in the native process."""
     jax.jit(lambda x: jnp.tanh(x @ x)).lower(jnp.ones((8, 8))).compile()
 
 
 def _compiled(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-    """Returns a compiled function, and what getting there took."""
+    """Return a compiled function, and the cost of tracing and compiling it."""
     warm()
     compiled, cost = compile_once(jax.jit(fn), args)
     flops = (compiled.cost_analysis() or {}).get("flops", 0.0)  # counts the body of a loop once

@@ -1,4 +1,4 @@
-"""What both sides share: an optimizer's step, and how equations are counted."""
+"""An optimizer step, the cost of compilation, and counts of equations and kernels."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def kernels(compiled: Any) -> int:
 
 
 def different_kernels(text: str) -> int:
-    """Returns how many pieces of code XLA compiles for a program: fusions, alike ones once, without its library's.
+    """Return the number of different kernels of a program: fusions, equal ones once, without library calls.
 
     Args:
       text: of a compiled program.

@@ -1,4 +1,4 @@
-"""Timing in turns: each contestant runs once a round, so that what disturbs the machine disturbs all alike."""
+"""Interleaved timing: each contestant runs once per round, so that other load affects all of them equally."""
 
 from __future__ import annotations
 

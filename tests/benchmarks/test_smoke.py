@@ -75,8 +75,8 @@ def test_stages():
 
 
 @pytest.mark.full
-def test_a_program_without_spellings():
-    """JAX's own convolution stands in the place of its twin, and computes the same."""
+def test_a_program_without_cpu_rules():
+    """JAX's convolution replaces the primitive with a CPU rule, and computes the same."""
     x, w = jnp.ones((1, 5, 6, 3)), jnp.ones((3, 3, 1, 3))
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
     fn = partial(rules.call, lax.conv_general_dilated, feature_group_count=3, **params)
@@ -99,7 +99,7 @@ def test_compile():
     assert "Tracing alone, which is ours to shorten, takes" in text
 
 
-def test_alike_kernels_are_counted_once():
+def test_equal_kernels_are_counted_once():
     def layers(x, ws):
         for w in ws:
             x = jnp.tanh(x @ w)
