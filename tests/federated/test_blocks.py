@@ -54,7 +54,7 @@ def test_clients_that_do_not_count():
 
 
 @pytest.mark.full
-def test_nobody_takes_part():
+def test_an_empty_cohort():
     process = build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.5), client_batching=BATCHING)
     state, metrics = process.next(process.initialize(params=drawn()), [None, None])
     np.testing.assert_array_equal(state.weights.trainable["w"], drawn()["w"])

@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from .states import ByClient
     from .training import read_history, run_rounds
 
-_ROOMS = ("aggregators", "algorithms", "core", "data", "flower", "metrics")
+_PACKAGES = ("aggregators", "algorithms", "core", "data", "flower", "metrics")
 _LAZY = {
     "build_agnostic_fed_avg": ".algorithms",
     "build_fed_kmeans": ".algorithms",
@@ -297,7 +297,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return importlib.import_module(f".{name}", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -307,4 +307,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_LAZY, *_ROOMS})
+    return sorted({*globals(), *__all__, *_LAZY, *_PACKAGES})

@@ -64,7 +64,7 @@ def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
     """Returns an optimizer whose state the server keeps.
 
     Args:
-      optimizer: what was given.
+      optimizer: the value of the option.
       name: what a message calls it, with its article.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Training states on disk: what is restored has the same bits. One mechanism, and two places to keep it.
+"""Stores training states on disk; a restored state has the same bits. One mechanism, two storage formats.
 
 `Checkpoints` keeps the newest few in a directory, by Orbax; `CheckpointFile` keeps the newest in one file, and needs
 nothing beside this library. Each appears whole or not at all.

@@ -13,6 +13,7 @@ import numpy as np
 from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor
 from tf2jax_lite.federated.client_work import ClientWork
+from tf2jax_lite.federated.device_placement import commit_to_device
 from tf2jax_lite.federated.metrics import Stat
 from tf2jax_lite.federated.model import (
     Model,
@@ -29,7 +30,6 @@ from tf2jax_lite.federated.process import (
     LearningProcessOutput,
     ModelWeights,
 )
-from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.federated.running import Cohort, CohortResult, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching, Check
 from tf2jax_lite.federated.running.strategies import Context
@@ -305,7 +305,7 @@ def compose_learning_process(
 
     def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, LearningState)
-        kept, state = state.clients, resident(state._replace(clients=()))
+        kept, state = state.clients, commit_to_device(state._replace(clients=()))
         distributor_state, context, sent = begin(state)
         clients, ids = as_clients(client_data), []
         if client_states is not None:

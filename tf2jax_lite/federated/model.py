@@ -146,7 +146,7 @@ def check_weights(model: Model, weights: ModelWeights, what: str = "weights") ->
     Args:
       model: the model.
       weights: pytrees of arrays.
-      what: what they are called.
+      what: their name in error messages.
 
     Raises:
       InputError: they are not the model's in structure or shapes.
@@ -225,8 +225,8 @@ def replace_leaves(tree: PyTree, flags: Iterable[bool], leaves: Iterable[Any]) -
 def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
     """Takes the mask out of a padded batch, and makes padding harmless.
 
-    Padding becomes a copy of a real example: what it is made of (zeros, as a rule) may have an infinite derivative,
-    and an infinite derivative times the zero of a masked loss is NaN.
+    Padding becomes a copy of a real example: zeros may have an infinite derivative, which times the zero of a masked
+    loss is NaN.
 
     Returns:
       ``(batch without "__mask__", mask)``; the mask is bool (n,), or None where the batch is not padded.

@@ -141,7 +141,7 @@ def create_model_from_converted(
 
     def apply_for_eval(weights: ModelWeights, batch: Mapping[str, Any]) -> Any:
         params = merge_params(weights.trainable, weights.non_trainable)
-        # Evaluation is a function of the weights alone: what draws in it draws alike each time.
+        # Evaluation depends only on the weights: random numbers are the same each time.
         key = {"rng": jax.random.key(0)} if takes_key[eval_fn] else {}
         return eval_fn(params, *arguments(batch), **key)[0]
 

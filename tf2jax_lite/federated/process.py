@@ -35,7 +35,7 @@ class ModelWeights(NamedTuple):
 
 
 class MeasuredProcessOutput(NamedTuple):
-    """What one step of a process gives. See tff.templates.MeasuredProcessOutput.
+    """Result of one step of a process. See tff.templates.MeasuredProcessOutput.
 
     Attributes:
       state: the process's state after the step.
@@ -49,7 +49,7 @@ class MeasuredProcessOutput(NamedTuple):
 
 
 class LearningProcessOutput(NamedTuple):
-    """What one round of training gives. See tff.learning.templates.LearningProcessOutput.
+    """Result of one round of training. See tff.learning.templates.LearningProcessOutput.
 
     Attributes:
       state: the server's state after the round.
@@ -104,7 +104,7 @@ class AggregationProcess:
     refuses_weights: str = ""
 
     def next(self, state: PyTree, updates: ClientUpdates, key: Any) -> MeasuredProcessOutput:
-        """Aggregates one whole cohort. ``key`` is a JAX key for what is random in the aggregation."""
+        """Aggregate a whole cohort. ``key`` is a JAX key for the randomness of the aggregation."""
         zero = self.zero(state, int(updates.mask.shape[0]))
         return self.report(state, self.accumulate(state, zero, updates, key), key)
 

@@ -116,7 +116,7 @@ def test_an_adaptive_norm_follows_its_quantile():
 
 
 @pytest.mark.full
-def test_zeroing_stops_what_is_far_out():
+def test_zeroing_removes_outliers():
     """The default zeroing lets ordinary updates through and stops one a million times larger, and NaN."""
     updates = make()
     updates.update["w"][1] *= 1e6
@@ -197,7 +197,7 @@ def test_dtypes():
         (lambda: agg.SecureSumFactory(0.0), "bound"),
         (lambda: agg.SecureSumFactory(1.0, 64), "modulus_bits"),
         (lambda: agg.SecureSumFactory(1.0, num_neighbors=3), "even"),
-        (lambda: agg.SecureSumFactory(1.0, 8).create(TEMPLATE).zero((), 200), "no room"),
+        (lambda: agg.SecureSumFactory(1.0, 8).create(TEMPLATE).zero((), 200), "too small"),
         (lambda: agg.DifferentiallyPrivateFactory(-1.0, 10, 1.0), "noise_multiplier"),
         (lambda: agg.dp_aggregator(10.0, 10), "clipped_count_stddev must exceed"),
         (lambda: agg.gaussian_epsilon(1.0, 1, 20, 10, 1e-5), "20 clients a round of 10"),

@@ -107,7 +107,7 @@ def test_calibration_starts_at_no_noise(epsilon, sampling):
 
 @pytest.mark.default_cases("poisson")
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
-def test_noise_whose_square_is_no_number(sampling):
+def test_noise_whose_square_overflows(sampling):
     """Or is lost beside 1."""
     pytest.importorskip("dp_accounting")
     found = [agg.gaussian_epsilon(noise, 10, 10, 100, 1e-5, sampling) for noise in (5e-324, 1e-200, 1e9, 1e200)]

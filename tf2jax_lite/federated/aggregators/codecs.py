@@ -218,18 +218,18 @@ class TopK(Codec):
         check_number("TopK", "fraction", self.fraction, above=0, most=1)
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
-        """See `Codec.encode`: values (k,) and places, int32 (k,)."""
+        """See `Codec.encode`: values (k,) and indices, int32 (k,)."""
         del key, shared_key
         number = max(1, int(share_up(self.fraction, x.shape[0])))
-        _, place = jax.lax.top_k(jnp.abs(x), number)
-        return {"value": x[place], "place": place}
+        _, index = jax.lax.top_k(jnp.abs(x), number)
+        return {"value": x[index], "index": index}
 
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
         """See `Codec.decode`."""
-        return jnp.zeros((size,), sent["value"].dtype).at[sent["place"]].set(sent["value"])
+        return jnp.zeros((size,), sent["value"].dtype).at[sent["index"]].set(sent["value"])
 
     def bits(self, sent: Any, size: int) -> Any:
-        """See `Codec.bits`: places as numbers or as one bit for each, whichever is less."""
+        """See `Codec.bits`: indices as integers or as a bit mask, whichever is smaller."""
         number = sent["value"].shape[0]
-        places = min(number * math.ceil(math.log2(max(size, 2))), size)
-        return jnp.float32(number * FLOAT_BITS + places)
+        indices = min(number * math.ceil(math.log2(max(size, 2))), size)
+        return jnp.float32(number * FLOAT_BITS + indices)

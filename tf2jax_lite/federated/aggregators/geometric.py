@@ -16,17 +16,17 @@ __all__ = ["GeometricMedianFactory"]
 
 
 class _Pull(NamedTuple):
-    """What the clients do to a point.
+    """One Weiszfeld step from a point.
 
     Attributes:
-      direction: the sum of unit vectors to the clients times their shares, without clients that are at the point.
-      slope: (): how steeply the sum of distances falls; 0 at the median.
-      reach: (): how far to go along the direction.
+      direction: the weighted sum of unit vectors to the clients, without clients at the point.
+      descent: (): the steepest descent rate of the sum of distances; 0 at the median.
+      reach: (): the step size along the direction.
       distance: (): the mean distance to the clients.
     """
 
     direction: Any
-    slope: Any
+    descent: Any
     reach: Any
     distance: Any
 
@@ -72,7 +72,7 @@ class GeometricMedianFactory(BufferedFactory):
 
         def goes_on(carry: Any) -> Any:
             number, _, pull, stands = carry
-            return (number < self.num_iterations) & (pull.slope > self.tolerance) & ~stands
+            return (number < self.num_iterations) & (pull.descent > self.tolerance) & ~stands
 
         start = _near_mean(update, share)
         begin = (jnp.int32(0), start, self._pull(update, share, largest, start), jnp.bool_(False))
@@ -98,10 +98,10 @@ class GeometricMedianFactory(BufferedFactory):
         direction = jax.tree.map(lambda a: sum_rows(a * rows(by, a).astype(a.dtype)), away)
         strength = jnp.sqrt(sum(jnp.sum(jnp.square(d)) for d in jax.tree.leaves(direction)))
         # Clients at the point hold it with all their weight (Vardi and Zhang, 2000): a step divides by no zero.
-        slope = jnp.maximum(strength - jnp.sum(jnp.where(there, share, 0.0)), 0.0)
+        descent = jnp.maximum(strength - jnp.sum(jnp.where(there, share, 0.0)), 0.0)
         nearness = jnp.sum(free / jnp.where(there, 1.0, far))
-        reach = jnp.where(slope > 0, slope / jnp.where(slope > 0, strength * nearness, 1.0), 0.0)
-        return _Pull(direction, slope, reach, jnp.sum(share * far))
+        reach = jnp.where(descent > 0, descent / jnp.where(descent > 0, strength * nearness, 1.0), 0.0)
+        return _Pull(direction, descent, reach, jnp.sum(share * far))
 
 
 def _near_mean(update: Any, share: Any) -> Any:

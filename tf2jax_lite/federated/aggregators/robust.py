@@ -1,4 +1,4 @@
-"""Aggregations that a few wrong clients cannot move far, and that count clients alike.
+"""Aggregations that are robust to a minority of Byzantine clients, with equal client weights.
 
 These need all updates at once, so the accumulator holds one row for each client of the cohort: memory is the cohort's
 padded size times one update. Rows are placed by the client's index: chunks and their order change nothing.

@@ -61,11 +61,13 @@ class SecureSumFactory(Factory):
         """Returns the largest integer that one client sends.
 
         Raises:
-          InputError: the modulus has no room for the sum of so many.
+          InputError: the modulus is too small for the sum over the clients.
         """
         levels = (2 ** (self.modulus_bits - 1) - 1) // num_clients
         if levels < 1:
-            raise InputError(f"SecureSumFactory: 2**{self.modulus_bits} has no room for {num_clients} clients.")
+            raise InputError(
+                f"SecureSumFactory: modulus 2**{self.modulus_bits} is too small for {num_clients} clients."
+            )
         # A float32 above 2**24 may round up.
         return levels if levels <= 2**24 else int(np.nextafter(np.float32(levels), np.float32(0)))
 

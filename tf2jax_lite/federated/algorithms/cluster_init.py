@@ -82,7 +82,7 @@ def kmeans_init(
 
     Each client trains from the same weights. The first cluster begins as a client drawn by the key; each further one as
     the client whose loss, under the nearest cluster so far, exceeds that under its own weights by most. A pretrained
-    model needs this: clusters that begin alike stay alike.
+    model needs this: equal clusters stay equal.
 
     Args:
       model: the model.

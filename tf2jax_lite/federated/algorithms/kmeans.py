@@ -105,7 +105,7 @@ def build_fed_kmeans(
       ``ModelWeights(centroids, weights)`` as ``get_model_weights`` gives them.
 
     Raises:
-      InputError: an option out of range; centroids or weights that are no numbers, or of another shape.
+      InputError: an option out of range; centroids or weights are not numeric, or have another shape.
     """
     check_number("build_fed_kmeans", "num_clusters", num_clusters, least=1, whole=True)
     if not isinstance(data_shape, tuple | list):

@@ -77,7 +77,7 @@ def _client_work(
     def client_step(state: Any, message: _Message, carry: Any, batch: Mapping[str, Any]) -> Any:
         correction = None
         if not lite:
-            key = jax.random.fold_in(carry.key, carry.step)  # the step's: Dropout draws alike in both gradients
+            key = jax.random.fold_in(carry.key, carry.step)  # the same Dropout in both gradients
             correction = jax.tree.map(jnp.subtract, message.gradient, grad(message.weights, batch, key))
         return work(message, correction).client_step(state, message.weights, carry, batch)
 

@@ -49,7 +49,7 @@ class _TracingContext(fl.framework.SyncContext):
         parameter = comp.type_signature.parameter
         value = None if parameter is None else Ingest(_no_functions)(arg, parameter, "argument")
         if isinstance(comp, JaxComputation):
-            # The function itself, not what was exported of it: JAX can differentiate it.
+            # The function itself rather than its export, so that JAX can differentiate it.
             return comp.function() if parameter is None else comp.function(to_struct(value, parameter))
         block = comp.to_building_block()
         if not isinstance(block, fl.framework.CompiledComputation):
@@ -263,7 +263,7 @@ def _as_ours(error: TypeError) -> TypeError:
     return FederatedTypeError(str(error))
 
 
-_own: set[bytes] = set()  # hashes of what this process has exported itself: nobody has to look at that first
+_own: set[bytes] = set()  # hashes of modules exported by this process, which are trusted
 
 
 @functools.lru_cache(maxsize=1024)

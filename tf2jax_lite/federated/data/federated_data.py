@@ -192,7 +192,7 @@ class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
 def buffered_shuffle(items: Iterable[T], buffer_size: int, rng: np.random.Generator) -> Iterator[T]:
     """Yields items in random order, holding ``buffer_size`` of them at most.
 
-    An item comes at most ``buffer_size - 1`` places too early, and may come as late as chance has it. With a buffer for
+    An item comes at most ``buffer_size - 1`` positions early, and may come arbitrarily late. With a buffer for
     all of them every order is equally likely.
     """
     items = iter(items)

@@ -54,7 +54,7 @@ def partition_dirichlet(
       alpha: > 0. Small values give each client few labels; large ones come near to ``partition_iid``.
       seed: see `numpy_rng`. The same seed makes the same clients.
       label: the feature that holds the labels, shape (n,).
-      min_size: draw anew until each client has this many examples.
+      min_size: repeat the draw until each client has this many examples.
 
     Returns:
       Clients as from `partition_iid`.
@@ -132,7 +132,7 @@ def partition_quantity_skew(
       num_clients: how many clients, 1 <= num_clients <= n.
       alpha: > 0. Small values make some clients large and most small.
       seed: see `numpy_rng`. The same seed makes the same clients.
-      min_size: draw anew until each client has this many examples.
+      min_size: repeat the draw until each client has this many examples.
 
     Returns:
       Clients as from `partition_iid`.

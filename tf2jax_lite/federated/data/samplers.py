@@ -164,7 +164,7 @@ class UniformShuffledClientSampler(ClientSampler):
 
     Args:
       shuffled_clients: an iterator of (id, dataset) as `FederatedData.shuffled_clients` returns, or a function that
-        starts one anew (``lambda: data.shuffled_clients(100, seed=0)``), which can also go back to an earlier round.
+        creates one (``lambda: data.shuffled_clients(100, seed=0)``), which can also go back to an earlier round.
       num_clients: the size of a cohort.
       start_round_num: the number of the first round: as many cohorts are passed over.
       seed: of the clients' keys only; the order of the clients is the iterator's.
@@ -194,7 +194,7 @@ class UniformShuffledClientSampler(ClientSampler):
         super().set_round_num(round_num)
         if round_num < self._next_round:
             if not callable(self._source):
-                raise DataError("an iterator cannot go back to an earlier round; give a function that starts it anew")
+                raise DataError("an iterator cannot go back to an earlier round; give a function that creates it")
             self._iterator, self._next_round = self._source(), 0
         count = (round_num - self._next_round) * self._num_clients
         if isinstance(self._iterator, ShuffledClients):

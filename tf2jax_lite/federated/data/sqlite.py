@@ -134,7 +134,7 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._partial.unlink(missing_ok=True)
             self._connection = sqlite3.connect(self._partial, isolation_level=None)
-            # Nobody reads the file before it is whole, so it needs no journal; it is synced once, at the end.
+            # The file is not read before it is complete, so it needs no journal; it is synced once, at the end.
             self._connection.executescript(
                 "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN;"
                 "CREATE TABLE format (name TEXT NOT NULL);"

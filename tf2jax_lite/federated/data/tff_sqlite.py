@@ -110,7 +110,7 @@ class TFFSQLiteFederatedData(FederatedData):
             f"SELECT client_id, serialized_example_proto FROM examples{where} AND typeof(client_id) = 'text'"
             f" ORDER BY client_id {_BINARY}, rowid"
         )
-        # A row whose id is no text belongs to nobody.
+        # Rows whose id is not text belong to no client.
         groups = itertools.groupby(self._file.rows(query, values), key=lambda row: row[0])
         group = next(groups, None)
         for client_id in self._ids():

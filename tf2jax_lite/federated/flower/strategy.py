@@ -82,7 +82,7 @@ class BlocksStrategy(Strategy):
         self._distributor = distributor or broadcast_distributor()
         self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
         self._key = jax.random.key(0) if key is None else key
-        self._places: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
         self.state: LearningState | None = None
         flags = changing_leaves(model, self._template.non_trainable)
         leaves = jax.tree.leaves(self._template.non_trainable)
@@ -101,13 +101,13 @@ class BlocksStrategy(Strategy):
         self.state = self.state._replace(distributor=sent.state)
         keys = round_keys(self.state.key, self.state.round)
         nodes = self._nodes(grid, server_round)
-        self._places = {node: place for place, node in enumerate(nodes)}
+        self._indices = {node: index for index, node in enumerate(nodes)}
         message = to_arrays(sent.result)
         # Not the training's key: from that one, clients could draw the noise that the aggregation adds.
         words = np.asarray(jax.random.key_data(keys.clients)).ravel().tolist()
         messages = []
-        for place, node in enumerate(nodes):
-            own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": place})
+        for index, node in enumerate(nodes):
+            own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": index})
             own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), "update"
             content = RecordDict({WEIGHTS: message, CONFIG: own})
             messages.append(Message(content, message_type=MessageType.TRAIN, dst_node_id=node))
@@ -121,10 +121,10 @@ class BlocksStrategy(Strategy):
         state, keys = self.state, round_keys(self.state.key, self.state.round)
         total, failed, empty = None, 0, 0
         averages: dict[str, list[tuple[float, float]]] = {}
-        # In the order of places: sums are then the same whichever client answers first.
-        for message in sorted(replies, key=lambda m: self._places.get(m.metadata.src_node_id, -1)):
-            place = self._places.get(message.metadata.src_node_id)
-            if message.has_error() or place is None:
+        # In the order of client indices, so that sums do not depend on the order of replies.
+        for message in sorted(replies, key=lambda m: self._indices.get(m.metadata.src_node_id, -1)):
+            index = self._indices.get(message.metadata.src_node_id)
+            if message.has_error() or index is None:
                 failed += 1
                 continue
             result, metrics = self._result(message)
@@ -132,9 +132,9 @@ class BlocksStrategy(Strategy):
                 empty += 1
                 continue
             if total is None:
-                total = accumulate.zero(self._aggregation, state.aggregator, len(self._places), result)
+                total = accumulate.zero(self._aggregation, state.aggregator, len(self._indices), result)
             rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
-            index = jnp.asarray([place], jnp.int32)
+            index = jnp.asarray([index], jnp.int32)
             total = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, keys.aggregator)
             for name, value in metrics.items():
                 averages.setdefault(name, []).append((value, float(result.weight)))
@@ -194,7 +194,7 @@ class BlocksStrategy(Strategy):
         if self._clients_per_round is None:
             return nodes
         drawn = numpy_rng(self._key, server_round).choice(len(nodes), self._clients_per_round, replace=False)
-        return [nodes[place] for place in sorted(drawn)]
+        return [nodes[index] for index in sorted(drawn)]
 
     def _result(self, message: Message) -> tuple[ClientResult, dict[str, float]]:
         where = f"the reply of node {message.metadata.src_node_id}"

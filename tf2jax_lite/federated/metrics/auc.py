@@ -93,12 +93,12 @@ class AUCStat(Stat):
     def _precision_recall(self, hit: Any, false: Any, missed: Any) -> Any:
         """Between two thresholds true positives grow linearly with all positives (Davis and Goadrich, 2006)."""
         said = hit + false
-        gained, grown = hit[:-1] - hit[1:], said[:-1] - said[1:]
-        slope = _ratio(gained, jnp.maximum(grown, 0))
-        intercept = hit[1:] - slope * said[1:]
+        gained, more = hit[:-1] - hit[1:], said[:-1] - said[1:]
+        rate = _ratio(gained, jnp.maximum(more, 0))
+        intercept = hit[1:] - rate * said[1:]
         both = (said[:-1] > 0) & (said[1:] > 0)
         growth = jnp.where(both, _ratio(said[:-1], jnp.where(both, said[1:], 1.0)), 1.0)
-        area = slope * (gained + intercept * jnp.log(growth))
+        area = rate * (gained + intercept * jnp.log(growth))
         return jnp.sum(_ratio(area, jnp.maximum(hit[1:] + missed[1:], 0)))
 
 
@@ -106,8 +106,8 @@ class AUCStat(Stat):
 class AUC(TargetMetric):
     """The area under the ROC or the precision-recall curve of yes-or-no targets. See tf.keras.metrics.AUC.
 
-    Targets and predictions have shape (...); elements count alike. A prediction exceeds a threshold if it is strictly
-    greater. Predictions are probabilities, or logits with ``from_logits``.
+    Targets and predictions have shape (...); elements have equal weights. A prediction exceeds a threshold if it is
+    strictly greater. Predictions are probabilities, or logits with ``from_logits``.
 
     Attributes:
       num_thresholds: how many thresholds, at least 2; the area's error is about one over it.

@@ -64,7 +64,7 @@ def check_metrics(who: str, name: str, metrics: Any) -> dict[str, Metric]:
     Args:
       who: whose option it is.
       name: the option.
-      metrics: what was given.
+      metrics: the value of the option.
 
     Raises:
       InputError: it is no dict, or an entry is no metric.

@@ -1,4 +1,4 @@
-"""Running rounds: cohorts cut into chunks, and the ways to execute a chunk."""
+"""Runs rounds: splits cohorts into chunks, and executes chunks by one of several backends."""
 
 from .cohort import Chunk, Cohort, client_seed
 from .runner import CohortResult, CohortRunner, Execution

@@ -19,7 +19,7 @@ _PARTS = 16  # that a leaf is cut into, to look for what is not finite
 
 
 class Accumulator(NamedTuple):
-    """What is left of the clients seen so far.
+    """Accumulated results of the clients so far.
 
     Attributes:
       aggregate: the aggregator's accumulator.
@@ -60,7 +60,7 @@ def _zeros(leaf: Any) -> np.ndarray:
 def zero(
     aggregator: AggregationProcess, aggregator_state: PyTree, num_clients: int, result: ClientResult
 ) -> Accumulator:
-    """Returns the accumulator of nobody. ``result`` has the shapes of one client's result.
+    """Return an empty accumulator. ``result`` has the shapes of one client's result.
 
     Much of it is numpy's: a program takes that as well, and each array of zeros that JAX makes is a program of its own.
     """
@@ -75,7 +75,7 @@ def finite_rows(tree: PyTree, rows: int) -> Any:
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size:
             # x - x is 0, or NaN for what is not finite. The sum of equal parts runs in vector registers; XLA's CPU
-            # backend takes several times as long for a sum along an axis, so that comes last, over what is left.
+            # backend takes several times as long for a sum along an axis, so that comes last, over the reduced array.
             flat = leaf.reshape(rows, -1)
             zeros = flat - flat
             parts = min(_PARTS, flat.shape[1])
@@ -103,7 +103,7 @@ def fold(
       total: what was added so far.
       results: leaves of shape (n, ...).
       exists: bool (n,), False for padding.
-      index: int32 (n,), places in the cohort.
+      index: int32 (n,), indices in the cohort.
       key: the round's key of the aggregation.
     """
     finite = finite_rows((results.update, results.weight, results.non_trainable), exists.shape[0])

@@ -69,7 +69,7 @@ class Chunk(NamedTuple):
     Attributes:
       batches: feature to array of shape (clients, steps, batch, ...), with a bool ``"__mask__"`` if any is padded.
       steps: int32 (clients,), how many of the steps are the client's; 0 in rows that only pad the chunk.
-      index: int32 (clients,), places in the cohort; the cohort's size in rows that only pad.
+      index: int32 (clients,), indices in the cohort; the cohort's size in padding rows.
       client_input: pytree stacked along the leading axis, or None.
     """
 
@@ -82,7 +82,7 @@ class Chunk(NamedTuple):
 def client_seed(batching: Batching, key: Any, round_number: int, index: int) -> list[int] | None:
     """Returns the seed by which a client's examples are shuffled in a round; None where nothing is shuffled.
 
-    It comes from ``batching.seed`` if that is set, else from the training's key: a resumed run shuffles alike.
+    It comes from ``batching.seed`` if that is set, else from the training's key: a resumed run has the same order.
     """
     if not isinstance(batching, ShuffleRepeatBatchHParams) or batching.skip_shuffle:
         return None
@@ -127,7 +127,7 @@ class Cohort:
         fedjax.algorithms.fed_avg weighs by the size of the dataset, TFF by the examples of all epochs, without filling.
 
         Returns:
-          float32, with places to spare, so that its size is the same for cohorts of similar sizes; None where batches
+          float32, padded, so that its size is the same for cohorts of similar sizes; None where batches
           are as the epochs are.
         """
         batching = self.batching

@@ -1,7 +1,7 @@
 """Programs compiled ahead, so that any thread can start them.
 
 What `jax.jit` does depends on options that JAX keeps by thread (64-bit mode, precision of products, ...). A program is
-traced and compiled where the user's options hold; a lane's thread only runs it.
+traced and compiled where the user's options hold; a worker's thread only runs it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where chunks are folded: on lanes that run side by side on one device, or on all devices of a mesh.
+"""Accumulates chunks on parallel workers on one device, or on all devices of a mesh.
 
 XLA runs one program of small operations on one CPU core. Chunks are independent until their accumulators are merged, so
-a few lanes, each with its own accumulator, keep all cores busy. A mesh does the same with devices, of all processes.
+a few workers, each with its own accumulator, keep all cores busy. A mesh does the same with devices, of all processes.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from .buffers import Arena
 from .cohort import Chunk
 from .strategies import Context
 
-__all__ = ["Lanes", "MeshFold"]
+__all__ = ["MeshFold", "Workers"]
 
 PyTree = Any
 
 
-class Lanes:
+class Workers:
     """Accumulators on one device, used in turns.
 
-    JAX runs what one thread starts on a CPU in the order in which it was started, one after the other. So each lane has
-    a thread, which writes its chunks as well; chunks wait in line, so that no lane waits for whoever groups clients.
+    On a CPU, JAX runs the programs of one thread sequentially. So each worker has a thread, which also writes its
+    chunks; chunks are queued, so that workers do not wait for the grouping of clients.
 
     Args:
-      zero: makes an accumulator.
-      arenas: memory for chunks: one for each lane, and one more.
-      workers: a thread for each lane, or none; what they run must not depend on options of JAX, see `Programs`.
+      zero: returns an empty accumulator.
+      arenas: memory for chunks: one for each worker, and one more.
+      executors: a thread for each worker, or none; their programs must not depend on options of JAX, see `Programs`.
     """
 
-    def __init__(self, zero: Callable[[], Accumulator], arenas: Sequence[Arena], workers: Sequence[Executor] = ()):
+    def __init__(self, zero: Callable[[], Accumulator], arenas: Sequence[Arena], executors: Sequence[Executor] = ()):
         self._totals = [zero() for _ in arenas[1:]]
         self._turn = 0
-        self._arenas, self._workers = arenas, workers
+        self._arenas, self._executors = arenas, executors
         self._pending: list[deque[Future[Any]]] = [deque() for _ in self._totals]
 
     def arena(self) -> Arena:
         """Returns the memory for the next chunk; only what `fold` gets as ``write`` may write to it."""
-        # A thread writes its lane's next chunk when it is done with the last one. Without threads a chunk is written
-        # while each lane still reads its last one.
-        return self._arenas[self._turn % (len(self._workers) or len(self._arenas))]
+        # A thread writes its worker's next chunk when it is done with the last one. Without threads a chunk is written
+        # while each worker still reads its last one.
+        return self._arenas[self._turn % (len(self._executors) or len(self._arenas))]
 
     def fold(
         self,
@@ -63,49 +63,49 @@ class Lanes:
         *,
         here: bool = False,
     ) -> Callable[[], PyTree]:
-        """Folds one chunk into the next lane.
+        """Accumulate one chunk on the next worker.
 
-        It waits where a lane has a chunk in line already: that bounds memory.
+        It waits if the worker has a queued chunk already, which bounds memory.
 
         Args:
           write: writes the chunk.
-          run: folds it.
+          run: accumulates it.
           here: call both in this thread in any case.
 
         Returns:
           A function that waits for the chunk's outputs and returns them.
         """
-        lane = self._turn % len(self._totals)
+        worker = self._turn % len(self._totals)
         self._turn += 1
-        if here or not self._workers:
-            if self._workers:  # the lane's memory is in use until its thread is done
-                self._settle(lane)
+        if here or not self._executors:
+            if self._executors:  # the worker's memory is in use until its thread is done
+                self._settle(worker)
                 write()
             else:
                 write()
-                self._settle(lane)
-            self._totals[lane], output = run(self._totals[lane])
+                self._settle(worker)
+            self._totals[worker], output = run(self._totals[worker])
             return lambda: output
 
         def work() -> PyTree:
-            jax.block_until_ready(self._totals[lane].participated)
+            jax.block_until_ready(self._totals[worker].participated)
             write()
-            self._totals[lane], output = run(self._totals[lane])
-            jax.block_until_ready(self._totals[lane].participated)
+            self._totals[worker], output = run(self._totals[worker])
+            jax.block_until_ready(self._totals[worker].participated)
             return output
 
-        pending = self._pending[lane]
+        pending = self._pending[worker]
         if len(pending) > 1:
             pending.popleft().result()
-        future = self._workers[lane].submit(work)
+        future = self._executors[worker].submit(work)
         pending.append(future)
         return future.result
 
-    def _settle(self, lane: int) -> None:
-        pending = self._pending[lane]
+    def _settle(self, worker: int) -> None:
+        pending = self._pending[worker]
         while pending:
             pending.popleft().result()
-        jax.block_until_ready(self._totals[lane].participated)
+        jax.block_until_ready(self._totals[worker].participated)
 
     def wait(self) -> None:
         """Waits until all chunks are folded.
@@ -113,11 +113,11 @@ class Lanes:
         Raises:
           Exception: whatever a chunk raised.
         """
-        for lane in range(len(self._totals)):
-            self._settle(lane)
+        for worker in range(len(self._totals)):
+            self._settle(worker)
 
     def close(self) -> None:
-        """Waits for what is being computed, whatever becomes of it; what is in line is not begun."""
+        """Cancel queued chunks, and wait for those in progress, ignoring their errors."""
         for future in itertools.chain(*self._pending):
             future.cancel()
         wait(itertools.chain(*self._pending))
