@@ -67,7 +67,7 @@ def test_an_artifact_loads(version, model, backend):
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_artifact_has_its_derivatives(version):
-    """The custom gradient is TensorFlow's: half of what comes in, whether clipped or not."""
+    """The custom gradient is TensorFlow's: half of the incoming gradient, whether clipped or not."""
     inputs, _ = recorded(version, "tf2")
     found = []
     for backend in ("stablehlo", "source"):

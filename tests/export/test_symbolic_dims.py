@@ -59,7 +59,7 @@ def attention(x, a):
     return tf.matmul(tf.nn.softmax(total[..., :, None] + total[..., None, :] - 1e9 * (1.0 - a)), x)
 
 
-# Function, shapes of arguments, and what they are taken to be.
+# Function, shapes of arguments, and the inferred shapes.
 AT_ONE_NODE = {
     "three sizes": (attention, [[None, None, 5], [None] * 3], [("b", "d1", 5), ("b", "d1", "d1")]),
     "three sizes without a batch": (attention, [[None, 5], [None] * 2], [("b", 5), ("b", "b")]),
@@ -149,11 +149,11 @@ def test_what_to_tell_jax_of_sizes():
     np.testing.assert_allclose(exported(constraints=["b*n - b >= 0"]).call(x), function(x))
 
 
-PLACES = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+POSITIONS = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
 # Of a table of six rows as many as are needed are taken: that are no more than six.
 AT_MOST_SIX = {
-    "a slice": lambda x: x + tf.constant(PLACES)[: tf.shape(x)[1]],
-    "tf.slice": lambda x: x * tf.slice(PLACES, [0, 0], [tf.shape(x)[1], 3]),
+    "a slice": lambda x: x + tf.constant(POSITIONS)[: tf.shape(x)[1]],
+    "tf.slice": lambda x: x * tf.slice(POSITIONS, [0, 0], [tf.shape(x)[1], 3]),
 }
 
 
@@ -224,7 +224,7 @@ FOURIER = {
 
 @pytest.mark.default_cases("a convolution")
 @pytest.mark.parametrize("name", FOURIER)
-def test_fourier_transforms_of_open_sizes(name, tmp_path):
+def test_fourier_transforms_of_symbolic_sizes(name, tmp_path):
     """StableHLO has none of such sizes: the artifact has source alone."""
     graph = tf.function(FOURIER[name], input_signature=[tf.TensorSpec([2, None])], autograph=False)
     warnings = tf2jax.export_functions(
@@ -285,7 +285,7 @@ def halved(y):
 
 
 SPLITS = [tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 5])]
-# Function, types of arguments, given shapes, and what they are taken to be.
+# Function, types of arguments, given shapes, and the inferred shapes.
 OFFSETS = {
     "splits last": (lambda x, s: x * tf.cast(s[1:, None], tf.float32), [SPLITS[2], SPLITS[1]], None, ["b,5", "b+1"]),
     "after other sizes": (

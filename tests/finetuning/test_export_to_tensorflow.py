@@ -70,7 +70,7 @@ def test_tensorflow_then_gives_what_jax_gives(saved):
     # Beside the model it came from, TensorFlow is given the artifact's weights.
     result = CliRunner().invoke(app, ["verify", str(source), str(folder / "trained"), "--signature", "serving_default"])
     assert result.exit_code == 0, result.output
-    # The variables changed what TensorFlow says, and nothing else of the model did.
+    # Only the variables changed the results of TensorFlow.
     before = tf.saved_model.load(str(source)).signatures["serving_default"]
     old = before(**{k: tf.constant(v) for k, v in arrays.items()})
     assert any(not np.allclose(old[name], expected[name]) for name in expected)

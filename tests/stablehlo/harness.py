@@ -15,7 +15,7 @@ from jax import export
 import tf2jax_lite as tf2jax
 from tf2jax_lite.jaxprs.equations import COMPOSITE, expanded
 
-# JAX since 0.12 writes the arcsine out where it lowers it; what is read is as long.
+# JAX since 0.12 expands the arcsine in its lowering; the imported function is equally long.
 WRITTEN_OUT = None if jax.version.__version_info__ >= (0, 12) else 1.3
 
 

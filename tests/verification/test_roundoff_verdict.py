@@ -23,7 +23,7 @@ SCALE, OFFSET, MEAN, VARIANCE = np.float32([[1.5], [-1.0], [-0.3], [2.0]])
 
 
 def cancels(x):
-    """Some 1e4 less some 1e4: what sums in two orders differ by, a last digit, is a thousandth of what is left."""
+    """About 1e4 minus about 1e4: the roundoff of two summation orders is a thousandth of the difference."""
     return tf.reduce_sum(x, 1) - tf.cast(tf.constant(ABOUT, tf.float64), tf.float32)
 
 

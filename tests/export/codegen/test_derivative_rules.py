@@ -53,7 +53,7 @@ def by_table_twice(x):
 
 
 def scopes(x):
-    """Functions of scopes hand on what they do not use themselves."""
+    """Functions of scopes pass values on that only inner scopes use."""
     with tf.name_scope("one"):
         y = tf.nn.softmax(tf.reshape(x, [-1, 4]) * 2.0)
     with tf.name_scope("two"):

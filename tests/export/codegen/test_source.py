@@ -52,7 +52,7 @@ def control_flow():
 
 
 def loops_of_several_arrays():
-    """Marks around loops that data ends (for their derivatives) have as many results as the loop has arrays."""
+    """Markers around data-dependent loops (for their derivatives) have as many results as the loop has arrays."""
 
     def fn(x, y):
         most = tf.reduce_sum(tf.abs(x))
@@ -91,7 +91,7 @@ def recomputed():
 def refused():
     @tf.function
     def fn(x):
-        return tf.raw_ops.PreventGradient(input=x * x, message='it "is" not wanted, ' + "whoever asks, " * 8)
+        return tf.raw_ops.PreventGradient(input=x * x, message='it "is" not wanted, ' + "if you ask, " * 8)
 
     fn, params = tf2jax.convert(fn, tf.TensorSpec([None]))
     return fn, params, (np.float32([1.0, 3.0]),)
@@ -210,7 +210,7 @@ def test_products_that_are_nothing(tmp_path):
 
 
 @pytest.mark.full
-def test_gradient_by_inputs_with_derivative_rules(tmp_path):
+def test_gradient_of_inputs_with_derivative_rules(tmp_path):
     fn, params, (x, indices) = custom_gradient()
     text, constants = written(fn, params)
     module = imported(text, tmp_path / "model.py")
@@ -222,7 +222,7 @@ def test_gradient_by_inputs_with_derivative_rules(tmp_path):
 
 @pytest.mark.full
 def test_functions_that_differ_in_their_gradients_alone(tmp_path):
-    """Each has its own; those that are alike in all are written once."""
+    """Each has its own; identical ones are written once."""
 
     def scaled(factor):
         return tf.custom_gradient(lambda x: (tf.identity(x), lambda g: g * factor))
@@ -410,7 +410,7 @@ STRANGE = ('"', '"' * 3, "'" * 3, "a\nb", "a\0b", "a\\", '\\"', "\u2028", "{x}",
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_names_are_text_and_nothing_else(name, tmp_path):
-    """Scopes, variables, results and titles come out of a stranger's model: none of them becomes code."""
+    """Scopes, variables, results and titles come from an untrusted model: none of them becomes code."""
     attack = f"{name}touched(1)#{name}{chr(34) * 3}\n    touched(1)\n    {chr(34) * 3}{name}"
     nodes = [
         X,
@@ -467,8 +467,8 @@ def test_a_primitive_that_cannot_be_read(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["linear_solve", "scatter_apply", "unheard_of"])
-def test_a_primitive_without_a_spelling(name):
-    """It is read, as its module may be of use without source, and refused by whoever writes."""
+def test_a_primitive_without_source_form(name):
+    """Reading accepts it, because its module may be usable without source; writing source refuses it."""
     primitive = jex.Primitive(name)
     primitive.def_abstract_eval(lambda x: x)
     block = codegen.from_jaxpr(jax.make_jaxpr(primitive.bind)(np.float32(1)))
