@@ -1,10 +1,10 @@
 """Federated rounds compared with a native loop over a jitted step: seconds per round and peak memory.
 
-    python -m benchmarks.federated --json out.jsonl        # rounds, ways and scaling; --only says which
+    python -m benchmarks.federated --json out.jsonl        # rounds, ways and scaling; --only selects
     python -m benchmarks.render_federated out.jsonl        # writes docs/federated-performance.md
 
-Rounds are taken in turns: other work on the machine disturbs both alike. Seconds of the processor say more than those
-of the clock where the machine is shared. Memory is measured in processes of their own.
+The rounds of both alternate, so that other work on the machine affects them equally. CPU time is more reliable than
+wall time on a shared machine. Memory is measured in separate processes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The suite long: computations of many steps with values that are used in several loops or at several indices.
 
-XLA puts what is cheap into each of its users, and computes it there anew, so that such programs can take as long as the
-square of their steps, or far longer, to compile and to run, in JAX written by hand, too
-(`lowering/scheduling/materialize.py`).
+XLA fuses cheap operations into each of their users, and recomputes them there. So compile and run time of such programs
+can grow with the square of their steps, or far faster, also in native JAX (`lowering/scheduling/materialize.py`).
 """
 
 from __future__ import annotations
