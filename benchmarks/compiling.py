@@ -27,7 +27,7 @@ def _again(fn: Any, args: Any) -> dict[str, Any]:
 def compile_model(
     name: str, *, size: str = "full", batch: int = 1, peer: str | None = None, rounds: int = 3, budget: float = 60.0
 ) -> dict[str, Any]:
-    """Traces and compiles a model several times, contestants in turns.
+    """Trace and compile a model several times, contestants in turns.
 
     Args:
       name: the model.

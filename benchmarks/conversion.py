@@ -25,7 +25,7 @@ GIVEN = ("TensorFlow's GraphDef", "gradient functions", "values of variables")
 
 
 def shares(profile: cProfile.Profile, parts: dict[str, tuple[str, str]] = PARTS) -> dict[str, float]:
-    """Returns the share of each part in a profile's time, and of the rest; a part within another counts there.
+    """Return the share of each part in a profile's time, and of the rest; a part within another counts there.
 
     Args:
       profile: the profile.
@@ -42,7 +42,7 @@ def shares(profile: cProfile.Profile, parts: dict[str, tuple[str, str]] = PARTS)
 
 
 def conversion(name: str, *, size: str = "full", peer: str | None = None, budget: float = 20.0) -> dict[str, Any]:
-    """Measures conversion of a model for inference.
+    """Measure conversion of a model for inference.
 
     Both converters start with ``get_concrete_function``: TensorFlow's tracing is the same for both, and is told apart.
 

@@ -18,7 +18,7 @@ from .timing import in_turns, ratios, seconds
 
 
 def chain(nodes: int) -> Any:
-    """Returns a tf.function of about ``nodes`` nodes: short residual steps one after the other."""
+    """Return a tf.function of about ``nodes`` nodes: short residual steps one after the other."""
     import tensorflow as tf
 
     @tf.function(autograph=False)
@@ -31,7 +31,7 @@ def chain(nodes: int) -> Any:
 
 
 def growth(sizes: tuple[int, ...] = (1000, 4000, 16000, 64000), *, peer: str | None = None) -> list[dict[str, Any]]:
-    """Measures conversion and tracing as graphs grow; seconds a node should not.
+    """Measure conversion and tracing as graphs grow; seconds a node should not.
 
     Args:
       sizes: numbers of nodes.
@@ -86,7 +86,7 @@ _SHELL = "import sys; from tf2jax_lite.cli import main; sys.exit(main())"
 
 
 def start_times(repeats: int = 5) -> dict[str, float]:
-    """Returns seconds of ``import tf2jax_lite`` beyond ``import jax``, and of ``tf2jax-lite --help``; medians."""
+    """Return seconds of ``import tf2jax_lite`` beyond ``import jax``, and of ``tf2jax-lite --help``; medians."""
     imports = [_process(_IMPORT) for _ in range(repeats)]
     command = [sys.executable, "-c", _SHELL, "--help"]
     helps = [seconds(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(repeats)]
@@ -99,7 +99,7 @@ def start_times(repeats: int = 5) -> dict[str, float]:
 
 
 def artefact(name: str, *, size: str = "full") -> dict[str, Any]:
-    """Measures loading an exported directory, with its first call, against ``tf.saved_model.load`` with its.
+    """Measure loading an exported directory, with its first call, against ``tf.saved_model.load`` with its.
 
     Args:
       name: the model.
@@ -178,7 +178,7 @@ print(json.dumps({"weights": weights, **found}))
 
 
 def memory(name: str, *, size: str = "full") -> dict[str, Any]:
-    """Measures the peak memory of converting a model and calling it once, in fresh processes.
+    """Measure the peak memory of converting a model and calling it once, in fresh processes.
 
     Args:
       name: the model.

@@ -71,7 +71,7 @@ def cnn_params():
 
 
 def keras_cnn():
-    """Returns the same network in Keras, converted, with the same weights."""
+    """Return the same network in Keras, converted, with the same weights."""
     import keras
 
     L = keras.layers
@@ -158,7 +158,7 @@ def contestants(name, **options):
 
 
 def in_turns(functions, repeats):
-    """Returns for each function the medians of seconds of the clock and of the processor."""
+    """Return for each function the medians of seconds of the clock and of the processor."""
     found = {name: ([], []) for name in functions}
     for _ in range(repeats):
         for name, fn in functions.items():
@@ -198,7 +198,7 @@ def ways(name, repeats):
 
 
 def peak(name, who):
-    """Prints the peak memory of one round in this process, and what it was when the data were made."""
+    """Print the peak memory of one round in this process, and what it was when the data were made."""
     ours, hand = contestants(name)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     {"ours": ours, "by hand": hand}[who]()
@@ -207,7 +207,7 @@ def peak(name, who):
 
 
 def scale(number):
-    """Prints one round of logistic regression over ``number`` clients, of which 200 are different."""
+    """Print one round of logistic regression over ``number`` clients, of which 200 are different."""
     clients = [ClientDataset(c) for c in workload.make_clients()]
     process = build_weighted_fed_avg(workload.jax_logistic(), optax.sgd(0.1), client_batching=BATCHING)
     state = process.initialize()
@@ -229,7 +229,7 @@ def _elsewhere(*arguments: str) -> dict[str, Any]:
 
 
 def records(only: str | None = None, repeats: int = 5) -> Iterator[dict[str, Any]]:
-    """Yields records: see `render_federated`."""
+    """Yield records: see `render_federated`."""
     parts = PARTS if only is None else only.split(",")
     if "rounds" in parts:
         for name in GOALS:
@@ -247,7 +247,7 @@ def records(only: str | None = None, repeats: int = 5) -> Iterator[dict[str, Any
 
 
 def main(options: Any = None) -> Iterator[dict[str, Any]]:
-    """Yields all records; the suite ``federated`` of ``python -m benchmarks``."""
+    """Yield all records; the suite ``federated`` of ``python -m benchmarks``."""
     del options
     yield from records()
 

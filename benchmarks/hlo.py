@@ -45,7 +45,7 @@ class _Instruction:
 
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
-    """Returns computations by name, and the name of the one that is run."""
+    """Return computations by name, and the name of the one that is run."""
     found: dict[str, list[_Instruction]] = {}
     entry, body = "", []
     for line in text.splitlines():
@@ -78,7 +78,7 @@ def _library(instruction: _Instruction, forms: dict[str, str]) -> str | None:
 
 
 def _size(form: str) -> int:
-    """Returns the bytes of an array or of a tuple's arrays."""
+    """Return the bytes of an array or of a tuple's arrays."""
     return sum(
         math.prod(map(int, filter(None, sizes.split(",")))) * max(int(bits or 8), 8) // 8
         for bits, sizes in re.findall(r"\b[a-z]+(\d*)\w*\[([\d,]*)\]", form)
@@ -86,7 +86,7 @@ def _size(form: str) -> int:
 
 
 def _read(body: list[_Instruction], parameter: str, whole: str) -> int:
-    """Returns how many bytes of a parameter a fusion reads."""
+    """Return the number of bytes of a parameter that a fusion reads."""
     users = [i for i in body if parameter in i.operands]
     sliced = [_size(i.form) for i in users if i.op in _SLICES and i.operands[0] == parameter]
     updated = [0 for i in users if i.op == "dynamic-update-slice" and i.operands[0] == parameter]  # in place
@@ -111,7 +111,7 @@ def _moved(instruction: _Instruction, forms: dict[str, str], computations: dict[
 
 
 def launches(text: str) -> Launches:
-    """Counts what a program launches.
+    """Count what a program launches.
 
     Args:
       text: of a compiled program, as ``compiled.as_text()`` gives it.

@@ -123,7 +123,7 @@ def _recurrence(b: Any, x: Any, steps: int) -> Any:
 
 
 def _calls(b: Any, x: Any, steps: int) -> Any:
-    """A chain of calls of one function."""
+    """Return a chain of calls of one function."""
     block = b.function(lambda x, w: x + b.relu(b.matmul(b.tanh(x - b.mean(x)), w)))
     w = np.random.default_rng(1).normal(size=(x.shape[-1], x.shape[-1])).astype(np.float32) / 16.0
     for _ in range(steps):
@@ -195,7 +195,7 @@ def _record(program: Program, what: str, steps: int) -> dict[str, Any]:
 
 
 def main(options: Any) -> Iterator[dict[str, Any]]:
-    """Yields times of each program and of its gradient, and processor time of tracing and compiling them."""
+    """Yield times of each program and of its gradient, and processor time of tracing and compiling them."""
     for program in PROGRAMS:
         full, small = program.steps
         yield _record(program, "call", full if options.size == "full" else small)

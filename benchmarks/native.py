@@ -59,7 +59,7 @@ class Native:
         raise RuntimeError(f"the native process ended with {self._process.wait()}")
 
     def __call__(self) -> float:
-        """Returns the seconds of one run."""
+        """Return the seconds of one run."""
         return self._ask("run")["seconds"]
 
     def compile_again(self) -> dict[str, float]:
@@ -73,7 +73,7 @@ class Native:
         return self._answer()
 
     def close(self) -> None:
-        """Ends the child."""
+        """Stop the child process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

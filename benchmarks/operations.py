@@ -24,22 +24,22 @@ Make = Callable[[np.random.Generator], np.ndarray]
 
 
 def normal(*shape: int) -> Make:
-    """Makes standard normal numbers."""
+    """Make standard normal numbers."""
     return lambda rng: rng.normal(size=shape).astype(np.float32)
 
 
 def between(*shape: int) -> Make:
-    """Makes uniform numbers between 0.05 and 0.95."""
+    """Make uniform numbers between 0.05 and 0.95."""
     return lambda rng: rng.uniform(0.05, 0.95, size=shape).astype(np.float32)
 
 
 def whole(bound: int, *shape: int) -> Make:
-    """Makes int32 numbers below a bound."""
+    """Make int32 numbers below a bound."""
     return lambda rng: rng.integers(0, bound, size=shape).astype(np.int32)
 
 
 def corners(*shape: int) -> Make:
-    """Makes boxes with sides of up to a fifth."""
+    """Make boxes with sides of up to a fifth."""
 
     def make(rng: np.random.Generator) -> np.ndarray:
         low = rng.uniform(size=(*shape, 2))
@@ -49,7 +49,7 @@ def corners(*shape: int) -> Make:
 
 
 def positive_definite(count: int, side: int) -> Make:
-    """Makes symmetric matrices with positive eigenvalues."""
+    """Make symmetric matrices with positive eigenvalues."""
 
     def make(rng: np.random.Generator) -> np.ndarray:
         a = rng.normal(size=(count, side, side)).astype(np.float32)
@@ -59,7 +59,7 @@ def positive_definite(count: int, side: int) -> Make:
 
 
 def banded(*shape: int) -> Make:
-    """Makes lower triangular matrices of few bands."""
+    """Make lower triangular matrices of few bands."""
 
     def make(rng: np.random.Generator) -> np.ndarray:
         return rng.normal(size=shape).astype(np.float32) + 4 * (np.arange(shape[-2])[:, None] == 0).astype(np.float32)
@@ -307,7 +307,7 @@ def _record(operation: Operation, what: str) -> dict[str, Any] | None:
 
 
 def main(options: Any) -> Iterator[dict[str, Any]]:
-    """Yields times of each operation, and of the gradient of its squares' sum by all its inputs that are floats."""
+    """Yield times of each operation, and of the gradient of its squares' sum by all its inputs that are floats."""
     for operation in OPERATIONS:
         if options.size != "full" and operation.name not in SMALL:
             continue

@@ -20,7 +20,7 @@ _CALLS = 5
 
 
 def _faults(run: Callable[[], float]) -> float:
-    """Returns how many pages one call touches for the first time."""
+    """Return the number of pages that one call touches for the first time."""
     import resource
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

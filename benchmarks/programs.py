@@ -21,7 +21,7 @@ from .steps import optimizer_step
 
 
 def write(fn: Callable[..., Any], args: Any, path: Path, platform: str) -> None:
-    """Writes a program.
+    """Write a program.
 
     Args:
       fn: a function of arrays.
@@ -45,7 +45,7 @@ def write(fn: Callable[..., Any], args: Any, path: Path, platform: str) -> None:
 def programs(
     name: str, folder: Path, *, size: str = "full", batch: int = 1, train: bool = False, platform: str, peer: str | None
 ) -> dict[str, Any]:
-    """Writes ``FOLDER/MODE-MODEL-BATCH/{ours,native,peer}.bin`` for a model.
+    """Write ``FOLDER/MODE-MODEL-BATCH/{ours,native,peer}.bin`` for a model.
 
     Args:
       name: the model.

@@ -368,7 +368,7 @@ def _suites(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Sequence[Record] = ()) -> str:
-    """Returns the page's text.
+    """Return the page's text.
 
     Args:
       records: of ``python -m benchmarks --json``; of several for one measurement, the last one counts.
@@ -426,7 +426,7 @@ def _read(paths: Sequence[str]) -> list[Record]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the page from files of records."""
+    """Write the page from files of records."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
     parser.add_argument("records", nargs="+", help="files that `python -m benchmarks --json` wrote")
     parser.add_argument("--before", nargs="*", default=[], help="files of an earlier state")

@@ -21,7 +21,7 @@ HEADER = ("convolution", "", "before, ms", "now", "ratio", "to TensorFlow, befor
 
 
 def section(records: Sequence[Record]) -> str:
-    """Returns the section, nothing where there are no records."""
+    """Return the section, nothing where there are no records."""
     if not records:
         return ""
     medians = {

@@ -30,7 +30,7 @@ HEADER = (
 
 
 def section(suites: dict[str, list[Record]]) -> str:
-    """Returns the section, empty without models that were run.
+    """Return the section, empty without models that were run.
 
     Args:
       suites: the other processor's records by suite.

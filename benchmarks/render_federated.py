@@ -99,7 +99,7 @@ def _scaling(records: Sequence[Record]) -> str:
 
 
 def page(records: Sequence[Record]) -> str:
-    """Returns the page's text: of several runs of a round the middle one; of anything else the last record counts."""
+    """Return the page's text: of several runs of a round the middle one; of anything else the last record counts."""
     latest: dict[Any, Record] = {}
     for i, r in enumerate(records):
         every = i if r["what"] == "rounds" else None
@@ -114,7 +114,7 @@ def page(records: Sequence[Record]) -> str:
 
 
 def main(paths: Sequence[str]) -> None:
-    """Writes the page from files of records."""
+    """Write the page from files of records."""
     PAGE.write_text(page([json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]))
 
 

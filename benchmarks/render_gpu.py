@@ -62,7 +62,7 @@ def _pair(record: Record, what: str) -> str:
 
 
 def section(described: Sequence[Record], timed: Sequence[Record]) -> str:
-    """Returns the section's text, or nothing without records.
+    """Return the section's text, or nothing without records.
 
     Args:
       described: records of ``python -m benchmarks.device --described``.

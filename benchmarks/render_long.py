@@ -21,7 +21,7 @@ Tracing and compiling is CPU time. The rows are measured on {machine}.
 
 
 def section(records: Sequence[Record]) -> str:
-    """Returns the section, empty without records.
+    """Return the section, empty without records.
 
     Args:
       records: of the suite long.

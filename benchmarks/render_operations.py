@@ -30,7 +30,7 @@ Sequential loops became few steps: non-max suppression by class (`ops/image/_gre
 
 
 def section(records: Sequence[Record]) -> str:
-    """Returns the section, empty without records.
+    """Return the section, empty without records.
 
     Args:
       records: of the suite operations.

@@ -123,7 +123,7 @@ def _without_rules(run: Sequence[Record], stages: Sequence[Record]) -> str:
 
 
 def _groups(run: Sequence[Record]) -> str:
-    """Tabulates medians of ratios by kind of model."""
+    """Tabulate medians of ratios by kind of model."""
     rows = []
     for kind, group in (
         ("convolution networks", "convolution"),

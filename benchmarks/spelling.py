@@ -72,7 +72,7 @@ class Form:
         return convolve
 
     def tensorflow(self) -> Callable[..., Any]:
-        """Returns the operation in TensorFlow."""
+        """Return the operation in TensorFlow."""
         import tensorflow as tf
 
         strides = (1, *(self.stride,) * self.rank, 1)
@@ -87,7 +87,7 @@ class Form:
         return lambda x, w: (tf.nn.conv3d if self.rank == 3 else tf.nn.conv2d)(x, w, strides, padding)
 
     def arguments(self) -> tuple[Any, ...]:
-        """Returns random operands."""
+        """Return random operands."""
         rng = np.random.default_rng(0)
         x = jnp.asarray(rng.normal(size=(self.batch, *(self.side,) * self.rank, self.inputs)).astype(np.float32))
         if self.kind in ("max", "sum"):
@@ -105,7 +105,7 @@ _TERMS = 24
 
 
 def _summed(x: Any, roll: Callable[..., Any]) -> Any:
-    """A sum in front of a convolution; XLA computes it in one loop, or again for each use."""
+    """Return a sum in front of a convolution, which XLA computes once or for each use."""
     return functools.reduce(operator.add, (roll(x, shift, 1) * x for shift in range(_TERMS)))
 
 
@@ -192,7 +192,7 @@ def _gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _looped(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns four gradients, each at what the one before has changed."""
+    """Return four gradients, each at what the one before has changed."""
     step = _gradient(fn)
 
     def steps(*args: Any) -> Any:

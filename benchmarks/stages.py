@@ -63,7 +63,7 @@ def plain(closed: Any) -> Callable[..., list[Any]]:
 
 
 def _compiling(traced: Any) -> float:
-    """Returns the processor time of lowering and compiling."""
+    """Return the processor time of lowering and compiling."""
     jax.clear_caches()
     begun = time.process_time()
     traced.lower().compile()
@@ -71,7 +71,7 @@ def _compiling(traced: Any) -> float:
 
 
 def stages(name: str, *, size: str = "full", batch: int = 1) -> dict[str, Any]:
-    """Compiles a converted model under JAX's profiler.
+    """Compile a converted model under JAX's profiler.
 
     Args:
       name: the model.

@@ -24,7 +24,7 @@ def ratio(value: float | None) -> str:
 
 
 def ready(record: Record, other: str) -> float | None:
-    """Returns our time for tracing and compiling to another's: processor time, or the clock in older records."""
+    """Return our time for tracing and compiling to another's: processor time, or the clock in older records."""
     ours, theirs = record["ours"], record.get(other, {})
     if "compile" not in theirs:
         return None

@@ -14,7 +14,7 @@ _HERE = Path(__file__).parent
 
 
 def load_digits() -> tuple[Any, Any, Any, Any]:
-    """Returns ``(train images, train labels, held-out images, held-out labels)``.
+    """Return ``(train images, train labels, held-out images, held-out labels)``.
 
     Images are float32 of shape (n, 8, 8, 1) in [0, 1], labels int32 of shape (n,). The data are the 1,797 images of the
     UCI "Optical Recognition of Handwritten Digits" set, as scikit-learn distributes them.
@@ -29,7 +29,7 @@ def load_digits() -> tuple[Any, Any, Any, Any]:
 
 
 def run_demo(console: Any, steps: int = 300) -> dict[str, float]:
-    """Runs the demo and returns what it showed: accuracies, and the largest difference from TensorFlow.
+    """Run the demo and return its figures: accuracies, and the largest difference from TensorFlow.
 
     Args:
       console: a ``rich.console.Console`` to show it on.

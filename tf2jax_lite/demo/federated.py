@@ -11,7 +11,7 @@ ROUNDS = 10
 
 
 def digit_pairs(images: Any, labels: Any) -> dict[str, dict[str, Any]]:
-    """Returns ten clients: client d has half of the images of digit d, and half of those of the digit after it.
+    """Return ten clients: client d has half of the images of digit d, and half of those of the digit after it.
 
     Args:
       images: (n, ...).
@@ -39,7 +39,7 @@ def run_federated(
     test: tuple[Any, Any],
     rounds: int = ROUNDS,
 ) -> list[float]:
-    """Trains the converted model by federated averaging over `digit_pairs`, and prints the curve of its accuracy.
+    """Train the converted model by federated averaging over `digit_pairs`, and print the curve of its accuracy.
 
     Args:
       console: a ``rich.console.Console``.

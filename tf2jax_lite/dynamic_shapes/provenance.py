@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def is_known(self) -> bool:
-        """Whether the value is static."""
+        """Return whether the value is static."""
         return self.base is None
 
     def minus(self, other: Entry) -> Any:

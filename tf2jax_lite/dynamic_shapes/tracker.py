@@ -89,7 +89,7 @@ class DynamicShapes:
 
     @property
     def mark(self) -> int:
-        """Separates dimensions created from here on from those created before; see `is_later`."""
+        """Separate dimensions created from here on from those created before; see `is_later`."""
         return self._count
 
     def is_later(self, dim: Any, mark: int) -> bool:

@@ -165,7 +165,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def sha256(path: Path) -> str:
-    """Returns a file's SHA-256 as hexadecimal digits."""
+    """Return a file's SHA-256 as hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

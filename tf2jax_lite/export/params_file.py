@@ -76,7 +76,7 @@ def _save(tensors: dict[str, np.ndarray], path: Path) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads all arrays of a file.
+    """Read all arrays of a file.
 
     Raises:
       ExportError: the file is damaged.

@@ -56,12 +56,12 @@ class Finalizer:
 
 
 def broadcast_distributor() -> Distributor:
-    """The distributor that sends the weights as they are. See tff.learning.templates.build_broadcast_process."""
+    """Return a distributor that sends the weights unchanged. See tff.learning.templates.build_broadcast_process."""
     return Distributor(lambda: (), lambda state, weights: MeasuredProcessOutput(state, weights, {}))
 
 
 def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
-    """Returns an optimizer whose state the server keeps.
+    """Return an optimizer whose state the server keeps.
 
     Args:
       optimizer: the value of the option.
@@ -79,7 +79,7 @@ def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
 
 
 def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> Finalizer:
-    """Makes the finalizer that takes the negative aggregate for a gradient.
+    """Make the finalizer that takes the negative aggregate for a gradient.
 
     See tff.learning.templates.build_apply_optimizer_finalizer.
 
@@ -101,7 +101,7 @@ def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> 
 
 
 def build_add_finalizer() -> Finalizer:
-    """Makes the finalizer that adds the aggregate to the weights: server SGD of learning rate 1."""
+    """Make the finalizer that adds the aggregate to the weights: server SGD of learning rate 1."""
 
     def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
         new = weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, aggregate))

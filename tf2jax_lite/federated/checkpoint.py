@@ -54,7 +54,7 @@ class CheckpointStore(abc.ABC):
 
     @abc.abstractmethod
     def latest(self) -> int | None:
-        """Returns the newest checkpoint's number, or None if there is none."""
+        """Return the newest checkpoint's number, or None if there is none."""
 
     @abc.abstractmethod
     def _write(self, number: int, arrays: Arrays) -> None: ...
@@ -66,7 +66,7 @@ class CheckpointStore(abc.ABC):
     def _name(self) -> str: ...
 
     def save(self, number: int, state: Any, record: Mapping[str, Any] | None = None) -> None:
-        """Writes a state.
+        """Write a state.
 
         Args:
           number: rounds or epochs that are done.
@@ -90,7 +90,7 @@ class CheckpointStore(abc.ABC):
             raise CheckpointError(f"cannot write a checkpoint in {self._name()}: {error}") from error
 
     def restore(self, template: Any) -> Checkpoint:
-        """Returns the newest checkpoint.
+        """Return the newest checkpoint.
 
         Args:
           template: a new state of the same training (``process.initialize()``).
@@ -121,7 +121,7 @@ class CheckpointStore(abc.ABC):
             raise CheckpointError(f"{self._name()}: {error}") from error
 
     def close(self) -> None:  # noqa: B027  (most have nothing to free)
-        """Frees what is held."""
+        """Release the held memory."""
 
 
 class Checkpoints(CheckpointStore):
@@ -148,7 +148,7 @@ class Checkpoints(CheckpointStore):
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     def latest(self) -> int | None:
-        """Returns the newest checkpoint's number, or None if there is none."""
+        """Return the newest checkpoint's number, or None if there is none."""
         return self._manager.latest_step()
 
     def _name(self) -> str:
@@ -171,7 +171,7 @@ class Checkpoints(CheckpointStore):
         return arrays | {name: np.zeros(shape, dtype) for name, (shape, dtype) in empty.items()}
 
     def close(self) -> None:
-        """Frees what the manager holds."""
+        """Release the manager's resources."""
         self._manager.close()
 
 
@@ -188,7 +188,7 @@ class CheckpointFile(CheckpointStore):
         self._path = Path(directory) / "training.safetensors"
 
     def latest(self) -> int | None:
-        """Returns the checkpoint's number (0 where it cannot be read yet), or None if there is none.
+        """Return the checkpoint's number (0 where it cannot be read yet), or None if there is none.
 
         Raises:
           CheckpointError: it is no plain file, or there is none, and the directory cannot be made either: better said

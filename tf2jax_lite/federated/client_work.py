@@ -96,7 +96,7 @@ class ClientWork:
     def next(
         self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None
     ) -> MeasuredProcessOutput:
-        """Does one client's work, plainly, one batch after another: what every runner must agree with.
+        """Do one client's work, plainly, one batch after another: what every runner must agree with.
 
         Returns:
           The state of the next round, the `ClientResult`, and its measurements.
@@ -119,7 +119,7 @@ class _Carry(NamedTuple):
 
 
 def optimizer_of(optimizer: ClientOptimizer, round_number: Any) -> optax.GradientTransformation:
-    """Returns the optimizer of a round.
+    """Return the optimizer of a round.
 
     Raises:
       InputError: it is neither an optimizer nor a function that returns one.
@@ -134,12 +134,12 @@ def optimizer_of(optimizer: ClientOptimizer, round_number: Any) -> optax.Gradien
 
 
 def _is_of_the_round(optimizer: Any) -> bool:
-    """Whether an optimizer is made in each round, which alone shows what it is."""
+    """Return whether an optimizer is made in each round, which alone shows what it is."""
     return callable(optimizer) and not isinstance(optimizer, tuple)
 
 
 def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
-    """Returns a client's weight, float32: the sum of its examples' weights (their number, as a rule), or 1 if not 0.
+    """Return a client's weight, float32: the sum of its examples' weights (their number, as a rule), or 1 if not 0.
 
     Raises:
       InputError: an unknown kind of weighting.
@@ -152,12 +152,12 @@ def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
 
 
 def delta(new: PyTree, old: PyTree) -> PyTree:
-    """Returns ``new - old``, leaf by leaf."""
+    """Return ``new - old``, leaf by leaf."""
     return jax.tree.map(lambda n, o: n - o, new, old)
 
 
 def round_counter() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """Returns ``(initialize, advance)`` of a state that counts rounds, int32."""
+    """Return ``(initialize, advance)`` of a state that counts rounds, int32."""
     return lambda: jnp.int32(0), lambda state: state + 1
 
 
@@ -172,7 +172,7 @@ def _with(model: Model, message: ModelWeights, changed: list[Any]) -> PyTree:
 
 
 def _state_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
-    """Returns the change of each changing leaf. Integers (counters) have no mean: the server keeps its own."""
+    """Return the change of each changing leaf. Integers (counters) have no mean: the server keeps its own."""
     return [
         new - old if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
         for new, old in zip(changed, _keep(model, message), strict=True)
@@ -214,7 +214,7 @@ def build_model_delta_client_work(
     example_weight: Callable[[Mapping[str, Any]], Any] | None = None,
     total_weight: Any = None,
 ) -> ClientWork:
-    """Makes the client work that trains on the client's batches and sends the change of the weights.
+    """Make the client work that trains on the client's batches and sends the change of the weights.
 
     Args:
       model: the model.
@@ -288,7 +288,7 @@ def build_fed_sgd_client_work(
     client_weighting: ClientWeighting = "num_examples",
     train_metrics: Mapping[str, Metric] | None = None,
 ) -> ClientWork:
-    """Makes the client work that sends the gradient at the weights received, of the mean loss over all its examples.
+    """Make the client work that sends the gradient at the weights received, of the mean loss over all its examples.
 
     The update is the *negative* gradient: a direction to move in, as all updates here are. See
     tff.learning.algorithms.build_fed_sgd; arguments as for `build_model_delta_client_work`.

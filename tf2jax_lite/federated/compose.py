@@ -117,12 +117,12 @@ class RoundKeys(NamedTuple):
 
 
 def round_keys(key: Any, round_number: Any) -> RoundKeys:
-    """Returns a round's keys; they depend on the training's key and the round alone."""
+    """Return a round's keys; they depend on the training's key and the round alone."""
     return RoundKeys(*jax.random.split(jax.random.fold_in(key, round_number)))
 
 
 def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
-    """Returns the weights given, or else new ones, as JAX arrays of their own.
+    """Return the weights given, or else new ones, as JAX arrays of their own.
 
     ``params`` may be `ModelWeights` or a bare pytree of the trainable ones; the others are then the model's.
 
@@ -139,7 +139,7 @@ def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
 
 
 def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
-    """Returns weights for ``set_model_weights``, as JAX arrays of their own. See `initial_weights`.
+    """Return weights for ``set_model_weights``, as JAX arrays of their own. See `initial_weights`.
 
     Raises:
       InputError: they are None, or not the model's in structure or shapes.
@@ -150,7 +150,7 @@ def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
 
 
 def check_state(state: Any, kind: type) -> None:
-    """Refuses what is no state of a process.
+    """Refuse what is no state of a process.
 
     Raises:
       InputError: ``state`` is not of that kind.
@@ -163,14 +163,14 @@ def check_state(state: Any, kind: type) -> None:
 
 
 def results_of(measurements: PyTree) -> PyTree:
-    """Returns the results of the statistics in a pytree; arrays stay."""
+    """Return the results of the statistics in a pytree; arrays stay."""
     return jax.tree.map(
         lambda m: m.result() if isinstance(m, Stat) else m, measurements, is_leaf=lambda m: isinstance(m, Stat)
     )
 
 
 def apply_non_trainable(model: Model, weights: ModelWeights, sums: list[Any], weight: Any) -> ModelWeights:
-    """Returns weights whose changing non-trainable leaves have moved by the clients' weighted mean."""
+    """Return weights whose changing non-trainable leaves have moved by the clients' weighted mean."""
     flags = changing_leaves(model, weights.non_trainable)
     leaves = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
     if not sums:
@@ -197,7 +197,7 @@ def compose_learning_process(
     clients_per_chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[LearningState]:
-    """Composes a training process of four blocks; each can be swapped alone.
+    """Compose a training process of four blocks; each can be swapped alone.
 
     Args:
       model: whose weights are trained.
@@ -330,7 +330,7 @@ def compose_learning_process(
 
 
 def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:
-    """Returns what clients keep by their ids, without what holds NaN or infinity."""
+    """Return the clients' states by id, without those that contain NaN or infinity."""
     return {
         ids[index]: output
         for index, output in result.outputs.items()
@@ -339,7 +339,7 @@ def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashab
 
 
 def split_client_ids(who: str, client_data: Sequence[Any]) -> tuple[list[Hashable], list[Any]]:
-    """Returns the ids and the data of clients that keep a state.
+    """Return the ids and the data of clients that keep a state.
 
     Raises:
       InputError: an entry is no pair of an id and data, or a client is there twice.
@@ -368,12 +368,12 @@ def _is_hashed(client_id: Any) -> bool:
 
 
 def reusable(clients: Sequence[Any]) -> Sequence[Any]:
-    """Returns clients that can be read more than once: batches that come from an iterator are kept in a list."""
+    """Return clients that can be read more than once: batches that come from an iterator are kept in a list."""
     return [list(c) if hasattr(c, "__next__") else c for c in clients]
 
 
 def as_clients(client_data: Any) -> Sequence[Any]:
-    """Returns a cohort as a sequence.
+    """Return a cohort as a sequence.
 
     Raises:
       InputError: it is a mapping or no iterable, or there is no client.

@@ -50,7 +50,7 @@ def patch_convolution(
     rhs_dilation: Sequence[int],
     dimension_numbers: lax.ConvDimensionNumbers,
 ) -> Any:
-    """Returns `jax.lax.conv_general_dilated` of ``x`` and ``kernel``, without groups and lhs dilation.
+    """Return `jax.lax.conv_general_dilated` of ``x`` and ``kernel``, without groups and lhs dilation.
 
     Args:
       x: batch, channels and spatial axes, in the order that ``dimension_numbers`` says.
@@ -120,7 +120,7 @@ def _any_convolution(jaxpr: Any, names: Sequence[str] = ("conv_general_dilated",
 
 
 def contains_convolution(fn: Callable[..., Any], *args: Any) -> bool:
-    """Returns whether ``fn(*args)`` traces to anything with a convolution that a CPU's loops would be slow at.
+    """Return whether ``fn(*args)`` traces to anything with a convolution that a CPU's loops would be slow at.
 
     Args:
       fn: a function that can be traced.
@@ -130,7 +130,7 @@ def contains_convolution(fn: Callable[..., Any], *args: Any) -> bool:
 
 
 def keeps_convolution_on_cpu(fn: Callable[..., Any], *args: Any) -> bool:
-    """Returns whether XLA's CPU backend is given a convolution to run for ``fn(*args)``.
+    """Return whether XLA's CPU backend is given a convolution to run for ``fn(*args)``.
 
     Those of converted models may be spelled as other operations when they are lowered; those inside an artifact's
     StableHLO are found, too.
@@ -146,7 +146,7 @@ def keeps_convolution_on_cpu(fn: Callable[..., Any], *args: Any) -> bool:
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], *args: Any) -> list[Any]:
-    """Evaluates a jaxpr with its convolutions replaced; calls are entered, custom derivatives left as they are."""
+    """Evaluate a jaxpr with its convolutions replaced; calls are entered, custom derivatives left as they are."""
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
 
@@ -169,7 +169,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], *args: Any) -> list[Any]:
 
 
 def convolutions_as_products(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``fn`` with convolutions computed as products of patches, where that pays, and poolings spelled for CPUs.
+    """Return ``fn`` with convolutions computed as products of patches, where that pays, and poolings spelled for CPUs.
 
     Convolutions with groups, of dilated inputs, with large windows, in other precisions, or inside loops, branches and
     functions with derivatives of their own stay as they are.
@@ -187,7 +187,7 @@ def convolutions_as_products(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_products(model: Model, backend: str | None = None) -> Model:
-    """Returns the model with `convolutions_as_products` in both modes where the backend is a CPU, else as it is.
+    """Return the model with `convolutions_as_products` in both modes where the backend is a CPU, else as it is.
 
     Args:
       model: the model.

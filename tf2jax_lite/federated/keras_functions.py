@@ -23,7 +23,7 @@ _TARGETS = "y"
 
 
 def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
-    """Returns the loss of a model from TensorFlow as `Model.train_loss` takes it.
+    """Return the loss of a model from TensorFlow as `Model.train_loss` takes it.
 
     Args:
       loss: a name; a Keras loss, class or function ``(y_true, y_pred)``; a function ``(batch, predictions)`` of JAX or
@@ -53,7 +53,7 @@ def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
 
 
 def as_jax_metrics(metrics: Any) -> Any:
-    """Returns metrics by name, those of Keras as metrics of this package; see `KerasMetric`."""
+    """Return metrics by name, those of Keras as metrics of this package; see `KerasMetric`."""
     if not isinstance(metrics, Mapping):
         return metrics
     made = {k: m() if isinstance(m, type) and _is_keras(m) else m for k, m in metrics.items()}
@@ -61,7 +61,7 @@ def as_jax_metrics(metrics: Any) -> Any:
 
 
 def _is_keras(value: Any) -> bool:
-    """Whether a class, by any of its bases, or a function is of Keras."""
+    """Return whether a class, by any of its bases, or a function is of Keras."""
     found = value.__mro__ if isinstance(value, type) else (value,)
     return any(str(getattr(v, "__module__", "")).split(".")[0] in _LIBRARIES for v in found)
 
@@ -82,7 +82,7 @@ def _parameters(function: Any) -> list[str]:
 
 
 def _by_example(loss: Any) -> Any:
-    """Returns a Keras loss that does not reduce over the examples."""
+    """Return a Keras loss that does not reduce over the examples."""
     if str(getattr(loss, "reduction", "")) == "sum":
         raise InputError(
             f"train_loss: the Keras loss {type(loss).__name__} is a sum over the batch, and clients train on the mean. "
@@ -101,7 +101,7 @@ class _Converted:
         self._found: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Returns results, the variables' values at conversion, and their new values."""
+        """Return results, the variables' values at conversion, and their new values."""
         from tf2jax_lite.pipeline import convert
 
         leaves, form = jax.tree.flatten(args)
@@ -114,7 +114,7 @@ class _Converted:
 
 
 def _spec(value: Any) -> jax.ShapeDtypeStruct:
-    """Returns the spec of an array with any number of examples."""
+    """Return the spec of an array with any number of examples."""
     shape = np.shape(value)
     if shape:
         shape = (*jax.export.symbolic_shape("examples"), *shape[1:])

@@ -29,7 +29,7 @@ LONG_NAMES = {"mean_squared_error": "mse", "mean_absolute_error": "mae"}
 def named_loss(
     name: str, *, from_logits: bool | None = None, target_key: str = "y", pred_key: str | None = None
 ) -> NamedLoss:
-    """Returns a loss as `Model.train_loss` takes it. See keras.losses for the definitions.
+    """Return a loss as `Model.train_loss` takes it. See keras.losses for the definitions.
 
     Args:
       name: one of `LOSSES`, or the long names ``mean_squared_error`` and ``mean_absolute_error``.
@@ -71,14 +71,14 @@ class NamedLoss:
     kinds: Callable[[Mapping[str, Any]], Any] | None = None
 
     def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
-        """Returns the loss of each example."""
+        """Return the loss of each example."""
         targets = _pick(batch, self.target_key, "target_key", "batch")
         found = jnp.asarray(self._chosen(predictions))
         values = _elementwise(self.kind, targets, found, self.takes_logits(batch))
         return jnp.mean(jnp.reshape(values, (values.shape[0], -1)), axis=1)
 
     def takes_logits(self, batch: Mapping[str, Any]) -> bool:
-        """Returns whether predictions for a batch are taken for logits."""
+        """Return whether predictions for a batch are taken for logits."""
         if self.from_logits is not None or "crossentropy" not in self.kind:
             return bool(self.from_logits)
         kind = UNKNOWN if self.kinds is None else self._chosen(self.kinds(batch))
@@ -91,7 +91,7 @@ class NamedLoss:
         return kind == LOGITS
 
     def of_model(self, kinds: Callable[[Mapping[str, Any]], Any]) -> NamedLoss:
-        """Returns the loss for a model whose kinds of predictions a function says, unless that is settled."""
+        """Return the loss for a model whose kinds of predictions a function says, unless that is settled."""
         return self if self.kinds is not None else dataclasses.replace(self, kinds=kinds)
 
     def _chosen(self, predictions: Any) -> Any:
@@ -105,7 +105,7 @@ class NamedLoss:
 
 
 def traced_kinds(predict: Callable[[Any, Any], Any], weights: Callable[[], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """Returns ``(batch) -> kinds of predictions``, which traces a model once to see how they are computed.
+    """Return ``(batch) -> kinds of predictions``, which traces a model once to see how they are computed.
 
     Args:
       predict: ``(weights, batch) -> predictions``.
@@ -124,7 +124,7 @@ def traced_kinds(predict: Callable[[Any, Any], Any], weights: Callable[[], Any])
 
 
 def as_train_loss(loss: str | TrainLoss) -> TrainLoss:
-    """Returns a loss given by name or as a function."""
+    """Return a loss given by name or as a function."""
     return named_loss(loss) if isinstance(loss, str) else loss
 
 

@@ -44,7 +44,7 @@ def create_model_from_fn(
     *,
     apply_eval: Callable[[Any, Mapping[str, Any]], Any] | None = None,
 ) -> Model:
-    """Makes a model of plain functions.
+    """Make a model of plain functions.
 
     Args:
       init: ``(key) -> params``, or the params themselves: any pytree, all of which trains, or `ModelWeights`.
@@ -104,7 +104,7 @@ def create_model_from_converted(
     written: Sequence[str] | None = None,
     has_regularization: bool = False,
 ) -> Model:
-    """Makes a model of converted functions that share their variables by name.
+    """Make a model of converted functions that share their variables by name.
 
     Args:
       train: the function in training mode and its params, as `tf2jax_lite.convert` or `tf2jax_lite.load` return them.
@@ -168,7 +168,7 @@ def create_model_from_artifact(
     eval_signature: str | None = None,
     backend: str = "stablehlo",
 ) -> Model:
-    """Makes a model of an artifact that ``tf2jax-lite convert --train`` wrote. TensorFlow is not imported.
+    """Make a model of an artifact that ``tf2jax-lite convert --train`` wrote. TensorFlow is not imported.
 
     Args:
       path: the artifact's directory.
@@ -206,7 +206,7 @@ def create_model_from_tf(
     specs: Any = None,
     inputs: InputSource = "x",
 ) -> Model:
-    """Makes a model of TensorFlow code, converted once. TensorFlow is imported here, and not needed afterwards.
+    """Make a model of TensorFlow code, converted once. TensorFlow is imported here, and not needed afterwards.
 
     Args:
       model: a Keras model (Keras 3 or tf_keras), or functions: a pair ``(training mode, evaluation mode)`` of
@@ -254,7 +254,7 @@ def create_model_from_tf(
 
 
 def _written(fn: Any) -> list[str]:
-    """Returns the variables that a converted function may write."""
+    """Return the variables that a converted function may write."""
     converted = fn.fn.converted
     graph = converted.program.graph
     writes = converted.program.effects(graph.main).writes
@@ -265,7 +265,7 @@ def _written(fn: Any) -> list[str]:
 
 
 def _shared(train_params: Mapping[str, Any], eval_params: Mapping[str, Any]) -> ModelWeights:
-    """Returns the variables of both functions, each once."""
+    """Return the variables of both functions, each once."""
     merged: dict[str, Any] = dict(train_params)
     for name, value in eval_params.items():
         if name not in merged:
@@ -283,7 +283,7 @@ def _shared(train_params: Mapping[str, Any], eval_params: Mapping[str, Any]) -> 
 
 
 def argument_reader(inputs: InputSource) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Returns ``(batch) -> arguments`` of a model."""
+    """Return ``(batch) -> arguments`` of a model."""
 
     def value(batch: Mapping[str, Any], key: str) -> Any:
         if key not in batch:

@@ -14,7 +14,7 @@ __all__ = ["plot_history"]
 
 
 def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Draws the curves whose names end in ``loss`` or ``accuracy``, one panel each.
+    """Draw the curves whose names end in ``loss`` or ``accuracy``, one panel each.
 
     Args:
       history: dicts with ``round`` and scalars by path, as `run_rounds` returns them.

@@ -30,14 +30,14 @@ class ClientSampler(Protocol):
     """What samples a round's clients: see ``federated.data``'s samplers, fedjax.client_samplers.ClientSampler."""
 
     def set_round_num(self, round_num: int) -> None:
-        """Sets the round that `sample` draws for."""
+        """Set the round that `sample` draws for."""
 
     def sample(self) -> Any:
-        """Returns tuples of client id, ClientDataset, and what else the sampler gives."""
+        """Return tuples of client id, ClientDataset, and what else the sampler gives."""
 
 
 def flat_metrics(metrics: Any, prefix: str = "") -> dict[str, float]:
-    """Returns the scalars among nested metrics by path: ``client_work/train/loss``."""
+    """Return the scalars among nested metrics by path: ``client_work/train/loss``."""
     found: dict[str, float] = {}
     if isinstance(metrics, Mapping):
         for name, value in metrics.items():
@@ -48,7 +48,7 @@ def flat_metrics(metrics: Any, prefix: str = "") -> dict[str, float]:
 
 
 def read_history(path: str | Path) -> list[Record]:
-    """Reads a JSONL file of metrics that `run_rounds` wrote: a dict with ``round`` in each line.
+    """Read a JSONL file of metrics that `run_rounds` wrote: a dict with ``round`` in each line.
 
     Raises:
       DataError: the file is damaged, or cannot be read. An unfinished last line, of a run that was killed, is left out.
@@ -105,7 +105,7 @@ def run_rounds(
     summarize: Callable[[Mapping[str, Any]], Record] = flat_metrics,
     report: Callable[[Record], None] = lambda record: None,
 ) -> tuple[Any, list[Record]]:
-    """Trains for a number of rounds. Killed at any moment and called again, it ends with the same bits.
+    """Train for a number of rounds. Killed at any moment and called again, it ends with the same bits.
 
     Args:
       process: what trains.
@@ -215,7 +215,7 @@ def _append(path: Path, record: Record) -> None:
 
 
 def _resume_file(path: Path, done: int) -> list[Record]:
-    """Keeps the rounds that are done; what a killed run wrote after its last checkpoint is written again."""
+    """Keep the rounds that are done; what a killed run wrote after its last checkpoint is written again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [r for r in read_history(path) if r["round"] <= done] if path.exists() else []
     fresh = path.with_name(path.name + ".new")

@@ -105,7 +105,7 @@ class LockstepEvaluation:
         )
 
     def results(self, inputs: Sequence[Any]) -> list[ValuePair]:
-        """Returns the function's flat results on both sides."""
+        """Return the function's flat results on both sides."""
         graph = self._program.graph
         captured = {c.index: c.value for c in graph.captures}
         pairs = []
@@ -227,7 +227,7 @@ class LockstepEvaluation:
         return [ValuePair(t, a, e) for t, a, e in zip(expected, actual, errors, strict=True)]
 
     def _tensorflow(self, node: ir.Node, pairs: list[ValuePair], run: Callable[[], list[Any]]) -> list[Any] | None:
-        """Returns TensorFlow's results, or None if it cannot run the node by itself."""
+        """Return TensorFlow's results, or None if it cannot run the node by itself."""
         if any(p.tf is None for p in pairs):
             self._not_run.setdefault(node.name, "an input is not known")
             return None
@@ -316,7 +316,7 @@ class _NodeInIsolation:
     state: dict[str, Any]
 
     def error(self) -> float | None:
-        """Returns the node's own error; None if its inputs have no counterpart in JAX."""
+        """Return the node's own error; None if its inputs have no counterpart in JAX."""
         if any(is_opaque(p.tf) and not isinstance(p.jax, static.VariableHandle) for p in self.pairs):
             return None
         evaluation = self.evaluation

@@ -25,7 +25,7 @@ class CannotRun(Exception):
 
 
 def tf_dtype(dtype: ir.DType) -> Any:
-    """Returns TensorFlow's dtype."""
+    """Return TensorFlow's dtype."""
     return tf.dtypes.as_dtype(dtype if isinstance(dtype, np.dtype) else dtype.name)
 
 
@@ -38,7 +38,7 @@ def _attribute_names(op: str) -> tuple[str, ...]:
 
 
 def run_node(node: ir.Node, inputs: Sequence[Any]) -> list[Any]:
-    """Returns the results of one node; an active ``tf.GradientTape`` sees it.
+    """Return the results of one node; an active ``tf.GradientTape`` sees it.
 
     Raises:
       CannotRun: there is no such op, or an attribute names a function.

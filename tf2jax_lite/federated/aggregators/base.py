@@ -43,7 +43,7 @@ class Factory(abc.ABC):
 
     @abc.abstractmethod
     def create(self, template: PyTree) -> AggregationProcess:
-        """Returns the aggregation.
+        """Return the aggregation.
 
         Args:
           template: one client's update: a pytree of `jax.ShapeDtypeStruct` or arrays.
@@ -54,7 +54,7 @@ class Factory(abc.ABC):
 
 
 def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
-    """Returns an aggregation process: as given, or made by a factory (``create(template)``).
+    """Return an aggregation process: as given, or made by a factory (``create(template)``).
 
     Raises:
       InputError: it is neither.
@@ -70,7 +70,7 @@ def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
 
 
 def float_template(template: PyTree, who: str) -> PyTree:
-    """Returns the template in the dtype that sums are taken in: float32, or wider where the update is.
+    """Return the template in the dtype that sums are taken in: float32, or wider where the update is.
 
     Args:
       template: pytree of `jax.ShapeDtypeStruct` or arrays.
@@ -96,27 +96,27 @@ def float_template(template: PyTree, who: str) -> PyTree:
 
 
 def zeros_like(template: PyTree, leading: tuple[int, ...] = ()) -> PyTree:
-    """Returns zeros in the template's form, with leading dimensions."""
+    """Return zeros in the template's form, with leading dimensions."""
     return jax.tree.map(lambda t: jnp.zeros((*leading, *t.shape), t.dtype), template)
 
 
 def cast_like(value: PyTree, template: PyTree) -> PyTree:
-    """Returns the value in the template's dtypes."""
+    """Return the value in the template's dtypes."""
     return jax.tree.map(lambda v, t: v.astype(t.dtype), value, template)
 
 
 def rows(factor: Any, leaf: Any) -> Any:
-    """Returns ``factor`` of shape (n,) shaped to broadcast against ``leaf`` of shape (n, ...)."""
+    """Return ``factor`` of shape (n,) shaped to broadcast against ``leaf`` of shape (n, ...)."""
     return jnp.reshape(factor, (-1, *(1,) * (leaf.ndim - 1)))
 
 
 def keep_rows(update: PyTree, mask: Any) -> PyTree:
-    """Returns the updates with zeros where ``mask`` (n,) is False, whatever was there."""
+    """Return the updates with zeros where ``mask`` (n,) is False, whatever was there."""
     return jax.tree.map(lambda x: jnp.where(rows(mask, x), x, jnp.zeros((), x.dtype)), update)
 
 
 def scale_rows(update: PyTree, factor: Any) -> PyTree:
-    """Returns each client's update times its ``factor`` (n,), in float32 or wider; a factor of 0 gives 0."""
+    """Return each client's update times its ``factor`` (n,), in float32 or wider; a factor of 0 gives 0."""
 
     def scale(x: Any) -> Any:
         x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -127,7 +127,7 @@ def scale_rows(update: PyTree, factor: Any) -> PyTree:
 
 
 def sum_rows(x: Any, dtype: Any = None) -> Any:
-    """Returns the sum over the clients of a leaf (n, ...), in ``dtype`` (the leaf's own by default).
+    """Return the sum over the clients of a leaf (n, ...), in ``dtype`` (the leaf's own by default).
 
     XLA on CPU takes many times as long for what ``jnp.sum`` makes where leaves are large.
     """
@@ -135,7 +135,7 @@ def sum_rows(x: Any, dtype: Any = None) -> Any:
 
 
 def row_norms(update: PyTree, order: float = 2.0) -> Any:
-    """Returns each client's norm over all leaves, float32 or wider (n,).
+    """Return each client's norm over all leaves, float32 or wider (n,).
 
     Args:
       update: pytree with leaves (n, ...).
@@ -157,13 +157,13 @@ def row_norms(update: PyTree, order: float = 2.0) -> Any:
 
 
 def tree_norm(tree: PyTree) -> Any:
-    """Returns the L2 norm of a pytree of arrays, float32 or wider (); 0 without any number. See `row_norms`."""
+    """Return the L2 norm of a pytree of arrays, float32 or wider (); 0 without any number. See `row_norms`."""
     filled = [x[None] for x in jax.tree.leaves(tree) if x.size]
     return row_norms(filled)[0] if filled else jnp.float32(0)
 
 
 def factor_to_one(largest: Any) -> Any:
-    """Returns powers of two that bring numbers to about 1, so that their squares neither overflow nor vanish.
+    """Return powers of two that bring numbers to about 1, so that their squares neither overflow nor vanish.
 
     They and their reciprocals are normal numbers: XLA writes quotients by one number as products with its reciprocal,
     and takes that of 1e38 for 0.
@@ -177,7 +177,7 @@ def factor_to_one(largest: Any) -> Any:
 
 
 def client_keys(key: Any, index: Any) -> Any:
-    """Returns a key for each client, (n,), which depends on nothing but the round's key and the client's place."""
+    """Return a key for each client, (n,), which depends on nothing but the round's key and the client's place."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
@@ -200,7 +200,7 @@ class Stage:
 
 
 def before(stage: Stage, inner: AggregationProcess, name: str) -> AggregationProcess:
-    """Returns the inner aggregation with a stage before it.
+    """Return the inner aggregation with a stage before it.
 
     The inner aggregation's measurements stand under ``name`` if there are any, as in TFF. Keys of the stage and of what
     is inside differ, so the same stage can stand twice in a row.

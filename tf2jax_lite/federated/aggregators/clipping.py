@@ -23,7 +23,7 @@ Norm = float | QuantileEstimation
 
 
 def norm_stage(norm: Norm, order: float, act: Callable[[Any, Any, Any], Any], names: tuple[str, str]) -> Stage:
-    """Returns the stage that acts on updates beyond a norm, and counts them.
+    """Return the stage that acts on updates beyond a norm, and counts them.
 
     Args:
       norm: the norm, or how it is estimated from round to round.
@@ -59,7 +59,7 @@ def norm_stage(norm: Norm, order: float, act: Callable[[Any, Any, Any], Any], na
 
 
 def clip(update: Any, norms: Any, bound: Any) -> Any:
-    """Returns updates scaled down to the bound where their norms exceed it."""
+    """Return updates scaled down to the bound where their norms exceed it."""
     return scale_rows(update, jnp.where(norms <= bound, 1.0, bound / jnp.maximum(norms, jnp.finfo(jnp.float32).tiny)))
 
 

@@ -31,7 +31,7 @@ class Codec(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
-        """Returns what is sent: a pytree of arrays.
+        """Return the encoded message: a pytree of arrays.
 
         Args:
           x: float32 (d,).
@@ -41,21 +41,21 @@ class Codec(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
-        """Returns the vector, float32 (size,), from what was sent and the keys."""
+        """Return the vector, float32 (size,), from what was sent and the keys."""
 
     @abc.abstractmethod
     def bits(self, sent: Any, size: int) -> Any:
-        """Returns the number of bits of what is sent, float32 ()."""
+        """Return the number of bits of what is sent, float32 ()."""
 
 
 def _near_one(x: Any) -> tuple[Any, Any]:
-    """Returns the numbers times a power of two that brings them to about 1, and that power."""
+    """Return the numbers times a power of two that brings them to about 1, and that power."""
     factor = factor_to_one(jnp.max(jnp.abs(x)))
     return x * factor, factor
 
 
 def _finite(x: Any) -> Any:
-    """Returns the numbers, the largest that there is in place of infinity."""
+    """Return the numbers, the largest that there is in place of infinity."""
     most = jnp.finfo(x.dtype).max
     return jnp.clip(x, -most, most)
 
@@ -86,7 +86,7 @@ class UniformQuantizer(Codec):
         return self._encoded(*_near_one(x), key)
 
     def _encoded(self, x: Any, factor: Any, key: Any) -> Any:
-        """Returns what is sent for ``x / factor``; the whole distance of levels may be more than a float holds."""
+        """Return the message for ``x / factor``; the unscaled level distance may overflow."""
         low, high = jnp.min(x), jnp.max(x)
         step = (high - low) / (self.num_levels - 1)
         place = (x - low) / jnp.where(step > 0, step, 1.0)

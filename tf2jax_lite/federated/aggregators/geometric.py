@@ -80,7 +80,7 @@ class GeometricMedianFactory(BufferedFactory):
         return point, {"num_iterations": number, "distance": pull.distance}
 
     def _pull(self, update: Any, share: Any, largest: Any, point: Any) -> _Pull:
-        """Returns what the clients do to ``point``; ``largest`` are their largest numbers, (n,)."""
+        """Return the clients' effect on ``point``; ``largest`` are their largest magnitudes, (n,)."""
         here = jnp.max(jnp.stack([jnp.max(jnp.abs(p)) for p in jax.tree.leaves(point) if p.size]))
         factor = factor_to_one(jnp.maximum(largest, here))
 
@@ -105,7 +105,7 @@ class GeometricMedianFactory(BufferedFactory):
 
 
 def _near_mean(update: Any, share: Any) -> Any:
-    """Returns the weighted mean of the clients whose norms are at most twice the weighted median of the norms."""
+    """Return the weighted mean of the clients whose norms are at most twice the weighted median of the norms."""
     norms = row_norms(update)
     order = jnp.argsort(norms)
     middle = norms[order][jnp.argmax(jnp.cumsum(share[order]) >= 0.5 * jnp.sum(share))]

@@ -28,7 +28,7 @@ __all__ = ["DifferentiallyPrivateFactory", "adaptive_clip_noise_params"]
 def adaptive_clip_noise_params(
     noise_multiplier: float, clients_per_round: float, clipped_count_stddev: float | None = None
 ) -> tuple[float, float]:
-    """Splits a privacy budget between updates and the count that adapts the clipping norm (Andrew et al., theorem 1).
+    """Split a privacy budget between updates and the count that adapts the clipping norm (Andrew et al., theorem 1).
 
     Args:
       noise_multiplier: of both together.

@@ -56,15 +56,15 @@ class QuantileEstimation:
             raise InputError("QuantileEstimation: with below_estimate_stddev, give clients_per_round.")
 
     def initialize(self) -> Any:
-        """Returns the state: the estimate, float32 ()."""
+        """Return the state: the estimate, float32 ()."""
         return jnp.asarray(self.initial_estimate, jnp.float32)
 
     def bound(self, state: Any) -> Any:
-        """Returns the norm that the estimate stands for, float32 ()."""
+        """Return the norm that the estimate stands for, float32 ()."""
         return state * self.multiplier + self.increment
 
     def next(self, state: Any, below: Any, total: Any, key: Any) -> Any:
-        """Returns the state after a round.
+        """Return the state after a round.
 
         Args:
           state: the estimate.

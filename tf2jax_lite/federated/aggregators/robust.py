@@ -30,7 +30,7 @@ class BufferedFactory(Factory):
 
     @abc.abstractmethod
     def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
-        """Returns the aggregate and measurements.
+        """Return the aggregate and measurements.
 
         Args:
           update: pytree with float leaves (n, ...), in the order of the cohort; zero where masked.
@@ -39,7 +39,7 @@ class BufferedFactory(Factory):
         """
 
     def check(self, num_clients: int) -> None:
-        """Raises InputError where so few clients cannot be aggregated."""
+        """Raise InputError where so few clients cannot be aggregated."""
         del num_clients
 
     def create(self, template: Any) -> AggregationProcess:
@@ -72,12 +72,12 @@ class BufferedFactory(Factory):
 
 
 def _sorted_rows(x: Any, mask: Any) -> Any:
-    """Returns the rows that count, sorted coordinate by coordinate, then the others."""
+    """Return the rows that count, sorted coordinate by coordinate, then the others."""
     return jnp.sort(jnp.where(rows(mask, x), x, jnp.inf), axis=0)
 
 
 def _mean_of_ranks(update: Any, mask: Any, first: Any, last: Any) -> Any:
-    """Returns the mean, by coordinate, of values with ranks in [first, last]; zero where there are no clients."""
+    """Return the mean, by coordinate, of values with ranks in [first, last]; zero where there are no clients."""
     rank = jnp.arange(mask.shape[0])
     chosen = (rank >= first) & (rank <= last) & jnp.any(mask)
     number = jnp.maximum(jnp.sum(chosen), 1)
@@ -124,7 +124,7 @@ class TrimmedMeanFactory(BufferedFactory):
 
 
 def _squared_distances(update: Any) -> Any:
-    """Returns squared distances between clients, float32 (n, n); row by row, in the memory of the updates."""
+    """Return squared distances between clients, float32 (n, n); row by row, in the memory of the updates."""
     leaves = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(update)]
 
     def from_one(one: list[Any]) -> Any:

@@ -16,7 +16,7 @@ __all__ = ["ScreeningFactory", "finite_clients", "screen_updates"]
 
 
 def finite_clients(update: Any) -> Any:
-    """Returns for each client whether every number of its update is finite, bool (n,). Leaves have shape (n, ...)."""
+    """Return for each client whether every number of its update is finite, bool (n,). Leaves have shape (n, ...)."""
     found = [
         jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
         for x in jax.tree.leaves(update)
@@ -27,7 +27,7 @@ def finite_clients(update: Any) -> Any:
 
 
 def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: Any = None) -> tuple[ClientUpdates, Any]:
-    """Masks clients that dropped out, have no data, or sent something that is not finite; counts each kind.
+    """Mask clients that dropped out, have no data, or sent something that is not finite; counts each kind.
 
     Args:
       updates: the updates; ``mask`` is False where nothing came from a client.

@@ -58,7 +58,7 @@ class SecureSumFactory(Factory):
                 raise InputError(f"SecureSumFactory: num_neighbors is even, not {self.num_neighbors}.")
 
     def levels(self, num_clients: int) -> int:
-        """Returns the largest integer that one client sends.
+        """Return the largest integer that one client sends.
 
         Raises:
           InputError: the modulus is too small for the sum over the clients.
@@ -72,7 +72,7 @@ class SecureSumFactory(Factory):
         return levels if levels <= 2**24 else int(np.nextafter(np.float32(levels), np.float32(0)))
 
     def quantize(self, update: Any, num_clients: int) -> Any:
-        """Returns updates as uint32, in two's complement modulo 2**modulus_bits."""
+        """Return updates as uint32, in two's complement modulo 2**modulus_bits."""
         levels = self.levels(num_clients)
 
         def leaf(x: Any) -> Any:
@@ -82,7 +82,7 @@ class SecureSumFactory(Factory):
         return jax.tree.map(leaf, update)
 
     def client_mask(self, template: Any, key: Any, index: Any, num_clients: int) -> Any:
-        """Returns all that the client at ``index`` adds to its update: pytree of uint32 in the template's shapes."""
+        """Return all that the client at ``index`` adds to its update: pytree of uint32 in the template's shapes."""
         mask, offsets = _draw(template, _own_key(key, index)), self._offsets(num_clients)
         if offsets.size:
 
@@ -146,7 +146,7 @@ class SecureSumFactory(Factory):
         return AggregationProcess(lambda: (), zero, accumulate, merge, report)
 
     def _unmask(self, template: Any, total: Any, survived: Any, key: Any) -> Any:
-        """Takes off the survivors' own masks, and their masks with those that did not answer."""
+        """Take off the survivors' own masks, and their masks with those that did not answer."""
         size = survived.shape[0]
         offsets = jnp.concatenate([jnp.zeros((1,), jnp.int32), self._offsets(size)])
 
@@ -172,7 +172,7 @@ class SecureSumFactory(Factory):
         return x & jnp.uint32(2**self.modulus_bits - 1)
 
     def _offsets(self, size: int) -> jax.Array:
-        """Returns how far around the circle of clients each one's neighbours are."""
+        """Return the distances of each client's neighbors on the circle of clients."""
         if self.num_neighbors is None or self.num_neighbors >= size - 1:
             return jnp.arange(1, size, dtype=jnp.int32)
         half = self.num_neighbors // 2
@@ -192,7 +192,7 @@ def _draw(template: Any, key: Any) -> Any:
 
 
 def _pair(template: Any, key: Any, i: Any, j: Any) -> Any:
-    """Returns what client ``i`` adds for client ``j``: the mask of the two, or its negative."""
+    """Return the mask that client ``i`` adds for client ``j``: that of the pair, or its negative."""
     low, high = jnp.minimum(i, j), jnp.maximum(i, j)
     pair_key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), low), high)
     return jax.tree.map(lambda m: jnp.where(i < j, m, -m), _draw(template, pair_key))

@@ -12,10 +12,10 @@ _ROUNDING = 1e-4  # closer values are rounded to the integer
 
 
 def share_up(fraction: float, number: Any) -> Any:
-    """Returns ``fraction * number`` rounded up, int64; ``number`` is an integer or an array of them."""
+    """Return ``fraction * number`` rounded up, int64; ``number`` is an integer or an array of them."""
     return np.ceil(np.asarray(number) * float(fraction) - _ROUNDING).astype(np.int64)
 
 
 def share_down(fraction: float, number: Any) -> Any:
-    """Returns ``fraction * number`` rounded down, int64; ``number`` is an integer or an array of them."""
+    """Return ``fraction * number`` rounded down, int64; ``number`` is an integer or an array of them."""
     return np.floor(np.asarray(number) * float(fraction) + _ROUNDING).astype(np.int64)

@@ -27,7 +27,7 @@ PyTree = Any
 
 
 def loss_work(model: Model, clusters: bool = False) -> ClientWork:
-    """Returns the work whose output is the mean loss in evaluation mode: under the message, or the client's own input.
+    """Return the work whose output is the mean loss in evaluation mode: under the message, or the client's own input.
 
     With ``clusters`` the message is the stacked weights of several models, and the output has shape (models,).
     """
@@ -57,7 +57,7 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
 
 
 def _trained(work: ClientWork) -> ClientWork:
-    """Returns a work that gives each client's update as its output; nothing is aggregated."""
+    """Return a work that gives each client's update as its output; nothing is aggregated."""
 
     def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
         result = work.client_final(state, message, carry)
@@ -78,7 +78,7 @@ def kmeans_init(
     params: Any = None,
     key: Any = None,
 ) -> list[ModelWeights]:
-    """Chooses weights for the clusters of `build_hyp_cluster`: those of clients that are far from each other.
+    """Choose weights for the clusters of `build_hyp_cluster`: those of clients that are far from each other.
 
     Each client trains from the same weights. The first cluster begins as a client drawn by the key; each further one as
     the client whose loss, under the nearest cluster so far, exceeds that under its own weights by most. A pretrained

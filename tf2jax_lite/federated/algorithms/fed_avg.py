@@ -46,7 +46,7 @@ def build_weighted_fed_avg(
     clients_per_chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[LearningState]:
-    """Builds federated averaging: the weighted mean of clients' changes is the server's gradient, negated.
+    """Build federated averaging: the weighted mean of clients' changes is the server's gradient, negated.
 
     FedOpt is this with another server optimizer: ``optax.adam``, ``optax.yogi``, ``optax.adagrad``, or
     ``optax.sgd(lr, momentum=0.9)``. See tff.learning.algorithms.build_weighted_fed_avg.
@@ -98,7 +98,7 @@ def build_unweighted_fed_avg(
     aggregator: Any = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds federated averaging in which every client counts the same. Arguments as for `build_weighted_fed_avg`."""
+    """Build federated averaging in which every client counts the same. Arguments as for `build_weighted_fed_avg`."""
     return build_weighted_fed_avg(
         model,
         client_optimizer,
@@ -116,7 +116,7 @@ def build_fed_prox(
     server_optimizer: optax.GradientTransformation | None = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds FedProx: clients' losses have a term mu/2 * |w - w_server|^2. See `build_weighted_fed_avg`.
+    """Build FedProx: clients' losses have a term mu/2 * |w - w_server|^2. See `build_weighted_fed_avg`.
 
     Args:
       model: the model.
@@ -139,7 +139,7 @@ def build_fed_sgd(
     aggregator: Any = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds federated SGD: clients send gradients at the server's weights. See tff.learning.algorithms.build_fed_sgd.
+    """Build federated SGD: clients send gradients at the server's weights. See tff.learning.algorithms.build_fed_sgd.
 
     Args:
       model: the model.

@@ -39,7 +39,7 @@ def _second_moment(name: str, beta_2: float, v: Any, square: Any) -> Any:
 
 
 def _adaptive(name: str, beta_1: float, beta_2: float, tau: float, start: float) -> optax.GradientTransformation:
-    """Returns the paper's step for a rate of 1, as TFF and the paper's own code take it.
+    """Return the paper's step for a rate of 1, as TFF and the paper's own code take it.
 
     optax's have tau elsewhere: its Adam and Yogi correct the moments and not the rate, its Adagrad has it under the
     root; and its Yogi starts the first moment above 0, which moves weights that no client has moved.
@@ -82,7 +82,7 @@ def server_optimizer(
     tau: float = 1e-3,
     initial_accumulator_value: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Returns a server optimizer with the paper's defaults.
+    """Return a server optimizer with the paper's defaults.
 
     With m and v the moments of the negative aggregate, Adam and Yogi step by
     ``learning_rate * sqrt(1 - beta_2**t) / (1 - beta_1**t) * m / (sqrt(v) + tau)`` in round t, as Keras and TFF do, and
@@ -128,7 +128,7 @@ def build_fed_opt(
     learning_rate: Any = 1e-2,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds FedOpt (FedAdam, FedYogi, FedAdagrad, FedAvgM): FedAvg whose server steps with an adaptive optimizer.
+    """Build FedOpt (FedAdam, FedYogi, FedAdagrad, FedAvgM): FedAvg whose server steps with an adaptive optimizer.
 
     Args:
       model: the model.

@@ -45,7 +45,7 @@ class _Message(NamedTuple):
 
 
 def _mimicking(base: optax.GradientTransformation, state: PyTree, correction: PyTree) -> optax.GradientTransformation:
-    """Returns ``base`` with its state fixed, applied to gradients plus ``correction`` (None for none)."""
+    """Return ``base`` with its state fixed, applied to gradients plus ``correction`` (None for none)."""
 
     def update(grads: PyTree, unused: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         corrected = grads if correction is None else jax.tree.map(jnp.add, grads, correction)
@@ -62,7 +62,7 @@ def _client_work(
     *,
     lite: bool,
 ) -> ClientWork:
-    """Returns the training pass: that of FedAvg, whose optimizer is made of the message."""
+    """Return the training pass: that of FedAvg, whose optimizer is made of the message."""
     grad = model_grad(with_products(model))
 
     def work(message: _Message, correction: PyTree = None) -> ClientWork:
@@ -110,7 +110,7 @@ def build_mime(
     lite: bool = False,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds Mime: y <- y - U(g(y) - g(x) + c, s) at clients; s <- V(c, s) and x <- x + lr * mean(y - x) at the server.
+    """Build Mime: y <- y - U(g(y) - g(x) + c, s) at clients; s <- V(c, s) and x <- x + lr * mean(y - x) at the server.
 
     x are the server's weights, c is the mean gradient there of all the round's examples (a first pass over the
     clients), s the state of the base optimizer, U its step and V its update of the state.
@@ -153,5 +153,5 @@ def build_mime(
 def build_mime_lite(
     model: Model, base_optimizer: optax.GradientTransformation, **options: Any
 ) -> LearningProcess[LearningState]:
-    """Builds Mime Lite: y <- y - U(g(y), s) at clients; the server as in `build_mime`, whose arguments it takes."""
+    """Build Mime Lite: y <- y - U(g(y), s) at clients; the server as in `build_mime`, whose arguments it takes."""
     return build_mime(model, base_optimizer, lite=True, **options)

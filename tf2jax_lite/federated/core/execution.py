@@ -41,7 +41,7 @@ class ExecutionContext(fl.framework.SyncContext):
         self._default_num_clients = default_num_clients
 
     def invoke(self, comp: Any, arg: Any) -> Any:
-        """Runs ``comp`` with ``arg``; federated_language calls this when a computation is called in Python.
+        """Run ``comp`` with ``arg``; federated_language calls this when a computation is called in Python.
 
         Raises:
           FederatedTypeError: an argument does not have the parameter's type, or ``comp`` holds what cannot run here.
@@ -57,7 +57,7 @@ class ExecutionContext(fl.framework.SyncContext):
 
 
 def set_default_context(default_num_clients: int = 0) -> None:
-    """Makes an `ExecutionContext` this thread's default: computations called in Python run in this process.
+    """Make an `ExecutionContext` this thread's default: computations called in Python run in this process.
 
     Args:
       default_num_clients: see `ExecutionContext`.
@@ -75,7 +75,7 @@ class _Run:
         self.num_clients = num_clients
 
     def evaluate(self, block: Any, scope: _Scope) -> Any:
-        """Returns the value of a block, given the names that it may refer to."""
+        """Return the value of a block, given the names that it may refer to."""
         match block:
             case fl.framework.Reference():
                 return scope[block.name]

@@ -31,7 +31,7 @@ def _intrinsic(*definitions: Any) -> Callable[[Callable[[Any, int, Any], Any]], 
 
 
 def members(value: Any, num_clients: int) -> list[Any]:
-    """Returns the clients' values as a list."""
+    """Return the clients' values as a list."""
     return [value.member] * num_clients if isinstance(value, AllEqual) else value
 
 
@@ -98,7 +98,7 @@ def _wide(dtype: np.dtype) -> np.dtype:
 
 
 def _total(kind: Any, values: list[Any], weights: list[Any] | None = None) -> Any:
-    """The sum in wide dtypes, each value times its weight."""
+    """Sum the weighted values in wide dtypes."""
 
     def leaf(tensor: Any, *arrays: Any) -> Any:
         if not arrays:
@@ -175,7 +175,7 @@ def _aggregate(_: Any, num_clients: int, arg: Any) -> Any:
 
 def _secure(limit_of: Callable[[Any], Any]) -> Callable[[Any, int, Any], Any]:
     def function(kind: Any, num_clients: int, arg: Any) -> Any:
-        """The sum; what a secure protocol could not represent is refused where it would give anything."""
+        """Sum values; refuse those that a secure protocol cannot represent."""
         value, bound = arg
         member = kind.result.member
 

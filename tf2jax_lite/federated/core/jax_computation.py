@@ -45,7 +45,7 @@ class _TracingContext(fl.framework.SyncContext):
     """In force while a JAX function is traced: computations that it calls become part of it."""
 
     def invoke(self, comp: Any, arg: Any) -> Any:
-        """Calls a JAX computation with tracers."""
+        """Call a JAX computation with tracers."""
         parameter = comp.type_signature.parameter
         value = None if parameter is None else Ingest(_no_functions)(arg, parameter, "argument")
         if isinstance(comp, JaxComputation):
@@ -75,7 +75,7 @@ def _flatten(value: Any, type_spec: fl.Type) -> list[Any]:
 
 
 def _python(type_spec: fl.Type, leaf: Callable[[fl.Type], Any]) -> Any:
-    """Returns the Python containers of a type, with ``leaf(tensor_type)`` for each tensor."""
+    """Return the Python containers of a type, with ``leaf(tensor_type)`` for each tensor."""
     if isinstance(type_spec, fl.StructType):
         elements = structure.Struct((name, _python(element, leaf)) for name, element in type_spec.items())
         return fl.framework.type_to_py_container(elements, type_spec)
@@ -83,7 +83,7 @@ def _python(type_spec: fl.Type, leaf: Callable[[fl.Type], Any]) -> Any:
 
 
 def _wrap(function: Any, parameter_type: Any, unpack: bool | None, name: str | None = None, **_: Any) -> JaxComputation:
-    """Traces and exports a function for one parameter type."""
+    """Trace and export a function for one parameter type."""
     name = name or "jax_function"
     callable_ = fl.framework.wrap_as_zero_or_one_arg_callable(function, parameter_type, unpack)
     inputs = list(tensor_leaves(parameter_type))
@@ -176,7 +176,7 @@ _Orders = dict[frozenset[Any], list[str]]
 
 
 def _dict_orders(type_spec: Any) -> _Orders:
-    """The orders of the names in a parameter's structures."""
+    """Return the orders of the names in a parameter's structures."""
     orders: _Orders = {}
     if isinstance(type_spec, fl.StructType):
         names = [name for name, _ in type_spec.items()]
@@ -188,7 +188,7 @@ def _dict_orders(type_spec: Any) -> _Orders:
 
 
 def _arrays(result: Any, orders: _Orders) -> Any:
-    """A result with arrays for numbers, and its dicts in order.
+    """Return a result with arrays for numbers, and its dicts in order.
 
     JAX sorts the keys of a dict whenever it maps over one, but names in a type have an order that matters: a dict takes
     that of a parameter with the same keys, so that what updates a model returns the model's type.
@@ -207,7 +207,7 @@ def _arrays(result: Any, orders: _Orders) -> Any:
 
 
 def _result(result: Any, orders: _Orders, name: str) -> tuple[fl.Type, list[Any]]:
-    """A JAX function's result as its type and its arrays, in the order of the type."""
+    """Return a JAX function's result as its type and its arrays, in the order of the type."""
     if result is None:
         raise FederatedTypeError(f"{name} returned None; a computation returns a value")
     try:
@@ -219,7 +219,7 @@ def _result(result: Any, orders: _Orders, name: str) -> tuple[fl.Type, list[Any]
 
 
 def jax_computation(*args: Any) -> Any:
-    """Makes a computation of the federated language from a JAX function. Source: tff.jax_computation.
+    """Make a computation of the federated language from a JAX function. Source: tff.jax_computation.
 
     The function is traced once for its types and exported: the computation holds it as StableHLO (see `stablehlo`) and
     can be serialized, sent and run elsewhere. It may call other JAX computations and differentiate them.
@@ -287,7 +287,7 @@ def _content(proto: Any) -> bytes:
 
 
 def _read(proto: Any, kind: Any) -> tuple[jax.export.Exported, Callable[..., Any]]:
-    """Returns what a computation's proto holds, if it is of the computation's type."""
+    """Return the content of a computation's proto, after a check of its type."""
     exported, call = _deserialize(_content(proto))
     for avals, type_spec, what in (
         (exported.in_avals, kind.parameter, "parameter"),
@@ -304,7 +304,7 @@ def _read(proto: Any, kind: Any) -> tuple[jax.export.Exported, Callable[..., Any
 
 
 def run_exported(proto: Any, kind: fl.FunctionType, inputs: Sequence[Any]) -> list[Any]:
-    """Runs the JAX function in a computation's proto.
+    """Run the JAX function in a computation's proto.
 
     Args:
       proto: of a computation that `jax_computation` made.
@@ -333,7 +333,7 @@ def run_exported(proto: Any, kind: fl.FunctionType, inputs: Sequence[Any]) -> li
 
 
 def stablehlo(computation: Any) -> str:
-    """Returns the StableHLO text of a JAX computation.
+    """Return the StableHLO text of a JAX computation.
 
     Args:
       computation: what `jax_computation` made with types, or the same read back from its proto.

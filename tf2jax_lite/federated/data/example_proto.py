@@ -17,7 +17,7 @@ _PACKAGE = "tf2jax_lite.example"
 
 
 def _message_class() -> Any:
-    """Builds the messages in a pool of their own: TensorFlow may be loaded beside it."""
+    """Build the messages in a pool of their own: TensorFlow may be loaded beside it."""
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package=_PACKAGE, syntax="proto3")
 
     def field(message: Any, name: str, number: int, kind: Any, *, type_name: str = "", repeated: bool = False) -> Any:
@@ -51,7 +51,7 @@ _Example = _message_class()
 
 
 def new_example() -> Any:
-    """Returns an empty ``tf.train.Example``."""
+    """Return an empty ``tf.train.Example``."""
     return _Example()
 
 
@@ -81,7 +81,7 @@ class ExampleParser:
             raise DataError("element_spec names no features")
 
     def __call__(self, serialized: list[Any], where: str) -> dict[str, np.ndarray]:
-        """Returns a client's examples: dict from feature to array (n, *shape).
+        """Return a client's examples: dict from feature to array (n, *shape).
 
         Args:
           serialized: n messages as bytes.
@@ -116,7 +116,7 @@ class ExampleParser:
 
 
 def element_spec_of(serialized: Any, where: str) -> dict[str, Any]:
-    """Returns the features of one serialized example, for `ExampleParser`; those without values are left out.
+    """Return the features of one serialized example, for `ExampleParser`; those without values are left out.
 
     Several values have shape (n,), one has shape (); floats are float32, integers int64, bytes objects.
 

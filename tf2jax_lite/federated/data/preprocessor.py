@@ -30,13 +30,13 @@ class BatchPreprocessor:
         self._fns = tuple(fns)
 
     def __call__(self, examples: Examples) -> dict[str, Any]:
-        """Returns the examples after all functions."""
+        """Return the examples after all functions."""
         for fn in self._fns:
             examples = fn(examples)
         return dict(examples)
 
     def append(self, fn: Callable[[Examples], Examples]) -> BatchPreprocessor:
-        """Returns a new chain that ends with ``fn``."""
+        """Return a new chain that ends with ``fn``."""
         return BatchPreprocessor((*self._fns, fn))
 
     def __repr__(self) -> str:
@@ -54,17 +54,17 @@ class ClientPreprocessor:
         self._fns = tuple(fns)
 
     def __call__(self, client_id: Any, examples: Examples) -> dict[str, Any]:
-        """Returns the client's examples after all functions."""
+        """Return the client's examples after all functions."""
         for fn in self._fns:
             examples = fn(client_id, examples)
         return dict(examples)
 
     def __bool__(self) -> bool:
-        """Whether there is any function: without one, sizes are known without reading examples."""
+        """Return whether there is any function: without one, sizes are known without reading examples."""
         return bool(self._fns)
 
     def append(self, fn: Callable[[Any, Examples], Examples]) -> ClientPreprocessor:
-        """Returns a new chain that ends with ``fn``."""
+        """Return a new chain that ends with ``fn``."""
         return ClientPreprocessor((*self._fns, fn))
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ _LENGTHS = "#lengths"  # ends the name of the lengths of strings
 
 
 def encode_examples(examples: Examples, where: str = "client data") -> bytes:
-    """Returns examples as one string of bytes.
+    """Return examples as one string of bytes.
 
     Args:
       examples: dict from feature to array. Arrays of objects hold bytes only, or str only.
@@ -53,7 +53,7 @@ def encode_examples(examples: Examples, where: str = "client data") -> bytes:
 
 
 def decode_examples(record: bytes, where: str = "client data") -> dict[str, np.ndarray]:
-    """Returns the examples that `encode_examples` was given.
+    """Return the examples that `encode_examples` was given.
 
     Raises:
       DataError: the bytes are damaged, or something else.

@@ -50,7 +50,7 @@ class ClientSampler(abc.ABC):
         return self._round_num
 
     def set_round_num(self, round_num: int) -> None:
-        """Makes ``round_num`` the next round: what a training run that goes on from a checkpoint calls.
+        """Set the next round to ``round_num``, for a training that resumes from a checkpoint.
 
         Raises:
           DataError: it is negative.
@@ -60,7 +60,7 @@ class ClientSampler(abc.ABC):
         self._round_num = int(round_num)
 
     def sample(self) -> Sample:
-        """Returns the next round's cohort: a list of (id, dataset, JAX key for what is random at the client)."""
+        """Return the next round's cohort: a list of (id, dataset, JAX key for what is random at the client)."""
         cohort = list(self._draw(self._round_num))
         keys = jax.random.split(jax.random.fold_in(self._key(), self._round_num), len(cohort))
         self._round_num += 1
@@ -72,7 +72,7 @@ class ClientSampler(abc.ABC):
 
     @abc.abstractmethod
     def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
-        """The clients of a round."""
+        """Return the clients of a round."""
 
 
 class WeightedSampler(ClientSampler):
@@ -186,7 +186,7 @@ class UniformShuffledClientSampler(ClientSampler):
         super().__init__(num_clients, seed, start_round_num)
 
     def set_round_num(self, round_num: int) -> None:
-        """Makes ``round_num`` the next round, and passes over the clients of the rounds between.
+        """Set the next round to ``round_num``, and skip the clients of the rounds before it.
 
         Raises:
           DataError: it is negative, or an earlier round and the sampler was given an iterator.

@@ -46,7 +46,7 @@ class SQLiteFederatedData(FederatedData):
 
     @classmethod
     def new(cls, path: str | os.PathLike) -> SQLiteFederatedData:
-        """Opens a file. FedJAX's name for the constructor."""
+        """Open a file. FedJAX's name for the constructor."""
         return cls(path)
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ class SQLiteFederatedData(FederatedData):
         return (" WHERE " + " AND ".join(conditions) if conditions else ""), values
 
     def num_clients(self) -> int:
-        """Returns the number of clients."""
+        """Return the number of clients."""
         where, values = self._where()
         row = self._file.row(f"SELECT COUNT(*) FROM clients{where}", values)
         return row[0] if row else 0
@@ -72,7 +72,7 @@ class SQLiteFederatedData(FederatedData):
             yield client_id
 
     def client_sizes(self) -> Iterator[tuple[ClientId, int]]:
-        """Yields (id, number of examples) of all clients. See `FederatedData.client_size`."""
+        """Yield (id, number of examples) of all clients. See `FederatedData.client_size`."""
         if self._client_fns:
             yield from super().client_sizes()
             return
@@ -80,7 +80,7 @@ class SQLiteFederatedData(FederatedData):
         yield from self._file.rows(f"SELECT client_id, num_examples FROM clients{where} ORDER BY client_id", values)
 
     def clients(self) -> Iterator[tuple[ClientId, Any]]:
-        """Yields (id, dataset) of all clients, one at a time, in the order of their ids."""
+        """Yield (id, dataset) of all clients, one at a time, in the order of their ids."""
         where, values = self._where()
         query = f"SELECT client_id, num_examples, crc32, examples FROM clients{where} ORDER BY client_id"
         for client_id, *record in self._file.rows(query, values):
@@ -148,7 +148,7 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
         return self
 
     def add(self, client_id: ClientId, examples: Examples) -> None:
-        """Writes one client.
+        """Write one client.
 
         Args:
           client_id: str or bytes; not one that was added before.
@@ -173,7 +173,7 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
             raise DataError(f"cannot write client {client_id!r} to {self.path}: {error}") from error
 
     def add_many(self, clients: Iterable[tuple[ClientId, Examples]]) -> None:
-        """Writes many clients: pairs (id, examples), each written before the next is asked for. See `add`."""
+        """Write many clients: pairs (id, examples), each written before the next is asked for. See `add`."""
         for client_id, examples in clients:
             self.add(client_id, examples)
 

@@ -27,7 +27,7 @@ _TABLES = {
 
 
 def tff_element_spec(path: str | os.PathLike) -> dict[str, Any] | None:
-    """Returns what the first example of a file with TFF's tables is made of; None if the file has other tables.
+    """Return the features of the first example of a file with TFF's tables; None for other tables.
 
     A message does not hold shapes: several values are flat, one is a scalar. Features without values are left out.
 
@@ -45,7 +45,7 @@ def tff_element_spec(path: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def tff_splits(path: str | os.PathLike) -> list[str]:
-    """Returns the names of the splits that a file with TFF's tables has."""
+    """Return the names of the splits that a file with TFF's tables has."""
     return [str(name) for (name,) in SQLiteFile(path, _TABLES).rows("SELECT DISTINCT split_name FROM client_metadata")]
 
 
@@ -82,7 +82,7 @@ class TFFSQLiteFederatedData(FederatedData):
         return " WHERE " + " AND ".join(["1", *(f"{condition} ?" for condition in given)]), list(given.values())
 
     def num_clients(self) -> int:
-        """Returns the number of clients."""
+        """Return the number of clients."""
         where, values = self._where()
         return self._file.row(f"SELECT COUNT(DISTINCT client_id) FROM client_metadata{where}", values)[0]
 
@@ -95,7 +95,7 @@ class TFFSQLiteFederatedData(FederatedData):
             yield client_id
 
     def client_sizes(self) -> Iterator[tuple[ClientId, int]]:
-        """Yields (id, number of examples) of all clients. See `FederatedData.client_size`."""
+        """Yield (id, number of examples) of all clients. See `FederatedData.client_size`."""
         if self._client_fns:
             yield from super().client_sizes()
             return
@@ -104,7 +104,7 @@ class TFFSQLiteFederatedData(FederatedData):
         yield from self._file.rows(query, values)
 
     def clients(self) -> Iterator[tuple[ClientId, ClientDataset]]:
-        """Yields (id, dataset) of all clients, one at a time, in the order of their ids."""
+        """Yield (id, dataset) of all clients, one at a time, in the order of their ids."""
         where, values = self._where()
         query = (
             f"SELECT client_id, serialized_example_proto FROM examples{where} AND typeof(client_id) = 'text'"

@@ -42,7 +42,7 @@ def client_app(
     evaluation_data_fn: Callable[[FlowerContext], Any] | None = None,
     evaluation_batch_size: int = 256,
 ) -> ClientApp:
-    """Makes a Flower ``ClientApp`` that trains and evaluates a model.
+    """Make a Flower ``ClientApp`` that trains and evaluates a model.
 
     To a server of `BlocksStrategy` it replies the client's update; to Flower's own strategies (``FedAvg``, ``FedAdam``,
     ...) its new weights. Either way with the metric ``num-examples``, the client's weight in the mean.
@@ -106,7 +106,7 @@ def _weights(message: Message, template: ModelWeights) -> ModelWeights:
 
 
 def _moved(model: Model, weights: ModelWeights, result: ClientResult) -> ModelWeights:
-    """The weights after the client's training."""
+    """Return the weights after the client's training."""
     trainable = jax.tree.map(jnp.add, weights.trainable, result.update)
     flags = changing_leaves(model, weights.non_trainable)
     changing = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
@@ -131,7 +131,7 @@ class _Training:
         return state, self._work.client_init(state, message, jax.random.fold_in(key, index), None)
 
     def __call__(self, weights: ModelWeights, data: Any, config: Any) -> tuple[int, ClientResult]:
-        """Does a round's work. Returns the number of steps, and the result."""
+        """Do a round's work. Returns the number of steps, and the result."""
         round_number, index = int(config.get("server-round", 1)) - 1, int(config.get("index", 0))
         words = config.get("key")
         key = jax.random.fold_in(jax.random.key(0), round_number)

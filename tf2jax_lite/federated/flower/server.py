@@ -31,7 +31,7 @@ def server_app(
     on_result: Callable[[ModelWeights, Any], None] | None = None,
     timeout: float = 3600.0,
 ) -> ServerApp:
-    """Makes a Flower ``ServerApp`` that trains a model.
+    """Make a Flower ``ServerApp`` that trains a model.
 
     Args:
       strategy: a `BlocksStrategy`, or one of ``flwr.serverapp.strategy`` (FedAvg, FedAdam, Krum, ...).

@@ -89,12 +89,12 @@ class BlocksStrategy(Strategy):
         self._changing = [leaf for flag, leaf in zip(flags, leaves, strict=True) if flag]
 
     def summary(self) -> None:
-        """Does nothing: there is nothing to say that the caller did not choose."""
+        """Do nothing: there is nothing to say that the caller did not choose."""
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Returns a message for each node that trains. Flower calls this."""
+        """Return a message for each node that trains. Flower calls this."""
         if self.state is None:
             self.state = self._first_state(from_arrays(arrays, self._template, "the initial arrays"))
         sent = self._distributor.next(self.state.distributor, self.state.weights)
@@ -116,7 +116,7 @@ class BlocksStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Folds the updates and takes the round's step. Flower calls this."""
+        """Fold the updates and take the round's step. Flower calls this."""
         assert self.state is not None, "configure_train comes first"
         state, keys = self.state, round_keys(self.state.key, self.state.round)
         total, failed, empty = None, 0, 0
@@ -158,7 +158,7 @@ class BlocksStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Returns a message for each node that evaluates. Flower calls this."""
+        """Return a message for each node that evaluates. Flower calls this."""
         if not self._evaluate:
             return []
         content = RecordDict({WEIGHTS: arrays, CONFIG: ConfigRecord({**config, "server-round": server_round})})
@@ -166,7 +166,7 @@ class BlocksStrategy(Strategy):
         return [Message(content, message_type=MessageType.EVALUATE, dst_node_id=node) for node in nodes]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Averages the clients' metrics by their numbers of examples. Flower calls this."""
+        """Average the clients' metrics by their numbers of examples. Flower calls this."""
         averages: dict[str, list[tuple[float, float]]] = {}
         for message in replies:
             if message.has_error():

@@ -21,7 +21,7 @@ __all__ = ["AUC", "AUCStat"]
 
 
 def _thresholds(number: int) -> np.ndarray:
-    """Returns Keras's thresholds: evenly spaced, the outer ones just beyond 0 and 1."""
+    """Return Keras's thresholds: evenly spaced, the outer ones just beyond 0 and 1."""
     inner = [(i + 1) / (number - 1) for i in range(number - 2)]
     return np.asarray([-1e-7, *inner, 1.0 + 1e-7], np.float32)
 
@@ -63,7 +63,7 @@ class AUCStat(Stat):
         )
 
     def confusion(self) -> dict[str, Any]:
-        """Returns counts at each threshold: true and false positives and negatives, each (thresholds,)."""
+        """Return counts at each threshold: true and false positives and negatives, each (thresholds,)."""
         above = [jnp.cumsum(h[::-1], dtype=h.dtype)[::-1][1:] for h in (self.positive, self.negative)]
         return {
             "true_positives": above[0],
@@ -73,7 +73,7 @@ class AUCStat(Stat):
         }
 
     def result(self) -> Any:
-        """Returns the area under the curve, float32; 0 where nothing was added."""
+        """Return the area under the curve, float32; 0 where nothing was added."""
         counts = {name: value.astype(jnp.result_type(float)) for name, value in self.confusion().items()}
         hit, false = counts["true_positives"], counts["false_positives"]
         recall = _ratio(hit, hit + counts["false_negatives"])

@@ -40,7 +40,7 @@ class TargetMetric(Metric):
     pred_key: str | None = None
 
     def both(self, example: Mapping[str, Any], prediction: Any) -> tuple[Any, Any]:
-        """Returns the target and the prediction as arrays."""
+        """Return the target and the prediction as arrays."""
         return (
             pick(self, example, self.target_key, "example"),
             pick(self, prediction, self.pred_key, "prediction"),
@@ -56,7 +56,7 @@ class MeanLoss(TargetMetric):
         return MeanStat(jnp.zeros((), jnp.float32), zero_count())
 
     def loss(self, target: Any, prediction: Any) -> Any:
-        """Returns the loss of each element, shape (...)."""
+        """Return the loss of each element, shape (...)."""
         raise NotImplementedError
 
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> MeanStat:
@@ -125,7 +125,7 @@ class BinaryCrossEntropyLoss(MeanLoss):
 
 
 def class_targets(metric: Metric, target: Any, scores: Any) -> Any:
-    """Returns class numbers for targets that are class numbers (...), (..., 1) or one-hot rows (..., classes).
+    """Return class numbers for targets that are class numbers (...), (..., 1) or one-hot rows (..., classes).
 
     Raises:
       InputError: the shapes do not fit.
@@ -154,7 +154,7 @@ class _HitRate(TargetMetric):
         return MeanStat(zero_count(), zero_count())
 
     def hits(self, target: Any, prediction: Any) -> Any:
-        """Returns a bool for each element."""
+        """Return a bool for each element."""
         raise NotImplementedError
 
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> MeanStat:
@@ -196,7 +196,7 @@ class BinaryAccuracy(_HitRate):
 
 
 def in_top_k(target: Any, scores: Any, k: int) -> Any:
-    """Returns whether fewer than ``k`` classes score above the target's, as tf.math.in_top_k has it.
+    """Return whether fewer than ``k`` classes score above the target's, as tf.math.in_top_k has it.
 
     Ties are kind to the target. A class that does not exist, or a score that is not finite, is not among them.
 

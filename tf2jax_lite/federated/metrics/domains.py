@@ -39,7 +39,7 @@ class PerDomainStat(Stat):
         return dataclasses.replace(self, stat=self.stat.reduce(axis))
 
     def result(self) -> Any:
-        """Returns the base metric's results, with a leading dimension of domains."""
+        """Return the base metric's results, with a leading dimension of domains."""
         return jax.vmap(lambda stat: stat.result())(self.stat)
 
 

@@ -113,7 +113,7 @@ def binary_crossentropy(
 
 
 def match(targets: Any, predictions: Any, what: str) -> tuple[jax.Array, jax.Array]:
-    """Returns both as floats of one shape; a last dimension of size 1 may be missing from either (as in Keras).
+    """Return both as floats of one shape; a last dimension of size 1 may be missing from either (as in Keras).
 
     Raises:
       InputError: the shapes do not fit.

@@ -28,11 +28,11 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def zero(self) -> Stat:
-        """Returns the statistic of no examples."""
+        """Return the statistic of no examples."""
 
     @abc.abstractmethod
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> Stat:
-        """Returns the statistic of one example.
+        """Return the statistic of one example.
 
         Args:
           example: dict of arrays without a batch dimension.
@@ -40,7 +40,7 @@ class Metric(abc.ABC):
         """
 
     def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> Stat:
-        """Returns the statistic of a batch. A metric overrides this where one example's statistic is large.
+        """Return the statistic of a batch. A metric overrides this where one example's statistic is large.
 
         Args:
           batch: dict of arrays of shape (n, ...).
@@ -59,7 +59,7 @@ class Metric(abc.ABC):
 
 
 def check_metrics(who: str, name: str, metrics: Any) -> dict[str, Metric]:
-    """Returns metrics by name; none for None.
+    """Return metrics by name; none for None.
 
     Args:
       who: whose option it is.
@@ -78,7 +78,7 @@ def check_metrics(who: str, name: str, metrics: Any) -> dict[str, Metric]:
 
 
 def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, mask: Any = None) -> Stat:
-    """Evaluates a metric over a batch, vectorised; examples that the mask leaves out count for nothing.
+    """Evaluate a metric over a batch, vectorised; examples that the mask leaves out count for nothing.
 
     Args:
       metric: the metric.
@@ -114,7 +114,7 @@ def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, m
 
 
 def pick(metric: Metric, values: Any, key: str | None, what: str) -> jax.Array:
-    """Returns ``values[key]``, or ``values`` itself where the key is None.
+    """Return ``values[key]``, or ``values`` itself where the key is None.
 
     Raises:
       InputError: there is no such key; ``what`` says where.
@@ -135,6 +135,6 @@ def pick(metric: Metric, values: Any, key: str | None, what: str) -> jax.Array:
 
 
 def as_float(value: Any) -> jax.Array:
-    """Returns ``value`` as float32, or as it is where it is wider: sums in half precision would lose examples."""
+    """Return ``value`` as float32, or as it is where it is wider: sums in half precision would lose examples."""
     value = jnp.asarray(value)
     return value.astype(jnp.promote_types(value.dtype, jnp.float32))

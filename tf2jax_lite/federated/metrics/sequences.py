@@ -55,7 +55,7 @@ class _SequenceMetric(TargetMetric):
 
 
 def check_tokens(metric: Metric, name: str) -> None:
-    """Raises InputError where an option of a metric is no tuple of tokens (which a list, being mutable, is not)."""
+    """Raise InputError where an option of a metric is no tuple of tokens (which a list, being mutable, is not)."""
     values = getattr(metric, name)
     if not isinstance(values, tuple):
         raise InputError(f"{type(metric).__name__}: {name} is a tuple of integers, as in (0,); not {values!r}.")
@@ -64,7 +64,7 @@ def check_tokens(metric: Metric, name: str) -> None:
 
 
 def is_one_of(tokens: Any, values: tuple[int, ...]) -> Any:
-    """Returns for each token whether it is one of ``values``."""
+    """Return for each token whether it is one of ``values``."""
     found = jnp.zeros(tokens.shape, bool)
     for value in values:
         found |= tokens == value
@@ -150,7 +150,7 @@ class SequenceTokenAccuracy(_SequenceMetric):
         return MeanStat(zero_count(), zero_count())
 
     def hits(self, tokens: Any, scores: Any) -> Any:
-        """Returns a bool for each token."""
+        """Return a bool for each token."""
         return jnp.argmax(scores, axis=-1) == tokens
 
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> MeanStat:

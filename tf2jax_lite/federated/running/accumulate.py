@@ -43,7 +43,7 @@ def _is_stat(value: Any) -> bool:
 
 
 def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
-    """Returns rows of ``new`` where ``mask`` is True, else of ``old``; NaN in the other counts for nothing."""
+    """Return rows of ``new`` where ``mask`` is True, else of ``old``; NaN in the other counts for nothing."""
 
     def one(n: Any, o: Any) -> Any:
         return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(n) - mask.ndim)), n, o)
@@ -52,7 +52,7 @@ def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
 
 
 def _zeros(leaf: Any) -> np.ndarray:
-    """Returns zeros to add to; for half precision, whose sums stand still, in float32."""
+    """Return zeros to add to; for half precision, whose sums stand still, in float32."""
     narrow = jnp.issubdtype(leaf.dtype, jnp.floating)
     return np.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32) if narrow else leaf.dtype)
 
@@ -70,7 +70,7 @@ def zero(
 
 
 def finite_rows(tree: PyTree, rows: int) -> Any:
-    """Returns bool (rows,): whether all floating numbers in a row of ``tree`` are finite."""
+    """Return bool (rows,): whether all floating numbers in a row of ``tree`` are finite."""
     found = jnp.ones((rows,), bool)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size:
@@ -95,7 +95,7 @@ def fold(
     index: Any,
     key: Any,
 ) -> Accumulator:
-    """Adds stacked results of ``n`` clients.
+    """Add stacked results of ``n`` clients.
 
     Args:
       aggregator: the aggregation.
@@ -132,7 +132,7 @@ def fold(
 
 
 def merge(aggregator: AggregationProcess, a: Accumulator, b: Accumulator) -> Accumulator:
-    """Returns the accumulator of the clients of both."""
+    """Return the accumulator of the clients of both."""
 
     def add(x: Any, y: Any) -> Any:
         return x.merge(y) if _is_stat(x) else x + y

@@ -53,11 +53,11 @@ class Client:
 
     @functools.cached_property
     def is_full(self) -> bool:
-        """Whether no batch has padding."""
+        """Return whether no batch has padding."""
         return bool((self.rows[:, -1] >= 0).all())
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches as they are, short ones short."""
+        """Yield the batches as they are, short ones short."""
         for row in self.rows:
             kept = row[row >= 0]
             yield {name: value[kept] for name, value in self.examples.items()}
@@ -80,7 +80,7 @@ class Chunk(NamedTuple):
 
 
 def client_seed(batching: Batching, key: Any, round_number: int, index: int) -> list[int] | None:
-    """Returns the seed by which a client's examples are shuffled in a round; None where nothing is shuffled.
+    """Return the seed by which a client's examples are shuffled in a round; None where nothing is shuffled.
 
     It comes from ``batching.seed`` if that is set, else from the training's key: a resumed run has the same order.
     """
@@ -116,11 +116,11 @@ class Cohort:
         return len(self.clients)
 
     def count_dropped(self) -> int:
-        """Returns how many clients dropped out."""
+        """Return the number of clients that dropped out."""
         return sum(client is None for client in self.clients)
 
     def shares(self) -> np.ndarray | None:
-        """Returns for each client which part of the examples in its batches is its own number of them.
+        """Return for each client which part of the examples in its batches is its own number of them.
 
         A last batch that is filled from one epoch more holds examples twice; they do not make a client count for more.
         With a number of steps a client counts for as many examples as it has, whatever it goes through. Sources:
@@ -143,7 +143,7 @@ class Cohort:
         return found
 
     def prepared(self) -> Iterator[Client]:
-        """Yields the clients that have data, in order.
+        """Yield the clients that have data, in order.
 
         Raises:
           DataError: a client's data is no dict of numeric arrays, or does not go with the other clients' data.
@@ -248,7 +248,7 @@ def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Clie
 
 
 def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
-    """Returns the features as arrays of JAX's dtypes."""
+    """Return the features as arrays of JAX's dtypes."""
     if EXAMPLE_MASK_KEY in examples:
         raise DataError(
             f"client {index} of the round: a feature is named {EXAMPLE_MASK_KEY!r}, which is the mask's name; rename it"

@@ -47,7 +47,7 @@ class Programs:
         self._lock = threading.Lock()
 
     def get(self, *args: Any, one_core: bool = False) -> Callable[..., Any]:
-        """Returns the program for arguments like these; it takes all but the last one.
+        """Return the program for arguments like these; it takes all but the last one.
 
         Args:
           *args: the arguments, or their shapes.
@@ -64,7 +64,7 @@ class Programs:
 
 
 def _in_mode(compiled: Callable[..., Any], x64: bool) -> Callable[..., Any]:
-    """Returns the program with numpy arrays taken as where it was made: a thread may have another 64-bit mode."""
+    """Return the program with numpy arrays taken as where it was made: a thread may have another 64-bit mode."""
 
     def run(*args: Any) -> Any:
         with jax.enable_x64(x64):
@@ -74,7 +74,7 @@ def _in_mode(compiled: Callable[..., Any], x64: bool) -> Callable[..., Any]:
 
 
 def signature(tree: PyTree) -> Any:
-    """Returns a key for what JAX makes of arguments like these: their structure, shapes and dtypes, and its options."""
+    """Return a key for JAX's caches: structure, shapes and dtypes of arguments, and JAX's options."""
     leaves, structure = jax.tree.flatten(tree)
     forms = tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
     return structure, forms, tuple(getattr(jax.config, name, None) for name in _OPTIONS)

@@ -99,7 +99,7 @@ class CohortRunner:
             )
 
     def run(self, context: Context, cohort: Cohort) -> CohortResult:
-        """Runs a round's clients.
+        """Run a round's clients.
 
         Args:
           context: states, message and keys of the round.
@@ -245,7 +245,7 @@ class _Round:
             self._total = self._mesh.start(self._zero())
 
     def _shapes(self, batch: Any, client_input: PyTree) -> tuple[ClientResult, Accumulator]:
-        """Returns the shapes of a client's result and of the accumulator; tracing for them takes a while."""
+        """Return the shapes of a client's result and of the accumulator; tracing for them takes a while."""
         runner, context, cohort_size = self._runner, self._context, self._cohort_size
         key = (cohort_size, signature((context, batch, client_input)))
         if key not in runner._shapes:
@@ -280,7 +280,7 @@ class _Round:
         return total if self._mesh is None else self._runner._merge(self._mesh.merged(self._total), total)
 
     def close(self) -> None:
-        """Gives memory back; waits until all is computed."""
+        """Wait for all computations, then return the memory to the pool."""
         self._workers.close()
         self._runner._arenas.give_back(self._arenas)
         self._runner._threads.give_back(self._threads)
@@ -321,7 +321,7 @@ class _Round:
         return lambda: jax.tree.map(lambda leaf: leaf[None], get())
 
     def _batches(self, client: Client, arena: Arena | None) -> tuple[Callable[[], None], list[dict[str, Any]]]:
-        """Returns what writes a client's batches, and the arrays that it writes."""
+        """Return the writer of a client's batches, and the arrays that it fills."""
         if not self._runner.work.pads_batches:
             return lambda: None, list(client.batches())
         chunk = lay_out([client], 1, client.steps, 0, arena)

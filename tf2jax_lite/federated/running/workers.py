@@ -51,7 +51,7 @@ class Workers:
         self._pending: list[deque[Future[Any]]] = [deque() for _ in self._totals]
 
     def arena(self) -> Arena:
-        """Returns the memory for the next chunk; only what `fold` gets as ``write`` may write to it."""
+        """Return the memory for the next chunk; only what `fold` gets as ``write`` may write to it."""
         # A thread writes its worker's next chunk when it is done with the last one. Without threads a chunk is written
         # while each worker still reads its last one.
         return self._arenas[self._turn % (len(self._executors) or len(self._arenas))]
@@ -108,7 +108,7 @@ class Workers:
         jax.block_until_ready(self._totals[worker].participated)
 
     def wait(self) -> None:
-        """Waits until all chunks are folded.
+        """Wait until all chunks are folded.
 
         Raises:
           Exception: whatever a chunk raised.
@@ -126,7 +126,7 @@ class Workers:
                 jax.block_until_ready(total.participated)
 
     def merged(self, merge: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
-        """Returns the accumulator of all."""
+        """Return the accumulator of all."""
         self.wait()
         return functools.reduce(merge, self._totals)
 
@@ -167,24 +167,24 @@ class MeshFold:
         )
 
     def start(self, zero: Accumulator) -> PyTree:
-        """Returns a zero accumulator for each device."""
+        """Return a zero accumulator for each device."""
         host = jax.device_get(zero)
         return self._put(jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.size, *np.shape(leaf))), host))
 
     def context(self, context: Context) -> Context:
-        """Returns the context on every device."""
+        """Return the context on every device."""
         return jax.tree.map(lambda leaf: _placed(leaf, self._same), _without_keys(context))
 
     def fold(self, context: Context, total: PyTree, chunk: Chunk) -> tuple[PyTree, PyTree]:
-        """Folds a chunk whose number of clients is a multiple of the number of devices."""
+        """Fold a chunk whose number of clients is a multiple of the number of devices."""
         return self._run(context, total, self._put(chunk))
 
     def merged(self, total: PyTree) -> Accumulator:
-        """Returns the accumulator of all devices, as arrays of this process."""
+        """Return the accumulator of all devices, as arrays of this process."""
         return self._merge(jax.tree.map(lambda leaf: leaf.addressable_data(0), self._gather(total)))
 
     def gathered(self, output: PyTree) -> PyTree:
-        """Returns outputs of all clients, numpy, in every process."""
+        """Return outputs of all clients, numpy, in every process."""
         if jax.process_count() == 1:
             return jax.device_get(output)
         from jax.experimental import multihost_utils

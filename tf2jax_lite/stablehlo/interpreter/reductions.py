@@ -96,7 +96,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _arg_kind(region: Region) -> Any:
-    """Recognizes what jax writes for argmax and argmin."""
+    """Recognize what jax writes for argmax and argmin."""
     if len(region.returns) != 2:
         return None
     x, i, y, j = (("arg", n) for n in range(4))
@@ -136,7 +136,7 @@ def _reduce_window(ctx: OpContext, *args: Any) -> Any:
 
 
 def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any, ...]) -> Any:
-    """Reduces over windows.
+    """Reduce over windows.
 
     Args:
       region: the computation.
@@ -168,7 +168,7 @@ def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any
 
 
 def _gathering(region: Region) -> str:
-    """Recognizes a maximum or minimum that takes a second number along: its kind, or ""."""
+    """Recognize a maximum or minimum that takes a second number along: its kind, or ""."""
     if len(region.returns) != 2:
         return ""
     x, t, y, s = (("arg", n) for n in range(4))
@@ -186,7 +186,7 @@ def _same_floats(inputs: Any) -> bool:
 
 
 def _cumulative_axis(shape: Any, sizes: Any, strides: Any, pads: Any, base: Any, inner: Any) -> Any:
-    """Returns axis and direction of a window that reaches from each element to one end."""
+    """Return axis and direction of a window that reaches from each element to one end."""
     if set(strides) | set(base) | set(inner) != {1}:
         return None
     axes = [i for i, n in enumerate(sizes) if n != 1]

@@ -10,7 +10,7 @@ __all__ = ["expression", "single_op"]
 
 
 def single_op(region: Region) -> str:
-    """Returns the name of the op that a region of two scalars is, "first" or "second" for an argument, or "".
+    """Return the name of the op that a region of two scalars is, "first" or "second" for an argument, or "".
 
     Ops that mind the order of their operands count only if they take the two arguments in order.
     """
@@ -34,7 +34,7 @@ _COMMUTATIVE = {"add", "multiply", "maximum", "minimum", "and", "or", "xor"}
 
 
 def expression(region: Region, value: int, constants: Any = None) -> Any:
-    """Returns a value of a region as nested tuples: ("arg", i), ("constant", scalar), or (op, detail, *operands)."""
+    """Return a value of a region as nested tuples: ("arg", i), ("constant", scalar), or (op, detail, *operands)."""
     made: dict[int, Op] = {v: op for op in region.ops for v in op.results}
     args = {v: i for i, v in enumerate(region.args)}
 

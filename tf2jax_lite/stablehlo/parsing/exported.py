@@ -12,7 +12,7 @@ __all__ = ["read_exported"]
 
 
 def read_exported(content: bytes) -> jax.export.Exported:
-    """Returns an exported function whose StableHLO can be read without a crash; see `check_payload`.
+    """Return an exported function whose StableHLO can be read without a crash; see `check_payload`.
 
     Args:
       content: as ``jax.export.Exported.serialize`` gives it.

@@ -131,7 +131,7 @@ _STRUCTURE = re.compile(r"#stablehlo\.(\w+)<")
 
 
 def read(payload: bytes | str, *, own: bool = False, names: bool = True) -> Module:
-    """Reads a module: the portable artifact that jax.export and XlaCallModule hold, MLIR bytecode, or text.
+    """Read a module: the portable artifact that jax.export and XlaCallModule hold, MLIR bytecode, or text.
 
     Args:
       payload: the module.
@@ -369,7 +369,7 @@ _ITEM = re.compile(r"\(\s*([^,()]+),\s*([^,()]+)\)|(true|false|0x[0-9A-Fa-f]+|[-
 
 
 def _from_text(text: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """Reads a constant as MLIR prints it, for the dtypes that numpy does not know."""
+    """Read a constant as MLIR prints it, for the dtypes that numpy does not know."""
     raw = _HEX.search(text)
     if raw:
         data = np.frombuffer(bytes.fromhex(raw[1]), dtype)

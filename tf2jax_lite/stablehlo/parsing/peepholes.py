@@ -37,7 +37,7 @@ def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], 
 
 
 def repeated(number: int, made: Mapping[int, Op]) -> Any:
-    """Returns the scalar that a value repeats, if it is a constant; ``made`` are ops by the values that they make."""
+    """Return the scalar that a value repeats, if it is a constant; ``made`` are ops by the values that they make."""
     op = made.get(number)
     while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim"):
         op = made.get(op.operands[0])
@@ -125,7 +125,7 @@ _SPECIAL = {"bessel_i1e", "digamma", "erf_inv", "lgamma"}
 
 
 def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
-    """Replaces runs of ops that carry a special function's name, take its arguments and make one result."""
+    """Replace runs of ops that carry a special function's name, take its arguments and make one result."""
     groups: dict[str, list[int]] = {}
     for i, op in enumerate(ops):
         if op.name != "stablehlo.constant" and op.where.rpartition("/")[2] in _SPECIAL:
@@ -159,7 +159,7 @@ def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
 
 
 def _runs(ops: Sequence[Op], members: list[int]) -> list[list[int]]:
-    """Splits into runs that only constants interrupt."""
+    """Split into runs that only constants interrupt."""
     runs = [[members[0]]]
     for i in members[1:]:
         if all(ops[j].name == "stablehlo.constant" for j in range(runs[-1][-1] + 1, i)):
