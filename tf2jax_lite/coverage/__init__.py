@@ -1,4 +1,13 @@
-"""Which TensorFlow ops are covered: computed from the registry, the refused list and the lists of known ops."""
+"""Coverage of TensorFlow's ops: the registry compared with lists of known ops.
+
+Entries: `coverage` returns one `Entry` per op; ``python -m tf2jax_lite.coverage`` writes the coverage page.
+
+Read in this order:
+  __init__: the status of each op, counts, and the page as Markdown.
+  __main__: the command.
+
+The lists are text files beside these modules. Must not import TensorFlow, nor `frontend` or `cli`.
+"""
 
 from __future__ import annotations
 

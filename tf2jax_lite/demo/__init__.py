@@ -1,4 +1,13 @@
-"""The demo: a bundled SavedModel is converted, compared with TensorFlow, and trained in JAX, then federated."""
+"""The demo: converts a bundled SavedModel, compares it with TensorFlow, and trains it in JAX.
+
+Entry: `run_demo`, the command ``tf2jax-lite demo``.
+
+Read in this order:
+  __init__: data, conversion, comparison and central training.
+  federated: ten rounds of federated averaging with two digits per client.
+
+The data and the model are files beside these modules. Must not import `cli`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's last part: ten rounds of federated averaging, in which every client knows two digits only."""
+"""The demo's last part: ten rounds of federated averaging, with two digits per client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The building blocks around clients: what is sent to them, and what the server does with their aggregate.
+"""Building blocks around clients: the message to them, and the server's use of their aggregate.
 
 Sources: tff.learning.templates.DistributionProcess and FinalizerProcess.
 """

@@ -1,4 +1,4 @@
-"""What a client does in a round: three pure functions, so that a runner may loop, scan or vmap over clients.
+"""A client's work in a round: three pure functions, so that a runner may loop, scan or vmap over clients.
 
 Sources: tff.learning.templates.ClientWorkProcess; the split into init, step and final is fedjax.for_each_client's.
 """

@@ -1,4 +1,4 @@
-"""Losses and metrics of Keras, and losses made of TensorFlow ops, converted when they meet their first batch."""
+"""Losses and metrics of Keras, and losses of TensorFlow ops, converted at their first batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses by name, example by example: what a shell command or a config file can say."""
+"""Losses by name, per example: for shell commands and config files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training needs to know about a model: pure functions of its weights. See fedjax.Model."""
+"""A model for training: pure functions of its weights. See fedjax.Model."""
 
 from __future__ import annotations
 

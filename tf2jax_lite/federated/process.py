@@ -1,4 +1,4 @@
-"""The types that building blocks exchange: processes (pairs of pure functions), their outputs, updates of clients.
+"""Types exchanged by building blocks: processes (pairs of pure functions), their outputs, client updates.
 
 Sources: tff.templates.MeasuredProcess, tff.templates.AggregationProcess, tff.learning.templates.
 """

@@ -1,4 +1,4 @@
-"""Training states as named arrays, and back with the same bits: what checkpoints hold."""
+"""Training states as named arrays, and back with the same bits: the content of checkpoints."""
 
 from __future__ import annotations
 

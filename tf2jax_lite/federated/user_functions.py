@@ -1,4 +1,4 @@
-"""Errors of the functions that users give: which function raised them, and whether the model's data are at fault."""
+"""Errors of users' functions: the function's name, and whether the model's data are at fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions with derivative rules: they stand outside of what calls them.
+"""Functions with derivative rules, which are written at module level.
 
 What they need is passed to them: values, large constants (`constants.py`), and those sizes that the shapes of their
 arguments do not tell, which are no arrays (``nondiff_argnums``).

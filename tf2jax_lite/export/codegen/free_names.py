@@ -1,4 +1,4 @@
-"""Names that written functions use from elsewhere: symbolic dimensions, and those that nothing defines."""
+"""Free names of written functions: symbolic dimensions, and undefined names."""
 
 from __future__ import annotations
 

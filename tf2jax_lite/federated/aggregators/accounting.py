@@ -1,4 +1,4 @@
-"""How much privacy rounds of the Gaussian mechanism cost. Needs dp-accounting (extra: dp)."""
+"""The privacy cost of rounds of the Gaussian mechanism. Needs dp-accounting (extra: dp)."""
 
 from __future__ import annotations
 

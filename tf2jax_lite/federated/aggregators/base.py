@@ -1,4 +1,4 @@
-"""What aggregators share: the factory's shape, arithmetic over rows of clients, stages before an aggregation."""
+"""The interface of factories, arithmetic over rows of clients, stages before an aggregation."""
 
 from __future__ import annotations
 

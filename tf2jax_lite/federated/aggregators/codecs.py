@@ -1,4 +1,4 @@
-"""What a client sends in place of a vector of floats: codes of few bits, and how many bits they are."""
+"""Encodings of a client's float vector in few bits, and their sizes in bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compression of what clients send. See tff.learning.compression_aggregator, fedjax.aggregators."""
+"""Compression of clients' messages. See tff.learning.compression_aggregator, fedjax.aggregators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The geometric median: Weiszfeld's steps, written so that nothing far away takes part in anything but a direction."""
+"""The geometric median: Weiszfeld's steps, in which distant updates enter only by their direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaves out clients whose updates cannot be used, and counts them."""
+"""Excludes clients with unusable updates, and counts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the federated language's intrinsics compute. Source: federated_language.framework.*, tff's reference semantics.
+"""The federated language's intrinsics. Source: federated_language.framework.*, tff's reference semantics.
 
 Sums and means of floats are accumulated in float64 (complex128) and rounded once; sums of integers wrap around.
 """

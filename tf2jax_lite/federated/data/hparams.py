@@ -1,4 +1,4 @@
-"""How a client's examples are cut into batches. Source: the HParams dataclasses of fedjax.core.client_datasets."""
+"""Options of a client's batches. Source: the HParams dataclasses of fedjax.core.client_datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which clients take part in a round. Source: fedjax.core.client_samplers."""
+"""Samplers of a round's clients. Source: fedjax.core.client_samplers."""
 
 from __future__ import annotations
 

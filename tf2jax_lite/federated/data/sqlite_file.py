@@ -1,4 +1,4 @@
-"""A SQLite file that others wrote, opened for reading only."""
+"""Read-only access to SQLite files of other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross entropies and errors, element by element, as Keras defines them."""
+"""Elementwise cross entropies and errors, as Keras defines them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a metric is, and how a batch is evaluated. See fedjax.metrics.Metric and fedjax.metrics.evaluate_batch."""
+"""The interface of metrics, and the evaluation of a batch. See fedjax.metrics.{Metric, evaluate_batch}."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of sequences of tokens, in which padding counts for nothing. See fedjax.metrics.Sequence*.
+"""Metrics of token sequences, which ignore padding. See fedjax.metrics.Sequence*.
 
 An example's target holds tokens of shape (length,), the prediction logits of shape (length, vocabulary). Targets in
 ``masked_target_values`` are padding.

@@ -1,4 +1,4 @@
-"""What metrics add up: small pytrees that merge, so that a metric does not depend on how examples are batched.
+"""Mergeable statistics: small pytrees, whose merged value is independent of batching.
 
 The shape is FedJAX's (fedjax.metrics.Stat). Counts are integers: int32, exact up to 2**31 - 1, or int64 where
 `jax_enable_x64` is set. (A float32 count would stop growing at 2**24.) Sums of losses are float32, or the

@@ -1,4 +1,4 @@
-"""Folding what clients send into sums: the aggregator's accumulator, and everything beside it."""
+"""Accumulates clients' messages: the aggregator's accumulator, and counts and outputs beside it."""
 
 from __future__ import annotations
 

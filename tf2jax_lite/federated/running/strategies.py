@@ -1,4 +1,4 @@
-"""Ways to run a chunk of clients: vmap, scan, unrolled, or a loop of jitted steps. All give the same result.
+"""Computations of a chunk of clients: vmap, scan, unrolled, or a loop of jitted steps, with equal results.
 
 Which one is fastest depends on the backend and the model. On an accelerator clients run side by side (vmap); on a CPU
 one after another in one program (scan), which keeps a client's weights in the cache.
