@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if form.window**2 >= channel_blocking.FEWEST_PLACES and form.inputs >= channel_blocking.FEWEST_CHANNELS:
             blocks = jax.jit(run).lower(x, w).compile()
             with mock.patch.object(channel_blocking, "FEWEST_CHANNELS", 1 << 30):
-                jax.clear_caches()  # what was traced before would be taken again
+                jax.clear_caches()  # else cached traces would be used
                 whole = jax.jit(lambda x, w, run=run: run(x, w)).lower(x, w).compile()
             jax.clear_caches()
             yield _measured(form, "result", blocks, whole, _tensorflow(form), (x, w))

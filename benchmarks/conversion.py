@@ -73,7 +73,7 @@ def conversion(name: str, *, size: str = "full", peer: str | None = None, budget
     concrete = fn.get_concrete_function(*specs)
     record: dict[str, Any] = {"model": name, "size": size, "tracing": time.perf_counter() - start}
     record["nodes"] = len(concrete.graph.as_graph_def().node)
-    convert = tf2jax_lite.convert  # what this imports is counted as import
+    convert = tf2jax_lite.convert  # its imports count as import
     record["first"] = seconds(lambda: convert(fn, *specs))
     contestants: dict[str, Callable[[], float]] = {
         "tf2jax_lite": lambda: seconds(lambda: tf2jax_lite.convert(fn, *specs))

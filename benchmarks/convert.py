@@ -50,7 +50,7 @@ def growth(sizes: tuple[int, ...] = (1000, 4000, 16000, 64000), *, peer: str | N
     converters = {"ours": tf2jax_lite.convert, "peer": module and module.convert}
     x = np.ones(8, np.float32)
     found = []
-    for size in (100, *sizes):  # the first is for what is only done once
+    for size in (100, *sizes):  # the first is a warm-up
         function = chain(size)
         concrete = function.get_concrete_function(tf.TensorSpec([8], tf.float32))  # traced before either begins
         record: dict[str, Any] = {"nodes": len(concrete.graph.as_graph_def().node)}
@@ -81,7 +81,7 @@ print(json.dumps({"seconds": time.perf_counter() - start, "tensorflow": "tensorf
 """
 
 
-# What the installed command does; the checkout's code, not whatever is installed.
+# As the installed command, but with the checkout's code.
 _SHELL = "import sys; from tf2jax_lite.cli import main; sys.exit(main())"
 
 

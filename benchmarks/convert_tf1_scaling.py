@@ -1,7 +1,7 @@
 """How the time to functionalize a TF1 graph grows with its nodes: ``python benchmarks/convert_tf1_scaling.py``.
 
 The graph is a chain of TF1 blocks (nested branches on a few shared predicates, a while loop with a branch in it, and
-in-graph gradients if asked for), built once for each size. What is timed is from the GraphDef to the ir without
+in-graph gradients if asked for), built once for each size. Timed is the part from the GraphDef to the ir without
 control flow v1: reading protos, and the passes. ``ratio`` is the time per node over that of the smallest graph: 1
 everywhere is linear. Times are processor time, the best of ``--repeats``.
 """

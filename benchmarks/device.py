@@ -23,7 +23,7 @@ from .timing import in_turns, ratios, seconds
 
 CONTESTANTS = ("ours", "native", "peer")
 
-# What XLA's compiler asks of a GPU, as XLA itself describes it (xla/backends/gpu/target_config/specs/h100_sxm.txtpb).
+# XLA's description of the GPU for its compiler (xla/backends/gpu/target_config/specs/h100_sxm.txtpb).
 DESCRIPTIONS = {
     "h100": """
 gpu_device_info {
@@ -45,7 +45,7 @@ _WITHOUT_DEVICE = {
 
 
 def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any]]:
-    """Return a compiled program, its arguments' shapes and dtypes, and what it takes and launches."""
+    """Return a compiled program, its arguments' shapes and dtypes, and its memory and launch counts."""
     import jax
     import jax.numpy as jnp
     from jax import export

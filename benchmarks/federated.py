@@ -198,7 +198,7 @@ def ways(name, repeats):
 
 
 def peak(name, who):
-    """Print the peak memory of one round in this process, and what it was when the data were made."""
+    """Print the peak memory of one round in this process, and that after creation of the data."""
     ours, hand = contestants(name)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     {"ours": ours, "by hand": hand}[who]()

@@ -111,7 +111,7 @@ def _moved(instruction: _Instruction, forms: dict[str, str], computations: dict[
 
 
 def launches(text: str) -> Launches:
-    """Count what a program launches.
+    """Count the launches of a program.
 
     Args:
       text: of a compiled program, as ``compiled.as_text()`` gives it.

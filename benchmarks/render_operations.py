@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from . import tables
 from .tables import Record
 
-_SLOW = 1.2  # to TensorFlow: what the text names
+_SLOW = 1.2  # relative to TensorFlow, to be named in the text
 
 TEXT = """## Single operations
 

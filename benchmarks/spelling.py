@@ -192,7 +192,7 @@ def _gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _looped(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return four gradients, each at what the one before has changed."""
+    """Return four gradients, each at the result of the one before."""
     step = _gradient(fn)
 
     def steps(*args: Any) -> Any:
@@ -222,7 +222,7 @@ def records(size: str) -> Iterator[dict[str, Any]]:
         for what, change in [*kinds, ("4 gradients in a loop", _looped)] if form in looped else kinds:
             args, contestants, compiling = form.arguments(), {}, {}
             for name, with_rule in (("jax", False), ("tf2jax_lite", True)):
-                start = time.process_time()  # compiling uses all cores, beside whatever else runs
+                start = time.process_time()  # compiling uses all cores, beside other processes
                 compiled = jax.jit(change(form.plain(with_rule))).lower(*args).compile()
                 compiling[name] = time.process_time() - start
                 contestants[name] = _once(compiled, args)

@@ -17,7 +17,7 @@ AROUND = "TF2JAX_LITE_BENCH_AROUND"
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Run the user's command before and after what is timed, so that it can hold other work off the machine.
+    """Run the user's command before and after the timed part, so that it can hold other work off the machine.
 
     The command is called as ``CMD begin PID`` and ``CMD end PID``, PID being this process: a command that stops other
     processes must spare it and its children. Without a command nothing happens.

@@ -114,9 +114,9 @@ def test_numbers_are_refused_by_name(call, name, value):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: fed.build_scaffold(MODEL, 5, 0.1).next(None, [(0, CLIENTS[0])]), "state is what initialize"),
-        (lambda: fed.build_fed_kmeans(2, (3,)).next(None, CLIENTS), "state is what initialize"),
-        (lambda: fed.build_hyp_cluster(MODEL, 2, SGD).next(None, CLIENTS), "state is what initialize"),
+        (lambda: fed.build_scaffold(MODEL, 5, 0.1).next(None, [(0, CLIENTS[0])]), "state must be the result"),
+        (lambda: fed.build_fed_kmeans(2, (3,)).next(None, CLIENTS), "state must be the result"),
+        (lambda: fed.build_hyp_cluster(MODEL, 2, SGD).next(None, CLIENTS), "state must be the result"),
         (lambda: fed.build_fed_eval(MODEL).next(average().initialize(), CLIENTS), "not LearningState"),
         (lambda: average().set_model_weights(average().initialize(), None), "not None"),
         (lambda: fed.build_fed_eval(MODEL).set_model_weights(fed.build_fed_eval(MODEL).initialize(), None), "not None"),
@@ -129,7 +129,7 @@ def test_numbers_are_refused_by_name(call, name, value):
         (lambda: kmeans(weights=None), "centroids are numbers of shape"),
         (lambda: kmeans(weights=fed.ModelWeights(np.ones((2, 3)), None)), r"weights are numbers of shape \[2\]"),
         (lambda: kmeans(weights=fed.ModelWeights(np.ones((2, 3)), np.ones(3))), r"weights are .*, not float64\[3\]"),
-        (lambda: fed.build_fed_kmeans(2, (3,)).set_model_weights(None, np.ones((2, 3))), "state is what initialize"),
+        (lambda: fed.build_fed_kmeans(2, (3,)).set_model_weights(None, np.ones((2, 3))), "state must be the result"),
         (lambda: clusters(0), "key is a JAX key"),
         (lambda: clusters(params=3), "params is a list .*, not int"),
         (lambda: clusters(params=MODEL.init(None)), "params is a list .*, not ModelWeights"),

@@ -1,4 +1,4 @@
-"""Imports TensorFlow without its messages, and drops what is written to stderr."""
+"""Imports TensorFlow without its messages, and drops output to stderr."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def run_federated(
     clients = InMemoryFederatedData(digit_pairs(*train))
     cohort = [dataset for _, dataset in clients.clients()]
     held_out = ClientDataset({"image": test[0], "y": test[1]})
-    # What was learnt before is kept but for the last layer, so that there is something to see.
+    # All trained layers but the last are kept, so that training has a visible effect.
     weights = model.init(None)
     head = {n: jnp.zeros_like(v) if v.shape[-1:] == (10,) else v for n, v in weights.trainable.items()}
     console.print(

@@ -173,7 +173,7 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
     variables, updates = list(entry["variables"]), list(entry["updates"])
     needs_key = bool(entry["rng"])
     (held, taken, _), _ = jax.tree.unflatten(exported.in_tree, [np.dtype(a.dtype) for a in exported.in_avals])
-    # The module keeps the types that it was exported with, whatever jax_enable_x64 is here.
+    # The module keeps the types that it was exported with, independent of jax_enable_x64.
     needs_x64 = any(_canonical_32(a.dtype) != a.dtype for a in (*exported.in_avals, *exported.out_avals))
 
     def call(params: Mapping[str, Any], inputs: list[Any], key: list[Any]) -> Any:

@@ -31,7 +31,7 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Distributor:
-    """Turns the server's weights into what clients get. See tff.learning.templates.DistributionProcess.
+    """Turns the server's weights into the message to clients. See tff.learning.templates.DistributionProcess.
 
     Attributes:
       initialize: ``() -> state``.
@@ -65,7 +65,7 @@ def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
 
     Args:
       optimizer: the value of the option.
-      name: what a message calls it, with its article.
+      name: its name in messages, with an article.
 
     Raises:
       InputError: it is no optax transformation; a function of the round's number, say, which clients' may be.

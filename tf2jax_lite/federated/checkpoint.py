@@ -29,12 +29,12 @@ Arrays = dict[str, np.ndarray]
 
 
 class Checkpoint(NamedTuple):
-    """What was saved.
+    """A saved checkpoint.
 
     Attributes:
       number: rounds or epochs that were done.
       state: the training's state.
-      record: what was saved beside it, as JSON gives it back.
+      record: the record saved with it, as read from JSON.
     """
 
     number: int
@@ -46,7 +46,7 @@ class CheckpointStore(abc.ABC):
     """Where a training keeps its state.
 
     Args:
-      identity: what makes this training the one it is, JSON values by name; a checkpoint with another is refused.
+      identity: values that identify this training, JSON by name; a checkpoint with others is refused.
     """
 
     def __init__(self, identity: Mapping[str, Any] | None = None):
@@ -96,7 +96,7 @@ class CheckpointStore(abc.ABC):
           template: a new state of the same training (``process.initialize()``).
 
         Raises:
-          CheckpointError: there is none, it is damaged, or it is of another training; the message says what differs.
+          CheckpointError: there is none, it is damaged, or it is of another training; the message names the difference.
         """
         number = self.latest()
         if number is None:
@@ -157,7 +157,7 @@ class Checkpoints(CheckpointStore):
     def _write(self, number: int, arrays: Arrays) -> None:
         if number in self._manager.all_steps():  # it holds the same
             return
-        # At least one axis: Orbax gives scalars back as Python numbers. It cannot write what has no elements.
+        # At least one axis: Orbax gives scalars back as Python numbers. It cannot write empty arrays.
         kept = {name: np.atleast_1d(value) for name, value in arrays.items() if value.size}
         empty = {n: [list(v.shape), str(v.dtype)] for n, v in arrays.items() if not v.size}
         kept["__empty__"] = np.frombuffer(json.dumps(empty).encode(), np.uint8)

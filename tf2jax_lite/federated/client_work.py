@@ -48,14 +48,14 @@ ClientOptimizer = optax.GradientTransformation | Callable[[Any], optax.GradientT
 
 
 class ClientResult(NamedTuple):
-    """What a client sends back.
+    """A client's reply.
 
     Attributes:
       update: pytree for the aggregator.
       weight: float32 scalar, the client's weight in the mean; 0 or more.
       non_trainable: list of changes of the non-trainable leaves that training changes; averaged by ``weight``.
       measurements: pytree of `Stat`s or arrays; summed over clients.
-      output: pytree that is returned for each client (stacked); for what the server keeps by client.
+      output: pytree that is returned for each client (stacked); for the server's state by client.
     """
 
     update: PyTree
@@ -67,22 +67,22 @@ class ClientResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientWork:
-    """The work of one client, and what the server keeps about it. All functions are pure and can be jitted.
+    """The work of one client, and the server's state about it. All functions are pure and can be jitted.
 
-    ``message`` is what the distributor sends: `ModelWeights`, as a rule. A batch is a dict of arrays of shape (n, ...);
+    ``message`` is the distributor's message, usually `ModelWeights`. A batch is a dict of arrays of shape (n, ...);
     padded ones have ``"__mask__"``. Swap one function with `dataclasses.replace`.
 
     Attributes:
       initialize: ``() -> state``.
-      client_init: ``(state, message, key, client_input) -> carry``. ``key`` is the client's, ``client_input`` what the
-        algorithm passes for this client (or None).
-      client_step: ``(state, message, carry, batch) -> carry``. A batch of padding alone must not matter; the runner
-        drops what it gives.
+      client_init: ``(state, message, key, client_input) -> carry``. ``key`` is the client's, ``client_input``
+        the algorithm's input for this client (or None).
+      client_step: ``(state, message, carry, batch) -> carry``. For a batch of padding alone the runner
+        drops the result.
       client_final: ``(state, message, carry) -> ClientResult``.
       advance: ``(state) -> state``, once a round.
       pads_batches: whether a short batch may be padded; False where examples act on each other.
       counts_examples: whether a client's weight is the number of examples in its batches (or the sum of their weights).
-        What fills up a last batch from one epoch more then does not count, as in FedJAX.
+        Examples that fill the last batch from a further epoch are then ignored, as in FedJAX.
     """
 
     initialize: Callable[[], PyTree]
@@ -96,7 +96,7 @@ class ClientWork:
     def next(
         self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None
     ) -> MeasuredProcessOutput:
-        """Do one client's work, plainly, one batch after another: what every runner must agree with.
+        """Do one client's work batch by batch: the reference for all runners.
 
         Returns:
           The state of the next round, the `ClientResult`, and its measurements.
@@ -134,7 +134,7 @@ def optimizer_of(optimizer: ClientOptimizer, round_number: Any) -> optax.Gradien
 
 
 def _is_of_the_round(optimizer: Any) -> bool:
-    """Return whether an optimizer is made in each round, which alone shows what it is."""
+    """Return whether the optimizer is created in each round, so that its kind is known only then."""
     return callable(optimizer) and not isinstance(optimizer, tuple)
 
 

@@ -64,7 +64,7 @@ class LearningState(NamedTuple):
       key: the training's JAX key; it stays, each round folds its number in.
       weights: the model's weights.
       distributor, client_work, aggregator, finalizer: the blocks' states.
-      clients: what each client keeps, a `ByClient` on the host; () where clients keep nothing.
+      clients: the state of each client, a `ByClient` on the host; () if clients have no state.
     """
 
     round: Any
@@ -79,10 +79,10 @@ class LearningState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Survey:
-    """A first pass over the round's clients, before they train: what it finds goes into the message and the finalizer.
+    """A first pass over the round's clients before training; its results enter the message and the finalizer.
 
     Attributes:
-      client_work: what clients do; its message is the distributor's. A client's output, if the work has one, is its
+      client_work: the clients' work; its message is the distributor's. A client's output, if the work has one, is its
         input (``client_input``) when it trains.
       aggregator: an `AggregationProcess` of its updates.
       message: ``(weights, finalizer state, found) -> message`` for the training pass. ``found`` is the aggregate.
@@ -98,7 +98,7 @@ class Survey:
 
 
 class Surveyed(NamedTuple):
-    """What the finalizer gets where there was a survey.
+    """The finalizer's input after a survey.
 
     Attributes:
       aggregate: the aggregate of the training pass.
@@ -150,14 +150,14 @@ def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
 
 
 def check_state(state: Any, kind: type) -> None:
-    """Refuse what is no state of a process.
+    """Refuse values that are not a state of a process.
 
     Raises:
       InputError: ``state`` is not of that kind.
     """
     if not isinstance(state, kind):
         raise InputError(
-            f"state is what initialize or the last round's next returned, not {type(state).__name__}: "
+            f"state must be the result of initialize or of the last round's next, not {type(state).__name__}: "
             "state, metrics = process.next(state, client_data)"
         )
 
@@ -201,16 +201,16 @@ def compose_learning_process(
 
     Args:
       model: whose weights are trained.
-      client_work: what a client does.
+      client_work: a client's work.
       aggregator: an `AggregationProcess` for updates in the form of the trainable weights, or a factory of one.
-      finalizer: what the server does with the aggregate.
-      distributor: what clients get; the weights as they are by default.
+      finalizer: the server's update by the aggregate.
+      distributor: the message to clients; the unchanged weights by default.
       survey: a first pass over the clients, for algorithms that need one.
-      client_states: what clients keep between rounds, such as ``ByClient(first)``. A client's entry is the
+      client_states: the clients' state between rounds, such as ``ByClient(first)``. A client's entry is the
         ``client_input`` of its work, and its `ClientResult.output` the next entry; ``client_data`` is then a list of
         pairs ``(client id, data)``. See `with_local_weights`.
       client_batching: how ClientDatasets are cut into batches: a ``ShuffleRepeatBatchHParams`` or ``BatchHParams``.
-        Its seed, with the round and the client's place, shuffles; without one the state's key does.
+        Its seed, with the round and the client's index, shuffles; without one the state's key does.
       client_execution: how clients are run; see `CohortRunner`.
       clients_per_chunk: see `CohortRunner`.
       mesh: devices that share the clients; every process of `jax.distributed` calls ``next`` with the same clients.

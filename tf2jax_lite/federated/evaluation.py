@@ -86,7 +86,7 @@ def build_fed_eval(
       clients_per_chunk: see `CohortRunner`.
 
     Returns:
-      The process. ``set_model_weights(state, weights)`` says what is evaluated. Metrics: ``client_work`` /
+      The process. ``set_model_weights(state, weights)`` sets the evaluated weights. Metrics: ``client_work`` /
       ``eval`` / ``current_round_metrics`` and ``total_rounds_metrics``, as TFF has them, and ``clients``.
 
     Raises:
@@ -141,7 +141,7 @@ def build_personalization_eval(
     Returns:
       ``evaluate(weights, client_data, key=None)``: ``client_data`` is a list of pairs ``(training, test)`` of
       ClientDatasets. It returns ``{"baseline": metrics, name: metrics, ...}``; each metric's values are stacked, one
-      for each client with test examples. What a client learns stays with it.
+      for each client with test examples. A client's trained weights are not aggregated.
 
     Raises:
       InputError: a strategy named ``baseline`` or that is no such pair; when called: no client, a pair that is none, or

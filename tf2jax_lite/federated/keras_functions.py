@@ -129,7 +129,7 @@ class _KerasLoss:
             return loss(y_true, y_pred)
 
         self.__name__ = getattr(loss, "__name__", type(loss).__name__)
-        self.given = loss  # what errors name
+        self.given = loss  # for error messages
         self._converted = _Converted(loss if inspect.isfunction(loss) else call)
 
     def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
@@ -160,7 +160,7 @@ class _AnyLoss:
             return self._converted(dict(batch), predictions)[0]
         try:
             jax.eval_shape(self._loss, batch, predictions)
-        except Exception as error:  # TensorFlow raises anything for what JAX traces
+        except Exception as error:  # TensorFlow raises any type for JAX tracers
             converted = _Converted(self._loss)
             try:
                 values = converted(dict(batch), predictions)[0]
@@ -220,10 +220,10 @@ class KerasMetric(Metric):
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["sums"], meta_fields=["metric"])
 @dataclasses.dataclass(frozen=True)
 class KerasStat(Stat):
-    """What examples add to the state of a Keras metric.
+    """The change of a Keras metric's state by examples.
 
     Attributes:
-      sums: name of a variable to what is added to it.
+      sums: increments by variable name.
       metric: the metric.
     """
 

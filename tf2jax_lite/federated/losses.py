@@ -40,8 +40,8 @@ def named_loss(
       pred_key: where predictions are a dict, the key of those meant.
 
     Returns:
-      ``(batch, predictions) -> float (n,)``. What an example has beyond one number (the steps of a sequence, the
-      outputs of a regression) is averaged.
+      ``(batch, predictions) -> float (n,)``. Further dimensions of an example (the steps of a sequence, the
+      outputs of a regression) are averaged.
 
     Raises:
       InputError: no such loss; when called: no such key, or shapes that do not fit.

@@ -45,7 +45,7 @@ Batch = Mapping[str, Any]
 
 
 class TrainOutput(NamedTuple):
-    """What a model gives in training mode.
+    """The results of a model in training mode.
 
     Attributes:
       predictions: pytree of arrays of shape (n, ...).
@@ -104,7 +104,7 @@ class Model:
 
 
 class BatchLoss(NamedTuple):
-    """What `model_value_and_grad` gives beside the gradient.
+    """The results of `model_value_and_grad` in addition to the gradient.
 
     Attributes:
       loss: scalar, float32 or wider: the mean loss of the batch's examples, without regularization; 0 for a batch
@@ -170,7 +170,7 @@ def fitting(batch: Mapping[str, Any], which: str) -> Iterator[None]:
 
     Args:
       batch: dict of arrays (n, ...).
-      which: what the batch is called.
+      which: the batch's name in error messages.
 
     Raises:
       InputError: for any error but ours, and the runtime's (too little memory).
@@ -254,7 +254,7 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
             f"apply_for_train ({described(model.apply_for_train)}) returned a {type(output).__name__}; expected a "
             "TrainOutput(predictions, non_trainable). create_model_from_fn takes functions that return predictions."
         )
-    # A sum of losses, or a number of examples, may be beyond what half precision holds.
+    # A sum of losses, or a number of examples, may overflow half precision.
     with raised_by("train_loss", model.train_loss):
         losses = as_float(model.train_loss(examples, output.predictions))
     count = jnp.shape(next(iter(examples.values())))[0]
@@ -292,7 +292,7 @@ def model_value_and_grad(
     Args:
       model: the model.
       example_weight: ``(batch) -> (n,)``, weights of the examples in the mean, 0 or more; all the same by default.
-      total_weight: scalar, what the gradient's sum of weighted losses is divided by, in place of the weight of the
+      total_weight: scalar, the divisor of the gradient's sum of weighted losses, in place of the weight of the
         batch's own examples: those of all batches, where a batch is a part of one sum. The loss that is returned is the
         batch's mean all the same.
 

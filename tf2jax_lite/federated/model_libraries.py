@@ -29,7 +29,7 @@ def create_model_from_haiku(
     """Make a model of a Haiku function. See fedjax.create_model_from_haiku.
 
     Args:
-      transformed_forward_pass: what ``hk.transform`` or ``hk.transform_with_state`` returns, of a function of a batch.
+      transformed_forward_pass: the result of ``hk.transform`` or ``hk.transform_with_state`` for a function of a batch.
         State becomes non-trainable weights.
       sample_batch: a batch, for the parameters' shapes.
       train_loss: ``(batch, predictions) -> (n,)``, or a name (see `named_loss`).

@@ -76,7 +76,7 @@ def create_model_from_fn(
         return found.predictions if isinstance(found, TrainOutput) else found
 
     for function, given in ((apply_for_train, apply), (apply_for_eval, evaluate)):
-        function.given = given  # type: ignore[attr-defined]  # what errors name
+        function.given = given  # type: ignore[attr-defined]  # for error messages
     return Model(
         lambda key: as_model_weights(make(key)),
         apply_for_train,

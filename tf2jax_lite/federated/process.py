@@ -67,8 +67,8 @@ class ClientUpdates(NamedTuple):
       update: pytree whose leaves have shape (n, ...).
       weight: float32 (n,), the clients' weights in the mean.
       mask: bool (n,), False where there is no such client (padding), it dropped out, has no data, or its update
-        is not finite. Such a row counts for nothing, whatever its values are (NaN included).
-      index: int32 (n,), each client's place in the round's cohort.
+        is not finite. Such a row is ignored, even if it contains NaN.
+      index: int32 (n,), each client's index in the round's cohort.
     """
 
     update: PyTree
@@ -82,15 +82,15 @@ class AggregationProcess:
     """Turns the updates of a cohort into one update, in constant memory where the aggregation allows it.
 
     All functions are pure and can be jitted. A cohort of any size is folded chunk by chunk: ``zero``, ``accumulate``
-    for each chunk, ``merge`` of the accumulators of several devices, ``report`` once. What aggregations need of all
-    updates at once (a median, say) keeps them in the accumulator. See tff.templates.AggregationProcess and
+    for each chunk, ``merge`` of the accumulators of several devices, ``report`` once. An aggregation of
+    all updates at once (such as a median) keeps them in the accumulator. See tff.templates.AggregationProcess and
     tff.federated_aggregate.
 
     Attributes:
       initialize: ``() -> state``.
       zero: ``(state, num_clients) -> accumulator``; ``num_clients`` is the cohort's padded size, a Python int.
-      accumulate: ``(state, accumulator, updates: ClientUpdates, key) -> accumulator``. ``key`` is the round's key; what
-        is random per client folds the client's ``index`` in.
+      accumulate: ``(state, accumulator, updates: ClientUpdates, key) -> accumulator``. ``key`` is the round's key;
+        random numbers per client fold the client's ``index`` in.
       merge: ``(accumulator, accumulator) -> accumulator``.
       report: ``(state, accumulator, key) -> MeasuredProcessOutput`` with the aggregate in the form of one update.
       refuses_weights: why all clients must weigh the same (differential privacy), or "" if their weights may differ.

@@ -21,10 +21,10 @@ _IDS = "ids"
 
 @jax.tree_util.register_pytree_node_class
 class ByClient(Mapping[Hashable, PyTree]):
-    """What a server keeps for each client: an immutable mapping from client ids, in the order in which they came.
+    """State per client on the server: an immutable mapping from client ids, in order of insertion.
 
     Args:
-      like: what a client without an entry has; entries have its structure, shapes and dtypes.
+      like: the state of a client without an entry; entries have its structure, shapes and dtypes.
       entries: id to entry.
     """
 
@@ -45,7 +45,7 @@ class ByClient(Mapping[Hashable, PyTree]):
         return f"ByClient({len(self)} clients)"
 
     def of(self, client_id: Hashable) -> PyTree:
-        """Return a client's entry, or what those without one have."""
+        """Return a client's entry, or the default for clients without one."""
         return self._entries.get(client_id, self.like)
 
     def updated(self, entries: Mapping[Hashable, PyTree]) -> ByClient:
@@ -113,7 +113,7 @@ def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree
 
     Args:
       template: a new state of the same training; its structure, shapes, dtypes and kinds of keys.
-      arrays: what `state_arrays` gave.
+      arrays: the result of `state_arrays`.
 
     Raises:
       CheckpointError: an array is missing, has another shape or dtype, or is not of such a state.

@@ -1,6 +1,6 @@
 """Functions with derivative rules, which are written at module level.
 
-What they need is passed to them: values, large constants (`constants.py`), and those sizes that the shapes of their
+They get all they use as arguments: values, large constants (`constants.py`), and those sizes that the shapes of their
 arguments do not tell, which are no arrays (``nondiff_argnums``).
 """
 

@@ -16,7 +16,7 @@ def statement(text: str, indent: int, comment: str = "") -> list[str]:
     """Return the lines of a statement, written on one line with the spacing of ruff format.
 
     Args:
-      text: an assignment, an expression, or what is returned or raised.
+      text: an assignment, an expression, or a return or raise statement.
       indent: spaces before it.
       comment: appended if the line is short enough.
     """
@@ -45,7 +45,7 @@ def define(name: str, args: list[str], indent: int) -> list[str]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Split a statement into what stands before its value, and the value."""
+    """Split a statement into the text before its value, and the value."""
     for keyword in ("return ", "raise "):
         if text.startswith(keyword):
             return keyword, text.removeprefix(keyword)

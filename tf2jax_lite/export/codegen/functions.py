@@ -306,7 +306,7 @@ def _cond(writer: FunctionWriter, step: Equation) -> None:
     platforms = step.params.get("branches_platforms")
     if platforms is None:
         call = f"lax.switch({writer.text(index)}, [{', '.join(names)}])"
-    else:  # the platform decides: what cannot be compiled for it is left out
+    else:  # selected by platform: branches that cannot be compiled for it are omitted
         words = [f"{word}={name}" for one, name in zip(platforms, names, strict=True) for word in one or ("default",)]
         call = f"lax.platform_dependent({', '.join(words)})"
     writer.add(f"{targets(outputs)} = {call}" if outputs else call)

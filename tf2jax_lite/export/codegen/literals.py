@@ -92,7 +92,7 @@ def type_comment(aval: Any) -> str:
 
 
 def scalar(item: Any, *, typed: bool) -> str:
-    """Return a scalar; untyped, it takes the dtype of what it is combined with."""
+    """Return a scalar; untyped, it takes the dtype of the other operand."""
     item = np.asarray(item)[()]
     name = np.dtype(item.dtype).name
     if name == "bool":

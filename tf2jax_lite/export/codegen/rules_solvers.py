@@ -60,7 +60,7 @@ def _linear_solve(writer: FunctionWriter, step: Equation) -> None:
 
 
 def _reduced(writer: FunctionWriter, step: Equation, operands: Sequence[Value | Literal]) -> list[str]:
-    """Return the first arguments of a reduction: operands, what they start from, and the computation's name."""
+    """Return the first arguments of a reduction: operands, initial values, and the computation's name."""
     count, block = len(step.outputs), step.blocks["body"]
     name = _computation(writer, step, "computation", block, [block.args[:count], block.args[count:]])
     texts = [writer.text(v) for v in operands]

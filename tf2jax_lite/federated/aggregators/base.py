@@ -88,7 +88,7 @@ def float_template(template: PyTree, who: str) -> PyTree:
         if not jnp.issubdtype(value.dtype, jnp.floating):
             raise InputError(
                 f"{who}: update{jax.tree_util.keystr(path)} is {value.dtype}; it takes floating updates. Leave such "
-                "leaves out of what is trained, or convert them."
+                "leaves out of the trained params, or convert them."
             )
         return jax.ShapeDtypeStruct(value.shape, jnp.promote_types(value.dtype, jnp.float32))
 
@@ -111,7 +111,7 @@ def rows(factor: Any, leaf: Any) -> Any:
 
 
 def keep_rows(update: PyTree, mask: Any) -> PyTree:
-    """Return the updates with zeros where ``mask`` (n,) is False, whatever was there."""
+    """Return the updates with zeros where ``mask`` (n,) is False, even for NaN."""
     return jax.tree.map(lambda x: jnp.where(rows(mask, x), x, jnp.zeros((), x.dtype)), update)
 
 
@@ -129,7 +129,7 @@ def scale_rows(update: PyTree, factor: Any) -> PyTree:
 def sum_rows(x: Any, dtype: Any = None) -> Any:
     """Return the sum over the clients of a leaf (n, ...), in ``dtype`` (the leaf's own by default).
 
-    XLA on CPU takes many times as long for what ``jnp.sum`` makes where leaves are large.
+    XLA on CPU takes many times as long for ``jnp.sum`` of large leaves.
     """
     return reduced(jax.lax.reduce_sum, x if dtype is None else x.astype(dtype), (0,))
 
@@ -183,7 +183,7 @@ def client_keys(key: Any, index: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What happens to updates before another aggregation takes them.
+    """A stage that transforms updates before another aggregation.
 
     Attributes:
       initialize: ``() -> state``.
@@ -202,8 +202,8 @@ class Stage:
 def before(stage: Stage, inner: AggregationProcess, name: str) -> AggregationProcess:
     """Return the inner aggregation with a stage before it.
 
-    The inner aggregation's measurements stand under ``name`` if there are any, as in TFF. Keys of the stage and of what
-    is inside differ, so the same stage can stand twice in a row.
+    The inner aggregation's measurements are under ``name`` if there are any, as in TFF. The stage and the inner
+    aggregation have different keys, so that the same stage can be used twice in a row.
     """
 
     def own(key: Any) -> Any:

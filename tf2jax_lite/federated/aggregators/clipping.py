@@ -80,7 +80,7 @@ class ClippingFactory(Factory):
 
     Attributes:
       clipping_norm: the norm, or a `QuantileEstimation` that adapts it.
-      inner_agg_factory: what aggregates the clipped updates; the weighted mean by default.
+      inner_agg_factory: the aggregation of the clipped updates; the weighted mean by default.
       norm_order: 1, 2 or ``math.inf``.
     """
 
@@ -106,7 +106,7 @@ class ZeroingFactory(Factory):
 
     Attributes:
       zeroing_norm: the norm, or a `QuantileEstimation` that adapts it.
-      inner_agg_factory: what aggregates the updates; the weighted mean by default.
+      inner_agg_factory: the aggregation of the updates; the weighted mean by default.
       norm_order: 1, 2 or ``math.inf``.
     """
 

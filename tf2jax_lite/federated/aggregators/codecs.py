@@ -26,7 +26,7 @@ FLOAT_BITS = 32
 class Codec(abc.ABC):
     """A lossy code for vectors. Keys are known to both sides (a client's seed can be sent or agreed on).
 
-    What is decoded is finite if the vector is; beyond the largest float it is that.
+    Decoded values are finite if the vector is; they saturate at the largest float.
     """
 
     @abc.abstractmethod
@@ -41,11 +41,11 @@ class Codec(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
-        """Return the vector, float32 (size,), from what was sent and the keys."""
+        """Return the vector, float32 (size,), from the message and the keys."""
 
     @abc.abstractmethod
     def bits(self, sent: Any, size: int) -> Any:
-        """Return the number of bits of what is sent, float32 ()."""
+        """Return the number of bits of the message, float32 ()."""
 
 
 def _near_one(x: Any) -> tuple[Any, Any]:
@@ -67,9 +67,9 @@ class UniformQuantizer(Codec):
     See fedjax.aggregators.uniform_stochastic_quantizer (Suresh et al., 2017).
 
     Attributes:
-      num_levels: how many levels, from 2 to 65536.
-      coding: "fixed": each number takes as many bits as a level needs. "entropy": what an ideal entropy coder takes for
-        the levels as they came, and 32 bits for the count of each level; whichever of the two is less.
+      num_levels: the number of levels, from 2 to 65536.
+      coding: "fixed": each number takes the bits of a level index. "entropy": the bits of an ideal entropy coder for
+        the observed levels, and 32 bits for the count of each level; "fixed" if that is less.
     """
 
     num_levels: int = 256

@@ -30,7 +30,7 @@ class CompressionFactory(Factory):
 
     Attributes:
       codec: the code.
-      inner_agg_factory: what aggregates the decoded updates; the weighted mean by default.
+      inner_agg_factory: the aggregation of the decoded updates; the weighted mean by default.
       threshold: leaves with fewer numbers are sent as they are.
     """
 

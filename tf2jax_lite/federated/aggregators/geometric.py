@@ -35,7 +35,7 @@ class _Pull(NamedTuple):
 class GeometricMedianFactory(BufferedFactory):
     """The point with the least sum of distances to the updates, by Weiszfeld's steps (Pillutla et al., 2022).
 
-    Clients with less than half of the weight cannot move it far, whatever they send: they pull with their shares, from
+    Clients with less than half of the weight cannot move it far with any update: they pull with their shares, from
     however far away. Steps begin at the mean of the clients whose norms are at most twice the median norm. Measures
     num_iterations, and distance: the weighted mean distance to the result.
 

@@ -34,5 +34,5 @@ def rotate(x: Any, key: Any) -> Any:
 
 
 def rotate_back(x: Any, size: int, key: Any) -> Any:
-    """Invert `rotate` with the same key; ``size`` is what the vector's size was."""
+    """Invert `rotate` with the same key; ``size`` is the original size of the vector."""
     return (walsh_hadamard(x) * jax.random.rademacher(key, x.shape, x.dtype))[:size]

@@ -30,7 +30,7 @@ class QuantileEstimation:
       increment: ... plus this, 0 or more.
       below_estimate_stddev: standard deviation of Gaussian noise on the number of clients at most at the estimate
         (each counts as one half up or down, so the sensitivity is one half); 0 for none.
-      clients_per_round: what that number is divided by. None: the clients that there were; with noise it must be given,
+      clients_per_round: the divisor of that number. None: the number of participants; with noise it must be given,
         since the number itself would tell something.
     """
 

@@ -167,7 +167,7 @@ class KrumFactory(BufferedFactory):
         number = jnp.sum(mask, dtype=jnp.int32)
         distances = _squared_distances(update)
         others = mask[None, :] & ~jnp.eye(n, dtype=bool)
-        # Not inf times 0: what is beyond the neighbours is left out by rank.
+        # Not inf times 0: values beyond the neighbors are excluded by rank.
         nearest = jnp.sort(jnp.where(others, distances, jnp.inf), axis=1)
         count = jnp.clip(number - self.num_byzantine - 2, 1, jnp.maximum(number - 1, 0))
         score = jnp.sum(jnp.where(jnp.arange(n) < count, nearest, 0.0), axis=1)

@@ -35,7 +35,7 @@ def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: An
       present: bool (n,), False for padding of the cohort. By default all are, so padding counts as dropped.
 
     Returns:
-      ``(updates, counts)``: the updates with a smaller mask, and with zeros in place of what is masked; int32 counts
+      ``(updates, counts)``: the updates with a smaller mask, and with zeros for masked rows; int32 counts
       num_clients, num_dropped, num_empty, num_non_finite, num_aggregated, of which the first is the sum of the others.
     """
     n = updates.mask.shape
@@ -63,10 +63,10 @@ def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: An
 
 @dataclasses.dataclass(frozen=True)
 class ScreeningFactory(Factory):
-    """Aggregates only what `screen_updates` lets through, and measures its counts (padding counts as dropped).
+    """Aggregates only updates that pass `screen_updates`, and measures its counts (padding counts as dropped).
 
     Attributes:
-      inner_agg_factory: what aggregates the rest; the weighted mean by default.
+      inner_agg_factory: the aggregation of the rest; the weighted mean by default.
     """
 
     inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)

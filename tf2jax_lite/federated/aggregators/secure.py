@@ -1,11 +1,11 @@
 """A simulation of secure aggregation: the server sees sums of masked integers alone.
 
 After Bonawitz et al. 2017 (pairwise masks, own masks, recovery from dropped clients) and Bell et al. 2020 (masks with
-some neighbours only). Numbers become integers modulo 2**k. Client i adds a mask of its own, and for each neighbour j a
-mask that both know: i adds it if i < j and subtracts it otherwise. In the sum pairs cancel. What the server learns at
-the end, it may learn: the own masks of clients that answered, and the pairwise masks between those and the ones that
-did not. Everything is arithmetic on integers, so the sum is exact. Key agreement and secret sharing, which would
-deliver the seeds, are not simulated: seeds come from the round's key.
+some neighbors only). Numbers become integers modulo 2**k. Client i adds a mask of its own, and for each neighbour j a
+mask that both know: i adds it if i < j and subtracts it otherwise. In the sum pairs cancel. At the end
+the server learns only the own masks of clients that answered, and the pairwise masks between those and the others.
+Everything is arithmetic on integers, so the sum is exact. Key agreement and secret sharing, which would deliver the
+seeds, are not simulated: seeds come from the round's key.
 """
 
 from __future__ import annotations

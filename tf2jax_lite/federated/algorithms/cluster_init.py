@@ -42,7 +42,7 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
 
     def client_step(state: Any, message: PyTree, carry: Any, batch: Mapping[str, Any]) -> Any:
         weights = message if carry["own"] is None else carry["own"]
-        if clusters:  # one after another: what an artifact holds cannot be batched
+        if clusters:  # sequential: functions of artifacts cannot be batched
             each = [stats(jax.tree.map(lambda w, k=k: w[k], weights), batch) for k in range(carry["loss"].shape[0])]
             found = jax.tree.map(lambda *values: jnp.stack(values), *each)
         else:
@@ -91,7 +91,7 @@ def kmeans_init(
       client_optimizer: an optax transformation.
       client_batching: see `compose_learning_process`.
       params: the weights that clients train from: the model's own by default.
-      key: a JAX key, 0 by default: of the first choice, shuffling, and what the model draws.
+      key: a JAX key, 0 by default: of the first choice, shuffling, and the model's random numbers.
 
     Returns:
       The weights, for ``initialize(params=...)``.

@@ -46,7 +46,7 @@ def _adaptive(name: str, beta_1: float, beta_2: float, tau: float, start: float)
     """
 
     def init(params: PyTree) -> _Moments:
-        # Half precision stands still where a sum is 256 times what is added.
+        # In half precision a sum of 256 times the increment no longer changes.
         wide = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.promote_types(w.dtype, jnp.float32)), params)
         first = () if name == "adagrad" else wide
         return _Moments(jnp.int32(0), first, jax.tree.map(lambda w: jnp.full_like(jnp.abs(w), start), wide))

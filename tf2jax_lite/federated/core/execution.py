@@ -44,7 +44,7 @@ class ExecutionContext(fl.framework.SyncContext):
         """Run ``comp`` with ``arg``; federated_language calls this when a computation is called in Python.
 
         Raises:
-          FederatedTypeError: an argument does not have the parameter's type, or ``comp`` holds what cannot run here.
+          FederatedTypeError: an argument does not have the parameter's type, or ``comp`` cannot run here.
         """
         # How many clients there are is known only after all arguments were seen.
         run = _Run(0)
@@ -117,7 +117,7 @@ def _compiled(block: Any) -> Callable[[Any], Any]:
     proto, kind = block.to_proto(), block.type_signature
 
     def call(arg: Any) -> Any:
-        # A value may have the type of what it is assigned to only after a cast that loses nothing.
+        # A value may get the type it is assigned to only by a lossless cast.
         inputs = [] if kind.parameter is None else leaves(kind.parameter, map_structure(_cast, kind.parameter, arg))
         outputs = iter(run_exported(proto, kind, inputs))
         return map_structure(lambda _: next(outputs), kind.result)

@@ -36,7 +36,7 @@ def members(value: Any, num_clients: int) -> list[Any]:
 
 
 def _map_members(function: Callable[[Any], Any], value: Any) -> Any:
-    if isinstance(value, AllEqual):  # functions are pure: what is equal stays so
+    if isinstance(value, AllEqual):  # functions are pure: equal values stay equal
         return AllEqual(function(value.member))
     return [function(member) for member in value]
 

@@ -26,7 +26,7 @@ _TYPE_URL = "type.googleapis.com/tf2jax_lite.federated.JaxExported"
 
 
 class JaxComputation(fl.framework.ConcreteComputation):
-    """What `jax_computation` makes: a computation whose proto holds an exported JAX function.
+    """The result of `jax_computation`: a computation whose proto holds an exported JAX function.
 
     Attributes:
       function: the Python function, taking its parameter as the library packs it. For calls within other JAX functions.
@@ -88,7 +88,7 @@ def _wrap(function: Any, parameter_type: Any, unpack: bool | None, name: str | N
     callable_ = fl.framework.wrap_as_zero_or_one_arg_callable(function, parameter_type, unpack)
     inputs = list(tensor_leaves(parameter_type))
     wide = any(leaf.dtype.itemsize // (2 if leaf.dtype.kind == "c" else 1) == 8 for _, leaf in inputs)
-    # Types of 64 bits mean what they say, whatever jax_enable_x64 is.
+    # Types of 64 bits keep their width, independent of jax_enable_x64.
     with jax.enable_x64(wide or jax.config.jax_enable_x64):
         exported, result_type = _export(name, callable_, parameter_type, [leaf for _, leaf in inputs])
     type_signature = fl.FunctionType(parameter_type, result_type)
@@ -191,7 +191,7 @@ def _arrays(result: Any, orders: _Orders) -> Any:
     """Return a result with arrays for numbers, and its dicts in order.
 
     JAX sorts the keys of a dict whenever it maps over one, but names in a type have an order that matters: a dict takes
-    that of a parameter with the same keys, so that what updates a model returns the model's type.
+    that of a parameter with the same keys, so that an update of a model returns the model's type.
     """
     if is_named_tuple(result):
         return type(result)(*(_arrays(element, orders) for element in result))
@@ -214,7 +214,7 @@ def _result(result: Any, orders: _Orders, name: str) -> tuple[fl.Type, list[Any]
         arrays = _arrays(result, orders)
         result_type = infer_type(arrays)
     except (TypeError, ValueError) as error:
-        raise FederatedTypeError(f"{name} returned what JAX computations cannot return: {error}") from error
+        raise FederatedTypeError(f"{name} returned a value that JAX computations cannot return: {error}") from error
     return result_type, _flatten(Ingest(_no_functions)(arrays, result_type, "result"), result_type)
 
 
@@ -227,8 +227,8 @@ def jax_computation(*args: Any) -> Any:
     Args:
       *args: the parameters' types, as `to_type` takes them; or the function, followed by its types. Without types, the
         computation is polymorphic: it is traced for the types of each call's arguments. A parameter of 64 bits turns
-        64-bit arithmetic on in this function, whatever ``jax_enable_x64`` is. Dimensions may be None: leading ones are
-        taken for equal where the function needs that (``x`` and ``y`` of one batch), and must be >= 1 at a call.
+        64-bit arithmetic on in this function, independent of ``jax_enable_x64``. Dimensions may be None: leading ones
+        are assumed equal if the function needs that (``x`` and ``y`` of one batch), and must be >= 1 at a call.
 
     Returns:
       A decorator, or with a function as first argument the computation: its ``type_signature`` prints as
@@ -336,7 +336,7 @@ def stablehlo(computation: Any) -> str:
     """Return the StableHLO text of a JAX computation.
 
     Args:
-      computation: what `jax_computation` made with types, or the same read back from its proto.
+      computation: the result of `jax_computation` with types, also if read back from its proto.
 
     Raises:
       FederatedTypeError: it is something else, or polymorphic, or its proto is damaged.

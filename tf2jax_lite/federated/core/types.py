@@ -23,7 +23,7 @@ def to_type(spec: Any) -> fl.Type:
 
     Args:
       spec: a type of federated_language; a dtype or scalar type of numpy or JAX; a pair (dtype, shape), with None for
-        a dimension that is not known; an array, jax.ShapeDtypeStruct, or whatever has ``shape`` and ``dtype``; or a
+        a dimension that is not known; an array, jax.ShapeDtypeStruct, or any object with ``shape`` and ``dtype``; or a
         dict, list, tuple or named tuple of these, nested at will. A list or tuple of pairs (name, type) is a structure
         with names.
 

@@ -85,7 +85,7 @@ class ExampleParser:
 
         Args:
           serialized: n messages as bytes.
-          where: what the error names.
+          where: the location in error messages.
 
         Raises:
           DataError: a message is damaged, lacks a feature, or has one of another kind or size.

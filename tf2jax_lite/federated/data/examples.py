@@ -20,7 +20,7 @@ def check_examples(examples: Mapping[str, Any], where: str = "client data") -> d
 
     Args:
       examples: dict from feature to something that numpy takes for an array, all with the same leading size.
-      where: what the error names.
+      where: the location in error messages.
 
     Raises:
       DataError: no features, a name that is not a string, a scalar, or leading sizes that differ.

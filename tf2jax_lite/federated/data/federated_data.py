@@ -97,13 +97,13 @@ class FederatedData(abc.ABC):
 
         Raises:
           UnknownClientError: there is no such client.
-          DataError: what is stored is damaged.
+          DataError: the stored data are damaged.
         """
         self._check(client_id)
         return self._dataset(client_id, self._read(client_id))
 
     def get_clients(self, client_ids: Iterable[ClientId]) -> Iterator[tuple[ClientId, ClientDataset]]:
-        """Yield (id, dataset) of the clients asked for, in that order. Raises what `get_client` does."""
+        """Yield (id, dataset) of the clients asked for, in that order. Raises as `get_client` does."""
         for client_id in client_ids:
             yield client_id, self.get_client(client_id)
 
@@ -158,7 +158,7 @@ class FederatedData(abc.ABC):
 
 
 class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
-    """What `FederatedData.shuffled_clients` returns: an iterator that can also pass clients over unread.
+    """The iterator of `FederatedData.shuffled_clients`, which can also skip clients without reading them.
 
     Args:
       federated_data: the clients.

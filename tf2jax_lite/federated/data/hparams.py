@@ -17,7 +17,7 @@ H = TypeVar("H", bound="_HParams")
 
 @dataclasses.dataclass(frozen=True)
 class _HParams:
-    """What all have: checks of counts, and copies with changes."""
+    """Common base: checks of counts, and copies with changes."""
 
     batch_size: int
 

@@ -52,7 +52,7 @@ class SQLiteFile:
             raise DataError(f"{self.path} cannot be read as a SQLite database of clients: {error}") from error
 
     def row(self, query: str, values: Sequence[Any] = ()) -> Any:
-        """Return a query's first row, or None. Raises what `rows` does."""
+        """Return a query's first row, or None. Raises as `rows` does."""
         return next(self.rows(query, values), None)
 
     def _connection(self) -> sqlite3.Connection:

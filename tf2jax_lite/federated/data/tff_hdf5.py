@@ -18,7 +18,7 @@ from tf2jax_lite.support.limits import regular
 
 __all__ = ["TFFHDF5FederatedData"]
 
-_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises for damaged files
+_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # raised by h5py for damaged files
 
 
 class TFFHDF5FederatedData(FederatedData):

@@ -14,7 +14,7 @@ from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.sqlite_file import SQLiteFile
 from tf2jax_lite.support.errors import DataError, UnknownClientError
 
-# Python's order of ids, whatever order the file's tables declare.
+# Python's order of ids, independent of the collation of the file's tables.
 _BINARY = "COLLATE BINARY"
 _SIZE = "CAST(SUM(CAST(num_examples AS INTEGER)) AS INTEGER)"
 
@@ -58,7 +58,7 @@ class TFFSQLiteFederatedData(FederatedData):
 
     Args:
       path: the file.
-      element_spec: what one example is made of, see `ExampleParser`.
+      element_spec: the features of one example, see `ExampleParser`.
       split_name: keep the clients and examples of this split; None keeps all.
 
     Raises:

@@ -51,7 +51,7 @@ def client_app(
       model: the model; server and clients must have the same.
       data_fn: called with Flower's context (``context.node_config["partition-id"]``): this client's data, as for a
         process's ``next``: a `ClientDataset`, or an iterable of batches.
-      client_work: what a client does, `build_model_delta_client_work(model, optimizer)` as a rule.
+      client_work: a client's work, usually `build_model_delta_client_work(model, optimizer)`.
       client_batching: how a `ClientDataset` is cut into batches. Without a seed of its own, examples are shuffled with
         the client's key of the round, which is another order than the simulation's; with one, they agree.
       evaluation_data_fn: the data to evaluate on; ``data_fn`` by default.

@@ -34,9 +34,9 @@ def from_arrays(record: Any, template: PyTree, where: str = "the record") -> PyT
     """Return a record's arrays as a pytree.
 
     Args:
-      record: what `to_arrays` made of a pytree of the template's form, or what a Flower strategy made of several.
+      record: the result of `to_arrays` for a pytree of the template's form, or a Flower strategy's aggregate of them.
       template: pytree of arrays or jax.ShapeDtypeStruct: structure, shapes and dtypes of the result.
-      where: what the error names.
+      where: the location in error messages.
 
     Raises:
       InputError: names or shapes differ.

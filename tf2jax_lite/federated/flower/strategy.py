@@ -38,7 +38,7 @@ __all__ = ["BlocksStrategy"]
 
 
 class BlocksStrategy(Strategy):
-    """Federated training with `client_app` clients. A round computes what `compose_learning_process`'s does.
+    """Federated training with `client_app` clients. A round's results equal those of `compose_learning_process`.
 
     Clients' updates are folded one after another, in constant memory where the aggregator allows it. A client that
     fails, or sends NaN or infinity, counts for nothing.
@@ -46,8 +46,8 @@ class BlocksStrategy(Strategy):
     Args:
       model: the model.
       aggregator: an `AggregationProcess` or a factory of one, such as ``MeanFactory()``.
-      finalizer: what the server does with the aggregate; it is added to the weights by default.
-      distributor: what clients get; the weights as they are by default. Its message must have the weights' form.
+      finalizer: the server's update by the aggregate, which is added to the weights by default.
+      distributor: the message to clients; the unchanged weights by default. Its message must have the weights' form.
       clients_per_round: how many nodes train in a round; None for all that are connected.
       min_available_nodes: wait for as many nodes before a round.
       evaluate: have the same number of nodes evaluate after each round.

@@ -31,7 +31,7 @@ class PerDomainStat(Stat):
 
     def merge(self, other: Self) -> Self:
         """See `Stat.merge`."""
-        # Domain by domain: what no example was added to may have fewer dimensions, and then must not meet the domains'.
+        # By domain: a statistic without examples may have fewer dimensions, and must not broadcast over domains.
         return dataclasses.replace(self, stat=jax.vmap(lambda a, b: a.merge(b))(self.stat, other.stat))
 
     def reduce(self, axis: int = 0) -> Self:

@@ -36,7 +36,7 @@ class Metric(abc.ABC):
 
         Args:
           example: dict of arrays without a batch dimension.
-          prediction: what the model says about it, without a batch dimension.
+          prediction: the model's prediction for it, without a batch dimension.
         """
 
     def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> Stat:
@@ -50,7 +50,7 @@ class Metric(abc.ABC):
         stats = jax.vmap(self.evaluate_example)(batch, predictions)
 
         def keep(value: Any, zero: Any) -> Any:
-            # Not a product: what padding gives may be NaN, and 0 * NaN is NaN.
+            # Not a product: values of padding may be NaN, and 0 * NaN is NaN.
             zero = jnp.asarray(zero)
             zero = jnp.reshape(zero, zero.shape + (1,) * (value.ndim - 1 - zero.ndim))
             return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (value.ndim - 1)), value, zero)
@@ -117,7 +117,7 @@ def pick(metric: Metric, values: Any, key: str | None, what: str) -> jax.Array:
     """Return ``values[key]``, or ``values`` itself where the key is None.
 
     Raises:
-      InputError: there is no such key; ``what`` says where.
+      InputError: the key is missing; ``what`` names the structure.
     """
     if key is None:
         found = values

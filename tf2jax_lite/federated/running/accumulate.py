@@ -15,7 +15,7 @@ from tf2jax_lite.federated.process import AggregationProcess, ClientUpdates
 __all__ = ["Accumulator", "fold", "merge", "select", "zero"]
 
 PyTree = Any
-_PARTS = 16  # that a leaf is cut into, to look for what is not finite
+_PARTS = 16  # of a leaf, in the search for values that are not finite
 
 
 class Accumulator(NamedTuple):
@@ -74,8 +74,8 @@ def finite_rows(tree: PyTree, rows: int) -> Any:
     found = jnp.ones((rows,), bool)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size:
-            # x - x is 0, or NaN for what is not finite. The sum of equal parts runs in vector registers; XLA's CPU
-            # backend takes several times as long for a sum along an axis, so that comes last, over the reduced array.
+            # x - x is 0, or NaN for a value that is not finite. The sum of equal parts runs in vector registers; XLA's
+            # CPU backend takes several times as long for a sum along an axis, so that comes last, over reduced data.
             flat = leaf.reshape(rows, -1)
             zeros = flat - flat
             parts = min(_PARTS, flat.shape[1])
@@ -100,7 +100,7 @@ def fold(
     Args:
       aggregator: the aggregation.
       aggregator_state: its state.
-      total: what was added so far.
+      total: the sum so far.
       results: leaves of shape (n, ...).
       exists: bool (n,), False for padding.
       index: int32 (n,), indices in the cohort.

@@ -38,7 +38,7 @@ class Client:
       index: its place in the cohort.
       examples: dict of arrays of shape (n, ...).
       rows: int64 (steps, batch): which examples make each batch; -1 is padding, always at a row's end.
-      client_input: what the algorithm passes for it, or None.
+      client_input: the algorithm's input for it, or None.
     """
 
     index: int
@@ -100,9 +100,9 @@ class Cohort:
       batching: how ClientDatasets are cut into batches.
       key: the training's key, for shuffling.
       round_number: the round, from 0.
-      inputs: for each client what the algorithm passes to it; None if nothing.
-      check: called with each client's examples, dict of arrays (n, ...) without padding, and what an error calls them;
-        it raises where the algorithm cannot take them. What programs are traced with are no values that it could see.
+      inputs: the algorithm's input for each client; None if it has none.
+      check: called with each client's examples, dict of arrays (n, ...) without padding, and their name in errors;
+        it raises if the algorithm cannot take them. It is needed as traced programs see no values.
     """
 
     clients: Sequence[Any]
@@ -123,7 +123,7 @@ class Cohort:
         """Return for each client which part of the examples in its batches is its own number of them.
 
         A last batch that is filled from one epoch more holds examples twice; they do not make a client count for more.
-        With a number of steps a client counts for as many examples as it has, whatever it goes through. Sources:
+        With a number of steps a client's weight is its number of examples, however many it processes. Sources:
         fedjax.algorithms.fed_avg weighs by the size of the dataset, TFF by the examples of all epochs, without filling.
 
         Returns:
@@ -147,7 +147,7 @@ class Cohort:
 
         Raises:
           DataError: a client's data is no dict of numeric arrays, or does not go with the other clients' data.
-          Tf2JaxError: what ``check`` raises.
+          Tf2JaxError: raised by ``check``.
         """
         form: _Form | None = None
         for index, item in enumerate(self.clients):

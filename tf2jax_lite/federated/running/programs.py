@@ -1,6 +1,6 @@
 """Programs compiled ahead, so that any thread can start them.
 
-What `jax.jit` does depends on options that JAX keeps by thread (64-bit mode, precision of products, ...). A program is
+The behavior of `jax.jit` depends on thread-local options of JAX (64-bit mode, precision of products, ...). A program is
 traced and compiled where the user's options hold; a worker's thread only runs it.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Programs", "signature"]
 
 PyTree = Any
 
-# Options that a user may set for a while, and that change what is traced or compiled.
+# Options with context managers that change traced or compiled programs.
 _OPTIONS = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
@@ -38,7 +38,7 @@ class Programs:
     """Compiled forms of one function, by the shapes of its arguments and the options of JAX.
 
     Args:
-      jitted: what `jax.jit` returned. Its last argument is static.
+      jitted: the result of `jax.jit`. Its last argument is static.
     """
 
     def __init__(self, jitted: Any):

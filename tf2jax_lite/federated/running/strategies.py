@@ -25,15 +25,15 @@ PyTree = Any
 
 
 class Context(NamedTuple):
-    """What all clients of a round share.
+    """Values shared by all clients of a round.
 
     Attributes:
       work: the client work's state.
       aggregator: the aggregator's state.
-      message: what the distributor sent.
+      message: the distributor's message.
       client_key: the round's key of the clients.
       aggregator_key: the round's key of the aggregation.
-      shares: for each client what its weight is multiplied by, (clients and more,); None where that is 1. See
+      shares: a factor of each client's weight, (clients and more,); None if all are 1. See
         `Cohort.shares`.
     """
 

@@ -51,7 +51,7 @@ class Workers:
         self._pending: list[deque[Future[Any]]] = [deque() for _ in self._totals]
 
     def arena(self) -> Arena:
-        """Return the memory for the next chunk; only what `fold` gets as ``write`` may write to it."""
+        """Return the memory for the next chunk; only the ``write`` function passed to `fold` may write to it."""
         # A thread writes its worker's next chunk when it is done with the last one. Without threads a chunk is written
         # while each worker still reads its last one.
         return self._arenas[self._turn % (len(self._executors) or len(self._arenas))]
@@ -111,7 +111,7 @@ class Workers:
         """Wait until all chunks are folded.
 
         Raises:
-          Exception: whatever a chunk raised.
+          Exception: the error of a chunk.
         """
         for worker in range(len(self._totals)):
             self._settle(worker)

@@ -123,7 +123,7 @@ def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) ->
     Args:
       lhs: the array, of any rank from 2 on.
       rhs: the filter, of the same rank.
-      attrs: the attributes of a ``stablehlo.convolution``; what is missing is the default.
+      attrs: the attributes of a ``stablehlo.convolution``; missing ones have defaults.
       preferred: the dtype of the result; None for that of the operands.
     """
     numbers = attrs["dimension_numbers"]

@@ -1,4 +1,4 @@
-"""What small computations are: a monoid, a comparison, or nothing in particular."""
+"""Classifies small computations: a monoid, a comparison, or neither."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def _bytes(text):
 
 
 def _look(ir, root):
-    """Read what the reader will read: text that is not UTF-8 ends the process, as of jaxlib 0.10.
+    """Access all text that the reader will read: invalid UTF-8 ends the process, as of jaxlib 0.10.
 
     Returns how many bytes the largest tensor takes.
     """

@@ -33,7 +33,7 @@ _NO_START = (
 
 
 class _Parser:
-    """The other process, and what it has said."""
+    """The other process, and its output so far."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

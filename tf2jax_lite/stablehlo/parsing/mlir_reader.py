@@ -22,7 +22,7 @@ from .peepholes import restore
 
 __all__ = ["read"]
 
-# Regions within regions: what compilers write has a handful of levels; a crafted file could exhaust the stack.
+# Nested regions: compilers write a handful of levels; a crafted file could exhaust the stack.
 _MAX_DEPTH = 100
 
 _DTYPES: dict[str, Any] = {

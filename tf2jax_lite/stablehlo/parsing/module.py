@@ -96,7 +96,7 @@ class Region:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Function:
-    """A function: its name, its body, and for each argument what attributes it carries."""
+    """A function: its name, its body, and the attributes of each argument."""
 
     name: str
     body: Region

@@ -1,4 +1,4 @@
-"""What JAX's lowering takes apart, put together again: derivatives and sizes are then those of the original."""
+"""Peepholes: operations that JAX's lowering expands, restored with the original's derivatives and sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], 
     Args:
       ops: the region's ops.
       outer: the ops around it, by the values that they make.
-      returns: what the region returns.
+      returns: the results of the region.
       names: whether the names of ops are those that jax gives.
     """
     ops = _named(ops, returns) if names else list(ops)
