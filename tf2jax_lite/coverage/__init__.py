@@ -29,9 +29,10 @@ LISTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One op: ``status`` is "supported", "refused" (with the reason), "missing", or "known strings".
+    """One op and its status.
 
-    The last are evaluated where all that they take is known at conversion, and refused elsewhere.
+    ``status`` is "supported", "refused" (with the reason), "missing", or "known strings". The last are evaluated where
+    all that they take is known at conversion, and refused elsewhere.
     """
 
     name: str

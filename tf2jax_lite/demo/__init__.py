@@ -38,7 +38,9 @@ def load_digits() -> tuple[Any, Any, Any, Any]:
 
 
 def run_demo(console: Any, steps: int = 300) -> dict[str, float]:
-    """Run the demo and return its figures: accuracies, and the largest difference from TensorFlow.
+    """Run the demo.
+
+    Return its figures: accuracies, and the largest difference from TensorFlow.
 
     Args:
       console: a ``rich.console.Console`` to show it on.

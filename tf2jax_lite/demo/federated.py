@@ -11,7 +11,9 @@ ROUNDS = 10
 
 
 def digit_pairs(images: Any, labels: Any) -> dict[str, dict[str, Any]]:
-    """Return ten clients: client d has half of the images of digit d, and half of those of the digit after it.
+    """Return ten clients, each with images of two digits.
+
+    Client d has half of the images of digit d, and half of those of digit d + 1.
 
     Args:
       images: (n, ...).
@@ -39,7 +41,9 @@ def run_federated(
     test: tuple[Any, Any],
     rounds: int = ROUNDS,
 ) -> list[float]:
-    """Train the converted model by federated averaging over `digit_pairs`, and print the curve of its accuracy.
+    """Train the converted model by federated averaging; print its accuracy.
+
+    The clients are those of `digit_pairs`.
 
     Args:
       console: a ``rich.console.Console``.

@@ -170,7 +170,7 @@ class DynamicShapes:
         return self._truncated((rows,), count, key, kept, is_sure=is_sure)[0]
 
     def bound_in_terms_of(self, dim: Any, size: Any) -> Any:
-        """Return an upper bound of a number with variables bounded by ``size`` replaced by that bound.
+        """Return an upper bound of a number, for variables bounded by ``size``.
 
         Args:
           dim: an int, a dimension, or a difference of dimensions.
@@ -386,8 +386,8 @@ def row_capacity(bound: int | DynamicShapes | None, upper_bound: Any, problem: s
 def truncate_rows(
     bound: int | DynamicShapes | None, count: Callable[[], Any], *arrays: Any, of: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """Return an op's padded results: truncated to ``count()`` rows, or padded as they are if ``bound`` is an int.
+    """Return an op's padded results, truncated to ``count()`` rows.
 
-    See `DynamicShapes.truncate`.
+    If ``bound`` is an int they keep their padding. See `DynamicShapes.truncate`.
     """
     return bound.truncate(arrays, count(), of=of) if isinstance(bound, DynamicShapes) else arrays

@@ -66,7 +66,7 @@ class Unifier:
     def unify(
         self, shapes: Sequence[Sequence[Any]], problem: str, fitting: Callable[[], Sequence[Mapping[str, int]]]
     ) -> bool:
-        """Assume that two dimensions of a node's operands are equal; return False if no pair qualifies.
+        """Assume two dimensions of a node's operands equal; False if impossible.
 
         Args:
           shapes: of the operands.

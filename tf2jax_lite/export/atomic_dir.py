@@ -126,9 +126,10 @@ def _sync(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a single file under a temporary name, then rename it. A link stays, and its target is written.
+    """Write a single file under a temporary name, then rename it.
 
-    Pipes, devices and open files of the process (``/dev/stdout``) are written directly.
+    A link stays, and its target is written. Pipes, devices and open files of the process (``/dev/stdout``) are written
+    directly.
 
     Raises:
       ExportError: it cannot be written.

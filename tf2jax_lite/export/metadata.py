@@ -134,7 +134,9 @@ def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
 
 
 def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the name and the entry of a signature; of the only one, or of ``serving_default``, if None is wanted.
+    """Return the name and the entry of a signature.
+
+    Without a name, it is the only signature, or ``serving_default``.
 
     Raises:
       ExportError: there is none of that name, or its entry is damaged.

@@ -31,7 +31,7 @@ _OTHERS = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_, "C64": np.complex64}
 
 
 def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> dict[str, str]:
-    """Write arrays to ``params.safetensors``, or to several files if they are larger than ``shard_bytes``.
+    """Write arrays to ``params.safetensors``, or to shards of ``shard_bytes``.
 
     Args:
       tensors: name to array.

@@ -31,7 +31,9 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Distributor:
-    """Turns the server's weights into the message to clients. See tff.learning.templates.DistributionProcess.
+    """Turns the server's weights into the message to clients.
+
+    See tff.learning.templates.DistributionProcess.
 
     Attributes:
       initialize: ``() -> state``.
@@ -44,7 +46,9 @@ class Distributor:
 
 @dataclasses.dataclass(frozen=True)
 class Finalizer:
-    """Turns the aggregate of the updates into new weights. See tff.learning.templates.FinalizerProcess.
+    """Turns the aggregate of the updates into new weights.
+
+    See tff.learning.templates.FinalizerProcess.
 
     Attributes:
       initialize: ``(ModelWeights) -> state``.

@@ -176,7 +176,7 @@ class Checkpoints(CheckpointStore):
 
 
 class CheckpointFile(CheckpointStore):
-    """The newest checkpoint in one file, ``training.safetensors``, in place of the one before.
+    """Keeps only the newest checkpoint, in ``training.safetensors``.
 
     Args:
       directory: where it is; made if it is not there.
@@ -188,7 +188,7 @@ class CheckpointFile(CheckpointStore):
         self._path = Path(directory) / "training.safetensors"
 
     def latest(self) -> int | None:
-        """Return the checkpoint's number (0 where it cannot be read yet), or None if there is none.
+        """Return the checkpoint's number (0 if not yet readable), or None.
 
         Raises:
           CheckpointError: it is no plain file, or there is none, and the directory cannot be made either: better said

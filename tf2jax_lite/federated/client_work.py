@@ -67,10 +67,11 @@ class ClientResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientWork:
-    """The work of one client, and the server's state about it. All functions are pure and can be jitted.
+    """The work of one client, and the server's state about it.
 
-    ``message`` is the distributor's message, usually `ModelWeights`. A batch is a dict of arrays of shape (n, ...);
-    padded ones have ``"__mask__"``. Swap one function with `dataclasses.replace`.
+    All functions are pure and can be jitted. ``message`` is the distributor's message, usually `ModelWeights`. A batch
+    is a dict of arrays of shape (n, ...); padded ones have ``"__mask__"``. Swap one function with
+    `dataclasses.replace`.
 
     Attributes:
       initialize: ``() -> state``.
@@ -139,7 +140,9 @@ def _is_of_the_round(optimizer: Any) -> bool:
 
 
 def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
-    """Return a client's weight, float32: the sum of its examples' weights (their number, as a rule), or 1 if not 0.
+    """Return a client's weight, float32.
+
+    The sum of its examples' weights (usually their number), or 1 if not 0.
 
     Raises:
       InputError: an unknown kind of weighting.
@@ -214,7 +217,7 @@ def build_model_delta_client_work(
     example_weight: Callable[[Mapping[str, Any]], Any] | None = None,
     total_weight: Any = None,
 ) -> ClientWork:
-    """Make the client work that trains on the client's batches and sends the change of the weights.
+    """Make the client work that trains and sends the change of the weights.
 
     Args:
       model: the model.
@@ -288,10 +291,11 @@ def build_fed_sgd_client_work(
     client_weighting: ClientWeighting = "num_examples",
     train_metrics: Mapping[str, Metric] | None = None,
 ) -> ClientWork:
-    """Make the client work that sends the gradient at the weights received, of the mean loss over all its examples.
+    """Make the client work that sends a gradient at the received weights.
 
-    The update is the *negative* gradient: a direction to move in, as all updates here are. See
-    tff.learning.algorithms.build_fed_sgd; arguments as for `build_model_delta_client_work`.
+    It is that of the mean loss over all the client's examples. The update is the *negative* gradient: a direction to
+    move in, as all updates here are. See tff.learning.algorithms.build_fed_sgd; arguments as for
+    `build_model_delta_client_work`.
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)

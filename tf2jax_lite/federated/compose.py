@@ -79,7 +79,9 @@ class LearningState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Survey:
-    """A first pass over the round's clients before training; its results enter the message and the finalizer.
+    """A first pass over the round's clients before training.
+
+    Its results enter the message and the finalizer.
 
     Attributes:
       client_work: the clients' work; its message is the distributor's. A client's output, if the work has one, is its
@@ -139,7 +141,9 @@ def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
 
 
 def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
-    """Return weights for ``set_model_weights``, as JAX arrays of their own. See `initial_weights`.
+    """Return weights for ``set_model_weights``, as new JAX arrays.
+
+    See `initial_weights`.
 
     Raises:
       InputError: they are None, or not the model's in structure or shapes.

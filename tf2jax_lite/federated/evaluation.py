@@ -77,7 +77,9 @@ def build_fed_eval(
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
 ) -> LearningProcess[EvalState]:
-    """Build federated evaluation: the model's metrics over all examples of a round's clients.
+    """Build federated evaluation.
+
+    The model's metrics over all examples of a round's clients.
 
     Args:
       model: the model; its ``eval_metrics`` and its mean ``loss`` are evaluated.
@@ -130,7 +132,9 @@ def build_personalization_eval(
     *,
     eval_batch_size: int = 128,
 ) -> Any:
-    """Build an evaluation of personalization. See tff.learning.algorithms.build_personalization_eval_computation.
+    """Build an evaluation of personalization.
+
+    See tff.learning.algorithms.build_personalization_eval_computation.
 
     Args:
       model: the model; its metrics and mean ``loss`` are evaluated.

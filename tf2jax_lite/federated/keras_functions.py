@@ -174,7 +174,9 @@ class _AnyLoss:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KerasMetric(Metric):
-    """A Keras metric whose state is a sum over examples: means, counts, confusion matrices.
+    """A Keras metric whose state is a sum over examples.
+
+    Such as means, counts and confusion matrices.
 
     Attributes:
       metric: the Keras metric; its own state stays as it is.

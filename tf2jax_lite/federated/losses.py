@@ -29,7 +29,9 @@ LONG_NAMES = {"mean_squared_error": "mse", "mean_absolute_error": "mae"}
 def named_loss(
     name: str, *, from_logits: bool | None = None, target_key: str = "y", pred_key: str | None = None
 ) -> NamedLoss:
-    """Return a loss as `Model.train_loss` takes it. See keras.losses for the definitions.
+    """Return a loss for `Model.train_loss`.
+
+    See keras.losses for the definitions.
 
     Args:
       name: one of `LOSSES`, or the long names ``mean_squared_error`` and ``mean_absolute_error``.
@@ -105,7 +107,9 @@ class NamedLoss:
 
 
 def traced_kinds(predict: Callable[[Any, Any], Any], weights: Callable[[], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """Return ``(batch) -> kinds of predictions``, which traces a model once to see how they are computed.
+    """Return ``(batch) -> kinds of predictions``.
+
+    It traces a model once to see how they are computed.
 
     Args:
       predict: ``(weights, batch) -> predictions``.

@@ -60,7 +60,9 @@ class TrainOutput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
-    """A model as pure functions. Frozen, and hashable by identity: a static argument of `jax.jit`. See fedjax.Model.
+    """A model as pure functions.
+
+    Frozen, and hashable by identity: a static argument of `jax.jit`. See fedjax.Model.
 
     Attributes:
       init: ``(key) -> ModelWeights``. A pretrained model ignores the key.
@@ -192,7 +194,7 @@ def _type_text(value: Any) -> str:
 
 
 def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
-    """Return for each leaf of the non-trainable weights whether training may change it.
+    """Return which leaves of the non-trainable weights training may change.
 
     Raises:
       InputError: ``model.changes`` is no prefix of the non-trainable weights.
@@ -267,9 +269,9 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
 
 
 def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Array]:
-    """Return ``(weights, batch, rng) -> float (n,)``: losses in training mode, float32 or wider; 0 for padding.
+    """Return ``(weights, batch, rng) -> float (n,)``: losses in training mode.
 
-    See fedjax.model_per_example_loss.
+    They are float32 or wider, and 0 for padding. See fedjax.model_per_example_loss.
 
     Raises:
       InputError: it is no model.
@@ -285,9 +287,10 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
 def model_value_and_grad(
     model: Model, example_weight: Callable[[Batch], Any] | None = None, total_weight: Any = None
 ) -> Callable[[Any, Batch, Any], tuple[BatchLoss, PyTree]]:
-    """Return ``(weights, batch, rng) -> (BatchLoss, gradient of the mean loss over the trainable weights)``.
+    """Return ``(weights, batch, rng) -> (BatchLoss, gradient)``.
 
-    The mean is over the batch's examples without padding. Regularization is in the gradient.
+    The gradient is that of the mean loss with respect to the trainable weights. The mean is over the batch's examples
+    without padding. Regularization is in the gradient.
 
     Args:
       model: the model.

@@ -70,7 +70,9 @@ def create_model_from_flax(
     eval_kwargs: Mapping[str, Any] | None = None,
     rng_names: tuple[str, ...] = ("dropout",),
 ) -> Model:
-    """Make a model of a Flax module: linen, or an ``nnx.Module`` (its values are those that it has).
+    """Make a model of a Flax module: linen, or an ``nnx.Module``.
+
+    The latter's values are the initial weights.
 
     Args:
       module: the module. An ``nnx`` module is split once; its ``train()`` and ``eval()`` give the two modes.

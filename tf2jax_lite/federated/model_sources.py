@@ -168,7 +168,9 @@ def create_model_from_artifact(
     eval_signature: str | None = None,
     backend: str = "stablehlo",
 ) -> Model:
-    """Make a model of an artifact that ``tf2jax-lite convert --train`` wrote. TensorFlow is not imported.
+    """Make a model of an artifact that ``tf2jax-lite convert --train`` wrote.
+
+    TensorFlow is not imported.
 
     Args:
       path: the artifact's directory.
@@ -206,7 +208,9 @@ def create_model_from_tf(
     specs: Any = None,
     inputs: InputSource = "x",
 ) -> Model:
-    """Make a model of TensorFlow code, converted once. TensorFlow is imported here, and not needed afterwards.
+    """Make a model of TensorFlow code, converted once.
+
+    TensorFlow is imported here, and not needed afterwards.
 
     Args:
       model: a Keras model (Keras 3 or tf_keras), or functions: a pair ``(training mode, evaluation mode)`` of

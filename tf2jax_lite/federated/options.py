@@ -26,7 +26,7 @@ def check_key(key: Any, name: str = "key") -> None:
 
 
 def check_seed(who: str, seed: Any) -> None:
-    """Check that a value is a seed of `jax.random.key`: an integer from 0 to 2**63 - 1.
+    """Check a seed of `jax.random.key`: an integer from 0 to 2**63 - 1.
 
     Raises:
       InputError: it is not.

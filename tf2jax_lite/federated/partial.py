@@ -31,7 +31,9 @@ def _check_filter(who: str, name: str, value: Any) -> None:
 
 
 def freeze(model: Model, trains: Filter) -> Model:
-    """Return a model of which only some parameters train; clients send changes of those alone.
+    """Return a model that trains only some parameters.
+
+    Clients send changes of those alone.
 
     Args:
       model: the model.
@@ -75,7 +77,9 @@ def freeze(model: Model, trains: Filter) -> Model:
 
 
 def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Filter = lambda name: True) -> Model:
-    """Return a model in which low-rank adapters alone train: W + alpha / rank * A B. Source: Hu et al. 2021.
+    """Return a model in which low-rank adapters alone train: W + alpha / rank * A B.
+
+    Source: Hu et al. 2021.
 
     Args:
       model: the model.
@@ -133,7 +137,7 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
 
 
 def merge_lora(weights: ModelWeights, scale: float = 1.0) -> ModelWeights:
-    """Return the weights of the model that was adapted, with the adapters' products added.
+    """Return the adapted model's weights, with the adapters' products added.
 
     Args:
       weights: of a model that `with_lora` returned.

@@ -49,7 +49,9 @@ class MeasuredProcessOutput(NamedTuple):
 
 
 class LearningProcessOutput(NamedTuple):
-    """Result of one round of training. See tff.learning.templates.LearningProcessOutput.
+    """Result of one round of training.
+
+    See tff.learning.templates.LearningProcessOutput.
 
     Attributes:
       state: the server's state after the round.
@@ -79,12 +81,12 @@ class ClientUpdates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AggregationProcess:
-    """Turns the updates of a cohort into one update, in constant memory where the aggregation allows it.
+    """Turns the updates of a cohort into one update.
 
-    All functions are pure and can be jitted. A cohort of any size is folded chunk by chunk: ``zero``, ``accumulate``
-    for each chunk, ``merge`` of the accumulators of several devices, ``report`` once. An aggregation of
-    all updates at once (such as a median) keeps them in the accumulator. See tff.templates.AggregationProcess and
-    tff.federated_aggregate.
+    It needs constant memory if the aggregation allows it. All functions are pure and can be jitted. A cohort of any
+    size is folded chunk by chunk: ``zero``, ``accumulate`` for each chunk, ``merge`` of the accumulators of several
+    devices, ``report`` once. An aggregation of all updates at once (such as a median) keeps them in the accumulator.
+    See tff.templates.AggregationProcess and tff.federated_aggregate.
 
     Attributes:
       initialize: ``() -> state``.
@@ -111,7 +113,9 @@ class AggregationProcess:
 
 @dataclasses.dataclass(frozen=True)
 class LearningProcess(Generic[State]):
-    """A training process: rounds over a state. See tff.learning.templates.LearningProcess.
+    """A training process: rounds over a state.
+
+    See tff.learning.templates.LearningProcess.
 
     Attributes:
       initialize: ``(key=None, *, params=None) -> state``: new weights drawn with ``key``, or the weights given.

@@ -21,7 +21,9 @@ _IDS = "ids"
 
 @jax.tree_util.register_pytree_node_class
 class ByClient(Mapping[Hashable, PyTree]):
-    """State per client on the server: an immutable mapping from client ids, in order of insertion.
+    """State per client on the server.
+
+    An immutable mapping from client ids, in order of insertion.
 
     Args:
       like: the state of a client without an entry; entries have its structure, shapes and dtypes.
@@ -83,7 +85,9 @@ def _named_leaves(state: PyTree) -> list[tuple[str, Any]]:
 
 
 def state_arrays(state: PyTree) -> dict[str, np.ndarray]:
-    """Return a state's arrays by path. JAX keys become their numbers, a `ByClient` stacked arrays and its ids.
+    """Return a state's arrays by path.
+
+    JAX keys become their numbers, a `ByClient` stacked arrays and its ids.
 
     Raises:
       InputError: two leaves have one path, or a client's id is neither text nor an integer.

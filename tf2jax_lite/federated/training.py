@@ -48,7 +48,9 @@ def flat_metrics(metrics: Any, prefix: str = "") -> dict[str, float]:
 
 
 def read_history(path: str | Path) -> list[Record]:
-    """Read a JSONL file of metrics that `run_rounds` wrote: a dict with ``round`` in each line.
+    """Read a JSONL file of metrics that `run_rounds` wrote.
+
+    Each line is a dict with ``round``.
 
     Raises:
       DataError: the file is damaged, or cannot be read. An unfinished last line, of a run that was killed, is left out.
@@ -105,7 +107,9 @@ def run_rounds(
     summarize: Callable[[Mapping[str, Any]], Record] = flat_metrics,
     report: Callable[[Record], None] = lambda record: None,
 ) -> tuple[Any, list[Record]]:
-    """Train for a number of rounds. Killed at any moment and called again, it ends with the same bits.
+    """Train for a number of rounds.
+
+    Killed at any moment and called again, it ends with the same bits.
 
     Args:
       process: the learning process.

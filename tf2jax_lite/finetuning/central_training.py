@@ -151,9 +151,10 @@ def _since(begin: float) -> float:
 
 
 def make_step(model: Model, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
-    """Return the jitted step: ``(state, loss sum, count, batch, key, number) -> (state, loss sum, count)``.
+    """Return the jitted training step.
 
-    The sums stay on the device, so that steps run asynchronously.
+    It is ``(state, loss sum, count, batch, key, number) -> (state, loss sum, count)``. The sums stay on the device, so
+    that steps run asynchronously.
     """
     value_and_grad = model_value_and_grad(model)
 

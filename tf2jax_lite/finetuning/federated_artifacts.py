@@ -71,10 +71,10 @@ def federate_artifact(
     report: Report = lambda record: None,
     **model_options: Any,
 ) -> TrainingReport:
-    """Train an artifact by federated learning and write a new one, as `finetune_artifact` does.
+    """Train an artifact by federated learning and write a new one.
 
-    With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artifact for each, ``cluster_0``,
-    ``cluster_1``, ... `kmeans_init` initializes them, among clients drawn like a cohort.
+    See `finetune_artifact`. With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artifact for
+    each, ``cluster_0``, ``cluster_1``, ... `kmeans_init` initializes them, among clients drawn like a cohort.
 
     Args:
       artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.

@@ -20,9 +20,9 @@ _NAMES_PER_ROW = 4
 
 
 def plain(metrics: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested metrics as one flat dict of numbers and lists for JSON, names joined by ``/``.
+    """Return nested metrics as one flat dict for JSON, names joined by ``/``.
 
-    Values that are not finite become None: JSON has no NaN.
+    Values are numbers and lists. Values that are not finite become None: JSON has no NaN.
     """
     found: dict[str, Any] = {}
     for name, value in metrics.items():

@@ -74,7 +74,7 @@ class Artifact:
         notes: list[str],
         roundoff_check: RoundoffCheck,
     ) -> list[OutputComparison]:
-        """Compare a signature's results, and its variables after the call, with TensorFlow's.
+        """Compare a signature's results and assigned variables with TensorFlow's.
 
         Args:
           signature: its name.

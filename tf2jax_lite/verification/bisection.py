@@ -41,9 +41,10 @@ _JUMP = 10.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValuePair:
-    """One tensor on both sides, and its relative error; None where there is none (resources, strings).
+    """One tensor on both sides, and its relative error.
 
-    The error of a variant (a list of tensors) is that of the tensors in it.
+    The error is None for resources and strings. The error of a variant (a list of tensors) is that of the tensors in
+    it.
     """
 
     tf: Any

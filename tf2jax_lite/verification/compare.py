@@ -20,7 +20,9 @@ _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 @dataclasses.dataclass(frozen=True)
 class OutputComparison:
-    """One array of TensorFlow's beside one of JAX's: a result, a gradient, or a variable after the call.
+    """One array of TensorFlow's and one of JAX's.
+
+    A result, a gradient, or a variable after the call.
 
     Attributes:
       name: the array's name.

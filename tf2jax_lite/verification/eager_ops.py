@@ -81,7 +81,9 @@ def _attribute(value: Any) -> Any:
 
 
 def single_call(node: ir.Node) -> tuple[list[tuple[str, int | None]], dict[str, Any]]:
-    """Return the names of a node's inputs in ``tf.raw_ops`` (with the length of lists), and its attributes.
+    """Return a node's input names in ``tf.raw_ops``, and its attributes.
+
+    Names of lists come with their lengths.
 
     Raises:
       CannotRun: there is no such raw op, or an attribute names a function.

@@ -52,7 +52,9 @@ def given_values(name: str, arguments: Mapping[str, TensorArgument], given: Mapp
 def draw(
     arguments: Mapping[str, TensorArgument], ranges: Mapping[int, Range], seed: int, batch: int
 ) -> dict[str, np.ndarray]:
-    """Draw inputs: floats in [0, 1), integers in the range of the indexed axis, else in [0, 4), strings of some words.
+    """Draw inputs.
+
+    Floats in [0, 1), integers in the range of the indexed axis, else in [0, 4), strings of some words.
 
     Args:
       arguments: by name.

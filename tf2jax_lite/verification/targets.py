@@ -117,7 +117,7 @@ class Target:
             tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
 
     def with_values(self, values: Mapping[str, np.ndarray]) -> Target:
-        """Assign TensorFlow's variables, and return the target with these values as params.
+        """Assign TensorFlow's variables; return the target with these params.
 
         Args:
           values: by variable name in the artifact.
@@ -138,9 +138,9 @@ class Target:
         return dataclasses.replace(self, params={**self.params, **wanted})
 
     def with_seeds(self, values: Mapping[str, np.ndarray]) -> Target:
-        """Assign an artifact's values to TensorFlow's variables that hold seeds, as `with_values` does.
+        """Assign an artifact's values to TensorFlow's seed variables.
 
-        A Keras file does not store the seeds of layers without one: each load draws another.
+        See `with_values`. A Keras file does not store the seeds of layers without one: each load draws another.
         """
         shapes = {n: v.shape for n, v in self.converted.variables.items() if n in self.handles and is_seed_state(n)}
         names = match_names(values, shapes)

@@ -13,7 +13,9 @@ WIDTH = 88
 
 
 def statement(text: str, indent: int, comment: str = "") -> list[str]:
-    """Return the lines of a statement, written on one line with the spacing of ruff format.
+    """Return a statement's lines, formatted as by ruff.
+
+    It is first written on one line.
 
     Args:
       text: an assignment, an expression, or a return or raise statement.

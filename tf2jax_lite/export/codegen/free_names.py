@@ -38,7 +38,9 @@ def loaded(lines: Sequence[str]) -> set[str]:
 
 
 def undefined(source: str) -> list[str]:
-    """Return the names that functions of a module use and that are neither theirs, nor the module's, nor Python's.
+    """Return the undefined names of a module's functions.
+
+    Defined names are their own, the module's and Python's.
 
     Raises:
       SyntaxError: it is no Python.

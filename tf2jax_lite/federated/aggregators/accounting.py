@@ -66,7 +66,9 @@ def gaussian_epsilon(
     delta: float,
     sampling: str = "poisson",
 ) -> float:
-    """Return epsilon of (epsilon, delta)-differential privacy for clients, by Renyi accounting.
+    """Return epsilon of a training's (epsilon, delta) client-level privacy.
+
+    Computed by Renyi accounting.
 
     Args:
       noise_multiplier: as `DifferentiallyPrivateFactory` was given it (with adaptive clipping, of both parts together).
@@ -99,7 +101,9 @@ def gaussian_noise_multiplier(
     delta: float,
     sampling: str = "poisson",
 ) -> float:
-    """Return the smallest noise multiplier with at most this epsilon (to 1e-4). Arguments as in `gaussian_epsilon`.
+    """Return the smallest noise multiplier with at most this epsilon (to 1e-4).
+
+    Arguments as in `gaussian_epsilon`.
 
     Raises:
       InputError: an argument is out of range, or no noise is enough.

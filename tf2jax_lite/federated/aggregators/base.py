@@ -36,9 +36,10 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Factory(abc.ABC):
-    """Makes an aggregation for updates of a given form. See tff.aggregators.UnweightedAggregationFactory.
+    """Makes an aggregation for updates of a given form.
 
-    Factories are frozen dataclasses of options; those that take another factory compose.
+    See tff.aggregators.UnweightedAggregationFactory. Factories are frozen dataclasses of options; those that take
+    another factory compose.
     """
 
     @abc.abstractmethod
@@ -54,7 +55,7 @@ class Factory(abc.ABC):
 
 
 def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
-    """Return an aggregation process: as given, or made by a factory (``create(template)``).
+    """Return an aggregation process, as given or made by a factory.
 
     Raises:
       InputError: it is neither.
@@ -70,7 +71,7 @@ def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
 
 
 def float_template(template: PyTree, who: str) -> PyTree:
-    """Return the template in the dtype that sums are taken in: float32, or wider where the update is.
+    """Return the template in the dtype of sums: at least float32.
 
     Args:
       template: pytree of `jax.ShapeDtypeStruct` or arrays.
@@ -127,9 +128,10 @@ def scale_rows(update: PyTree, factor: Any) -> PyTree:
 
 
 def sum_rows(x: Any, dtype: Any = None) -> Any:
-    """Return the sum over the clients of a leaf (n, ...), in ``dtype`` (the leaf's own by default).
+    """Return the sum over the clients of a leaf (n, ...).
 
-    XLA on CPU takes many times as long for ``jnp.sum`` of large leaves.
+    It is accumulated in ``dtype``, the leaf's own by default. XLA on CPU takes many times as long for ``jnp.sum`` of
+    large leaves.
     """
     return reduced(jax.lax.reduce_sum, x if dtype is None else x.astype(dtype), (0,))
 
@@ -163,10 +165,10 @@ def tree_norm(tree: PyTree) -> Any:
 
 
 def factor_to_one(largest: Any) -> Any:
-    """Return powers of two that bring numbers to about 1, so that their squares neither overflow nor vanish.
+    """Return powers of two that scale numbers to about 1.
 
-    They and their reciprocals are normal numbers: XLA writes quotients by one number as products with its reciprocal,
-    and takes that of 1e38 for 0.
+    Squares of scaled numbers neither overflow nor underflow. They and their reciprocals are normal numbers: XLA writes
+    quotients by one number as products with its reciprocal, and takes that of 1e38 for 0.
 
     Args:
       largest: float (n,), the largest magnitudes; where they are not finite the factor is 1.

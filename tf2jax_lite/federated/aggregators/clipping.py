@@ -76,7 +76,9 @@ def _check(who: str, name: str, norm: Norm, order: float) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ClippingFactory(Factory):
-    """Scales updates down to a norm, taken over all leaves together. Measures clipping_norm and clipped_count.
+    """Scales updates down to a norm, taken over all leaves together.
+
+    Measures clipping_norm and clipped_count.
 
     Attributes:
       clipping_norm: the norm, or a `QuantileEstimation` that adapts it.

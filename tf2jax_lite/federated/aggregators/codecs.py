@@ -24,9 +24,10 @@ FLOAT_BITS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Codec(abc.ABC):
-    """A lossy code for vectors. Keys are known to both sides (a client's seed can be sent or agreed on).
+    """A lossy code for vectors.
 
-    Decoded values are finite if the vector is; they saturate at the largest float.
+    Keys are known to both sides (a client's seed can be sent or agreed on). Decoded values are finite if the vector is;
+    they saturate at the largest float.
     """
 
     @abc.abstractmethod
@@ -62,9 +63,10 @@ def _finite(x: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class UniformQuantizer(Codec):
-    """Stochastic rounding to evenly spaced levels between the smallest and the largest number: unbiased.
+    """Unbiased stochastic rounding to evenly spaced levels.
 
-    See fedjax.aggregators.uniform_stochastic_quantizer (Suresh et al., 2017).
+    The levels span the smallest to the largest number. See fedjax.aggregators.uniform_stochastic_quantizer (Suresh et
+    al., 2017).
 
     Attributes:
       num_levels: the number of levels, from 2 to 65536.
@@ -113,10 +115,11 @@ class UniformQuantizer(Codec):
 
 @dataclasses.dataclass(frozen=True)
 class RotatedUniformQuantizer(UniformQuantizer):
-    """`UniformQuantizer` after a random rotation that all clients share, which evens out large numbers: unbiased.
+    """`UniformQuantizer` after a random rotation, unbiased.
 
-    See fedjax.aggregators.rotated_uniform_stochastic_quantizer (Suresh et al., 2017). Vectors are padded to a power
-    of two, and the padding is sent too.
+    All clients share the rotation, which evens out large numbers. See
+    fedjax.aggregators.rotated_uniform_stochastic_quantizer (Suresh et al., 2017). Vectors are padded to a power of two,
+    and the padding is sent too.
     """
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
@@ -168,9 +171,10 @@ class Drive(Codec):
 
 @dataclasses.dataclass(frozen=True)
 class TernGrad(Codec):
-    """Minus, zero or plus the largest magnitude, at random in proportion to size: unbiased unless it clips.
+    """Ternary values: zero or the largest magnitude, with sign.
 
-    See Wen et al. 2017, "TernGrad"; fedjax.aggregators.terngrad_quantizer. Five such numbers take a byte.
+    Random in proportion to magnitude: unbiased unless it clips. See Wen et al. 2017, "TernGrad";
+    fedjax.aggregators.terngrad_quantizer. Five such numbers take a byte.
 
     Attributes:
       clip_stddevs: numbers beyond this many standard deviations (above 0) are clipped first (the paper's 2.5); None for

@@ -22,11 +22,11 @@ __all__ = ["CompressionFactory"]
 
 @dataclasses.dataclass(frozen=True)
 class CompressionFactory(Factory):
-    """Encodes each leaf of each client's update, decodes it on the server, and aggregates that.
+    """Aggregates updates that clients encode and the server decodes.
 
-    Measures, over the clients that count: ``bits_per_client`` (the mean of the bits in fact sent),
-    ``compression_ratio`` (32 bits a number over that) and ``distortion`` (squared error over squared norm, of those
-    whose squared norms float32 holds).
+    Leaves are encoded separately. Measures, over the clients that count: ``bits_per_client`` (the mean of the bits in
+    fact sent), ``compression_ratio`` (32 bits a number over that) and ``distortion`` (squared error over squared norm,
+    of those whose squared norms float32 holds).
 
     Attributes:
       codec: the code.

@@ -33,11 +33,12 @@ class _Pull(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class GeometricMedianFactory(BufferedFactory):
-    """The point with the least sum of distances to the updates, by Weiszfeld's steps (Pillutla et al., 2022).
+    """The geometric median, by Weiszfeld's steps (Pillutla et al., 2022).
 
-    Clients with less than half of the weight cannot move it far with any update: they pull with their shares, from
-    however far away. Steps begin at the mean of the clients whose norms are at most twice the median norm. Measures
-    num_iterations, and distance: the weighted mean distance to the result.
+    It is the point with the least sum of distances to the updates. Clients with less than half of the weight cannot
+    move it far with any update: they pull with their shares, from however far away. Steps begin at the mean of the
+    clients whose norms are at most twice the median norm. Measures num_iterations, and distance: the weighted mean
+    distance to the result.
 
     Attributes:
       num_iterations: at most this many steps.

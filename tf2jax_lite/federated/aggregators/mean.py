@@ -44,7 +44,9 @@ class SumFactory(Factory):
 
 @dataclasses.dataclass(frozen=True)
 class MeanFactory(Factory):
-    """The weighted mean of updates; zero if the weights are zero, so a round without clients changes nothing.
+    """The weighted mean of updates.
+
+    Zero if the weights are zero, so a round without clients changes nothing.
 
     Attributes:
       value_sum_factory: how updates times weights are summed; `SumFactory` by default.

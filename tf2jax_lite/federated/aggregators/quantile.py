@@ -20,7 +20,9 @@ __all__ = ["QuantileEstimation"]
 
 @dataclasses.dataclass(frozen=True)
 class QuantileEstimation:
-    """Follows a quantile by geometric steps: ``estimate *= exp(-learning_rate * (share below it - target))``.
+    """Follows a quantile by geometric steps.
+
+    ``estimate *= exp(-learning_rate * (share below it - target))``.
 
     Attributes:
       initial_estimate: where it starts, above 0.

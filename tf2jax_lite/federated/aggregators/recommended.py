@@ -49,9 +49,10 @@ def compression_aggregator(
 
 
 def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing: bool = True) -> Factory:
-    """Return the mean with adaptive clipping and Gaussian noise. See tff.learning.dp_aggregator.
+    """Return the mean with adaptive clipping and Gaussian noise.
 
-    The zeroing norm adapts without noise, as in TFF; without zeroing nothing escapes the privacy guarantee.
+    See tff.learning.dp_aggregator. The zeroing norm adapts without noise, as in TFF; without zeroing nothing escapes
+    the privacy guarantee.
     """
     inner = DifferentiallyPrivateFactory.gaussian_adaptive(noise_multiplier, clients_per_round)
     return default_zeroing(inner) if zeroing else inner

@@ -100,9 +100,9 @@ class CoordinateMedianFactory(BufferedFactory):
 
 @dataclasses.dataclass(frozen=True)
 class TrimmedMeanFactory(BufferedFactory):
-    """The mean of each coordinate without its lowest and highest values (Yin et al., 2018).
+    """The trimmed mean of each coordinate (Yin et al., 2018).
 
-    Measures num_trimmed: how many values were left out at each end.
+    It excludes the lowest and highest values. Measures num_trimmed: how many values were left out at each end.
 
     Attributes:
       trim_fraction: the share of clients left out at each end, in [0, 0.5); rounded down to a number of clients.
@@ -136,10 +136,10 @@ def _squared_distances(update: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class KrumFactory(BufferedFactory):
-    """The update nearest to its neighbours, or the mean of the nearest ``num_selected`` (Blanchard et al., 2017).
+    """Krum: the update nearest to its neighbors (Blanchard et al., 2017).
 
-    A client's score is the sum of squared distances to its ``n - num_byzantine - 2`` nearest others. Measures
-    num_selected.
+    Multi-Krum is the mean of the nearest ``num_selected``. A client's score is the sum of squared distances to its ``n
+    - num_byzantine - 2`` nearest others. Measures num_selected.
 
     Attributes:
       num_byzantine: how many clients may be wrong; the paper's guarantee needs ``n >= 2 * num_byzantine + 3``.

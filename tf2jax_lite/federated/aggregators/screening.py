@@ -27,7 +27,9 @@ def finite_clients(update: Any) -> Any:
 
 
 def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: Any = None) -> tuple[ClientUpdates, Any]:
-    """Mask clients that dropped out, have no data, or sent something that is not finite; counts each kind.
+    """Mask clients without a usable update.
+
+    These dropped out, have no data, or sent values that are not finite; each kind is counted.
 
     Args:
       updates: the updates; ``mask`` is False where nothing came from a client.
@@ -63,7 +65,9 @@ def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: An
 
 @dataclasses.dataclass(frozen=True)
 class ScreeningFactory(Factory):
-    """Aggregates only updates that pass `screen_updates`, and measures its counts (padding counts as dropped).
+    """Aggregates updates that pass `screen_updates`, and measures its counts.
+
+    Padding counts as dropped.
 
     Attributes:
       inner_agg_factory: the aggregation of the rest; the weighted mean by default.

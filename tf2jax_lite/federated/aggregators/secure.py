@@ -29,11 +29,12 @@ __all__ = ["SecureSumFactory"]
 
 @dataclasses.dataclass(frozen=True)
 class SecureSumFactory(Factory):
-    """The sum of updates as secure aggregation gives it; a `MeanFactory`'s value_sum_factory, say.
+    """The sum of updates by simulated secure aggregation.
 
-    Each number is clipped to [-bound, bound] and rounded to a multiple of a step. The step is such that the sum of the
-    cohort fits: about ``bound * num_clients / 2**(modulus_bits - 1)``. Weights count for nothing. Measures
-    secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and secure_sum_failed.
+    Usable as a `MeanFactory`'s value_sum_factory. Each number is clipped to [-bound, bound] and rounded to a multiple
+    of a step. The step is such that the sum of the cohort fits: about ``bound * num_clients / 2**(modulus_bits - 1)``.
+    Weights count for nothing. Measures secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and
+    secure_sum_failed.
 
     Attributes:
       bound: the largest magnitude of a number, above 0. As a part of a weighted mean it covers updates times weights.

@@ -27,9 +27,10 @@ PyTree = Any
 
 
 def loss_work(model: Model, clusters: bool = False) -> ClientWork:
-    """Return the work whose output is the mean loss in evaluation mode: under the message, or the client's own input.
+    """Return the work whose output is the mean loss in evaluation mode.
 
-    With ``clusters`` the message is the stacked weights of several models, and the output has shape (models,).
+    The weights are the message, or the client's own input. With ``clusters`` the message is the stacked weights of
+    several models, and the output has shape (models,).
     """
     bare = Model(model.init, model.apply_for_train, model.apply_for_eval, model.train_loss, {}, model.changes)
 
@@ -78,11 +79,11 @@ def kmeans_init(
     params: Any = None,
     key: Any = None,
 ) -> list[ModelWeights]:
-    """Choose weights for the clusters of `build_hyp_cluster`: those of clients that are far from each other.
+    """Choose the initial clusters of `build_hyp_cluster`.
 
-    Each client trains from the same weights. The first cluster begins as a client drawn by the key; each further one as
-    the client whose loss, under the nearest cluster so far, exceeds that under its own weights by most. A pretrained
-    model needs this: equal clusters stay equal.
+    They are the weights of clients that are far from each other. Each client trains from the same weights. The first
+    cluster begins as a client drawn by the key; each further one as the client whose loss, under the nearest cluster so
+    far, exceeds that under its own weights by most. A pretrained model needs this: equal clusters stay equal.
 
     Args:
       model: the model.

@@ -128,7 +128,9 @@ def build_fed_opt(
     learning_rate: Any = 1e-2,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Build FedOpt (FedAdam, FedYogi, FedAdagrad, FedAvgM): FedAvg whose server steps with an adaptive optimizer.
+    """Build FedOpt: FedAvg with an adaptive optimizer at the server.
+
+    FedAdam, FedYogi, FedAdagrad and FedAvgM are its cases.
 
     Args:
       model: the model.

@@ -62,7 +62,9 @@ def build_jax_federated_averaging_process(
     loss_fn: Callable[[PyTree, Mapping[str, Any]], Any],
     step_size: float,
 ) -> LearningProcess[LearningState]:
-    """Build federated averaging: weights start at zero, clients do a step of SGD a batch, the mean is unweighted.
+    """Build federated averaging of a plain JAX loss.
+
+    Weights start at zero, clients do a step of SGD per batch, the mean is unweighted.
 
     Args:
       batch_type: feature to the type of a batch's array: anything with shape and dtype, or a pair (dtype, shape); None

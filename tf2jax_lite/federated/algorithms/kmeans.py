@@ -84,10 +84,11 @@ def build_fed_kmeans(
     clients_per_chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[KMeansState]:
-    """Build federated k-means: clients send the sum and the number of the points nearest to each centroid.
+    """Build federated k-means.
 
-    centroid <- (weight * centroid + sum) / (weight + number), and weight <- weight + number; weights start at 1. Where
-    the new weight is not above 0 (noise of an aggregator, say), the centroid stays.
+    Clients send the sum and the number of the points nearest to each centroid. centroid <- (weight * centroid + sum) /
+    (weight + number), and weight <- weight + number; weights start at 1. Where the new weight is not above 0 (noise of
+    an aggregator, say), the centroid stays.
 
     Args:
       num_clusters: how many centroids.

@@ -110,10 +110,11 @@ def build_mime(
     lite: bool = False,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Build Mime: y <- y - U(g(y) - g(x) + c, s) at clients; s <- V(c, s) and x <- x + lr * mean(y - x) at the server.
+    """Build Mime.
 
-    x are the server's weights, c is the mean gradient there of all the round's examples (a first pass over the
-    clients), s the state of the base optimizer, U its step and V its update of the state.
+    Clients: y <- y - U(g(y) - g(x) + c, s). Server: s <- V(c, s) and x <- x + lr * mean(y - x). x are the server's
+    weights, c is the mean gradient there of all the round's examples (a first pass over the clients), s the state of
+    the base optimizer, U its step and V its update of the state.
 
     Args:
       model: the model.

@@ -20,9 +20,9 @@ _Scope = dict[str | None, Any]
 
 
 class ExecutionContext(fl.framework.SyncContext):
-    """Runs computations here, one client after another; JAX computations are compiled once for each shape.
+    """Runs computations in this process, one client after another.
 
-    Install it with `set_default_context`, or for a block with
+    JAX computations are compiled once for each shape. Install it with `set_default_context`, or for a block with
     ``federated_language.framework.get_context_stack().install(context)``.
 
     A value at the clients is a list with one value for each client; a sequence is any iterable; a structure is a dict,
@@ -41,7 +41,9 @@ class ExecutionContext(fl.framework.SyncContext):
         self._default_num_clients = default_num_clients
 
     def invoke(self, comp: Any, arg: Any) -> Any:
-        """Run ``comp`` with ``arg``; federated_language calls this when a computation is called in Python.
+        """Run ``comp`` with ``arg``.
+
+        Federated_language calls this when a computation is called in Python.
 
         Raises:
           FederatedTypeError: an argument does not have the parameter's type, or ``comp`` cannot run here.
@@ -57,7 +59,9 @@ class ExecutionContext(fl.framework.SyncContext):
 
 
 def set_default_context(default_num_clients: int = 0) -> None:
-    """Make an `ExecutionContext` this thread's default: computations called in Python run in this process.
+    """Make an `ExecutionContext` this thread's default.
+
+    Computations called in Python then run in this process.
 
     Args:
       default_num_clients: see `ExecutionContext`.

@@ -26,7 +26,9 @@ _TYPE_URL = "type.googleapis.com/tf2jax_lite.federated.JaxExported"
 
 
 class JaxComputation(fl.framework.ConcreteComputation):
-    """The result of `jax_computation`: a computation whose proto holds an exported JAX function.
+    """The result of `jax_computation`.
+
+    A computation whose proto holds an exported JAX function.
 
     Attributes:
       function: the Python function, taking its parameter as the library packs it. For calls within other JAX functions.
@@ -219,10 +221,11 @@ def _result(result: Any, orders: _Orders, name: str) -> tuple[fl.Type, list[Any]
 
 
 def jax_computation(*args: Any) -> Any:
-    """Make a computation of the federated language from a JAX function. Source: tff.jax_computation.
+    """Make a computation of the federated language from a JAX function.
 
-    The function is traced once for its types and exported: the computation holds it as StableHLO (see `stablehlo`) and
-    can be serialized, sent and run elsewhere. It may call other JAX computations and differentiate them.
+    Source: tff.jax_computation. The function is traced once for its types and exported: the computation holds it as
+    StableHLO (see `stablehlo`) and can be serialized, sent and run elsewhere. It may call other JAX computations and
+    differentiate them.
 
     Args:
       *args: the parameters' types, as `to_type` takes them; or the function, followed by its types. Without types, the

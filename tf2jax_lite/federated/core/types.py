@@ -58,7 +58,9 @@ def to_type(spec: Any) -> fl.Type:
 
 
 def infer_type(value: Any) -> fl.Type:
-    """Return the type of a Python value: arrays, numbers, dicts, lists, tuples and named tuples of them.
+    """Return the type of a Python value.
+
+    Values are arrays, numbers, and dicts, lists, tuples and named tuples of them.
 
     Raises:
       FederatedTypeError: it has none (None, other objects).
@@ -124,7 +126,9 @@ def _is_dtype_and_shape(spec: Any) -> bool:
 
 
 def map_structure(fn: Callable[..., Any], type_spec: fl.Type, *values: Any) -> Any:
-    """Apply ``fn(tensor_type, *leaves)`` to the leaves of structures. Structures are tuples here, without names.
+    """Apply ``fn(tensor_type, *leaves)`` to the leaves of structures.
+
+    Structures are tuples here, without names.
 
     Args:
       fn: called for each leaf.

@@ -162,7 +162,7 @@ def to_struct(value: Any, type_spec: fl.Type) -> Any:
 
 
 def from_value(value: Any, type_spec: fl.Type, num_clients: int) -> Any:
-    """Return a value of the interpreter as numpy arrays in the Python containers of its type.
+    """Return a value of the interpreter as numpy arrays in Python containers.
 
     Raises:
       FederatedTypeError: it is a function.

@@ -17,7 +17,7 @@ __all__ = ["Batches", "ClientDataset", "index_table", "last_batch_size", "shuffl
 
 
 class Batches(Iterable[dict[str, Any]]):
-    """Batches that can be iterated over again and again; ``len`` is their number where it is finite.
+    """Reusable batches; ``len`` is their number if finite.
 
     Args:
       make: starts an iteration.
@@ -100,7 +100,9 @@ class ClientDataset:
         return Batches(make, count)
 
     def padded_batch(self, hparams: PaddedBatchHParams | None = None, **changes: Any) -> Batches:
-        """Return the examples in order, in batches of few sizes, so that a jitted function is compiled few times.
+        """Return the examples in order, in batches of few sizes.
+
+        A jitted function is then compiled few times.
 
         Args:
           hparams: a `PaddedBatchHParams`.
@@ -166,7 +168,9 @@ def last_batch_size(total: int, batch_size: int, num_buckets: int) -> int:
 
 
 def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator[np.ndarray]:
-    """Yield the indices of each batch of `ClientDataset.shuffle_repeat_batch`, int64 (batch_size,) or shorter.
+    """Yield the indices of each batch, int64 (batch_size,) or shorter.
+
+    See `ClientDataset.shuffle_repeat_batch`.
 
     Args:
       total: the number of examples.

@@ -56,7 +56,9 @@ def new_example() -> Any:
 
 
 class ExampleParser:
-    """Reads serialized ``tf.train.Example`` messages as arrays, the way ``tff...load_and_parse_sql_client_data`` does.
+    """Reads serialized ``tf.train.Example`` messages as arrays.
+
+    As ``tff...load_and_parse_sql_client_data`` does.
 
     Args:
       element_spec: dict from feature to something with ``shape`` and ``dtype`` (jax.ShapeDtypeStruct, tf.TensorSpec,
@@ -116,9 +118,10 @@ class ExampleParser:
 
 
 def element_spec_of(serialized: Any, where: str) -> dict[str, Any]:
-    """Return the features of one serialized example, for `ExampleParser`; those without values are left out.
+    """Return the features of one serialized example, for `ExampleParser`.
 
-    Several values have shape (n,), one has shape (); floats are float32, integers int64, bytes objects.
+    Those without values are omitted. Several values have shape (n,), one has shape (); floats are float32, integers
+    int64, bytes objects.
 
     Raises:
       DataError: it is no ``tf.train.Example``; ``where`` is named.

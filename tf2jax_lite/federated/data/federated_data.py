@@ -30,7 +30,7 @@ D = TypeVar("D", bound="FederatedData")
 
 
 class FederatedData(abc.ABC):
-    """A federated dataset: client ids and their examples, read when they are asked for.
+    """A federated dataset: client ids and their examples, read on demand.
 
     A kind of storage defines ``_ids``, ``_size`` and ``_read``. Instances are never changed: `slice`,
     `preprocess_client` and `preprocess_batch` return new ones that share the storage.
@@ -82,7 +82,9 @@ class FederatedData(abc.ABC):
             yield client_id, self.client_size(client_id)
 
     def client_size(self, client_id: ClientId) -> int:
-        """Return a client's number of examples. With `preprocess_client` its examples are read for that.
+        """Return a client's number of examples.
+
+        With `preprocess_client` its examples are read for that.
 
         Raises:
           UnknownClientError: there is no such client.
@@ -112,7 +114,7 @@ class FederatedData(abc.ABC):
         return self.get_clients(self._ids())
 
     def shuffled_clients(self, buffer_size: int, seed: Seed = None) -> ShuffledClients:
-        """Return all clients in a random order, again and again, each time in another order.
+        """Return all clients endlessly, reshuffled for each pass.
 
         Args:
           buffer_size: of how many ids the next one is drawn, >= 1. As many as there are clients shuffles perfectly.
@@ -158,7 +160,9 @@ class FederatedData(abc.ABC):
 
 
 class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
-    """The iterator of `FederatedData.shuffled_clients`, which can also skip clients without reading them.
+    """The iterator of `FederatedData.shuffled_clients`.
+
+    It can also skip clients without reading them.
 
     Args:
       federated_data: the clients.

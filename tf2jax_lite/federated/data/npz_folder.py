@@ -24,9 +24,10 @@ def npz_file_name(client_id: str) -> str:
 
 
 class NpzFolderFederatedData(FederatedData):
-    """Clients in files that ``np.savez`` or ``np.savez_compressed`` wrote, the client's id in the file's name.
+    """Clients in ``.npz`` files, named by the client's id.
 
-    Files are listed when the folder is opened, and read when a client is asked for. Nothing in them is unpickled.
+    ``np.savez`` or ``np.savez_compressed`` wrote them. Files are listed when the folder is opened, and read when a
+    client is asked for. Nothing in them is unpickled.
 
     Args:
       path: the folder; its files are named as `npz_file_name` does.

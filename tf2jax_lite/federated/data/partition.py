@@ -46,7 +46,9 @@ def partition_iid(examples: Examples, num_clients: int, *, seed: Seed) -> InMemo
 def partition_dirichlet(
     examples: Examples, num_clients: int, alpha: float, *, seed: Seed, label: str = "y", min_size: int = 1
 ) -> InMemoryFederatedData:
-    """Skew labels: each label's examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
+    """Partition with skewed labels.
+
+    Each label's examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
 
     Args:
       examples: dict from feature to array, all of leading size n.
@@ -125,7 +127,9 @@ def partition_by_label(
 def partition_quantity_skew(
     examples: Examples, num_clients: int, alpha: float, *, seed: Seed, min_size: int = 1
 ) -> InMemoryFederatedData:
-    """Skew sizes: shuffled examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
+    """Partition with skewed sizes.
+
+    Shuffled examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
 
     Args:
       examples: dict from feature to array, all of leading size n.

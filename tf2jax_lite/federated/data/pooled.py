@@ -26,7 +26,9 @@ __all__ = [
 def padded_batch_client_datasets(
     datasets: Iterable[ClientDataset], hparams: PaddedBatchHParams | None = None, **changes: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yield the datasets' examples in order, in padded batches that may hold examples of several clients.
+    """Yield the datasets' examples in order, in padded batches.
+
+    A batch may hold examples of several clients.
 
     Args:
       datasets: they have the same features and the same preprocessor.
@@ -78,7 +80,9 @@ def shuffle_repeat_batch_federated_data(
     example_buffer_size: int,
     seed: Seed = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield batches of all clients' examples without end: clients are shuffled, then their examples.
+    """Yield endless batches of all clients' examples.
+
+    Clients are shuffled, then their examples.
 
     Args:
       federated_data: the clients; not all are in memory at once.

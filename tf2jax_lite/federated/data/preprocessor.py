@@ -19,7 +19,7 @@ Examples = Mapping[str, np.ndarray]
 
 
 class BatchPreprocessor:
-    """A chain of functions ``examples -> examples``, applied to each batch when it is made.
+    """A chain of functions ``examples -> examples``, applied to batches.
 
     Args:
       fns: the functions, the first one applied first. Each takes and returns a dict of arrays whose leading sizes are
@@ -44,7 +44,9 @@ class BatchPreprocessor:
 
 
 class ClientPreprocessor:
-    """A chain of functions ``(client_id, examples) -> examples``, applied to a client's examples when it is read.
+    """A chain of functions ``(client_id, examples) -> examples``.
+
+    It is applied when a client's examples are read.
 
     Args:
       fns: the functions, the first one applied first. Unlike a batch's, they may add, drop and reorder examples.

@@ -26,7 +26,9 @@ Sample = list[tuple[ClientId, ClientDataset, jax.Array]]
 
 
 class ClientSampler(abc.ABC):
-    """Draws a cohort for each round. Rounds are numbered: a round's cohort depends on the seed and its number alone.
+    """Draws a cohort for each round.
+
+    Rounds are numbered: a round's cohort depends on the seed and its number alone.
 
     Args:
       num_clients: the size of a cohort, >= 1.
@@ -50,7 +52,7 @@ class ClientSampler(abc.ABC):
         return self._round_num
 
     def set_round_num(self, round_num: int) -> None:
-        """Set the next round to ``round_num``, for a training that resumes from a checkpoint.
+        """Set the next round to ``round_num``, to resume from a checkpoint.
 
         Raises:
           DataError: it is negative.
@@ -134,7 +136,7 @@ class WeightedSampler(ClientSampler):
 
 
 class UniformGetClientSampler(ClientSampler):
-    """Draws each cohort from all clients, each with the same chance, none twice. Source: fedjax.
+    """Draws each cohort uniformly without replacement. Source: fedjax.
 
     Args:
       federated_data: the clients.
@@ -158,9 +160,10 @@ class UniformGetClientSampler(ClientSampler):
 
 
 class UniformShuffledClientSampler(ClientSampler):
-    """Takes cohorts one after another from shuffled clients: every client once before any comes again. Source: fedjax.
+    """Takes consecutive cohorts from shuffled clients. Source: fedjax.
 
-    Reads the data in the order of `FederatedData.shuffled_clients`, so it also suits data with slow random access.
+    Every client is drawn once before any is drawn again. Reads the data in the order of
+    `FederatedData.shuffled_clients`, so it also suits data with slow random access.
 
     Args:
       shuffled_clients: an iterator of (id, dataset) as `FederatedData.shuffled_clients` returns, or a function that
@@ -186,7 +189,7 @@ class UniformShuffledClientSampler(ClientSampler):
         super().__init__(num_clients, seed, start_round_num)
 
     def set_round_num(self, round_num: int) -> None:
-        """Set the next round to ``round_num``, and skip the clients of the rounds before it.
+        """Set the next round to ``round_num``; skip the clients of rounds before.
 
         Raises:
           DataError: it is negative, or an earlier round and the sampler was given an iterator.

@@ -34,7 +34,9 @@ def seed_words(seed: Any) -> list[int]:
 
 
 def numpy_rng(seed: Seed, *more: int) -> np.random.Generator:
-    """Return numpy's generator for ``seed``: the same seed and numbers, the same stream, on every machine.
+    """Return numpy's generator for ``seed``.
+
+    The same seed gives the same stream on every machine.
 
     Args:
       seed: see `seed_words`; None takes entropy from the operating system, and ``more`` then has no effect.

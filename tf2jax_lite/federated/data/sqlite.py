@@ -23,10 +23,10 @@ _FORMAT = "tf2jax_lite federated data 1"
 
 
 class SQLiteFederatedData(FederatedData):
-    """Clients in a file that `SQLiteFederatedDataBuilder` wrote. Only the clients asked for are in memory.
+    """Clients in a file that `SQLiteFederatedDataBuilder` wrote.
 
-    May be used from several threads, and in processes forked later. Each record has a checksum, which is looked at
-    when it is read.
+    Only the clients asked for are in memory. May be used from several threads, and in processes forked later. Each
+    record has a checksum, which is looked at when it is read.
 
     Args:
       path: the file.
@@ -112,7 +112,9 @@ class SQLiteFederatedData(FederatedData):
 
 
 class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
-    """Writes a file for `SQLiteFederatedData` in a ``with`` block, at whose end the file appears, or not at all.
+    """Writes a file for `SQLiteFederatedData` in a ``with`` block.
+
+    The file appears at the end of the block, or not at all.
 
     Args:
       path: the file to make.

@@ -15,7 +15,7 @@ __all__ = ["SQLiteFile"]
 
 
 class SQLiteFile:
-    """Queries against a file that is never written, with one connection for each thread and process.
+    """Read-only queries, with a connection for each thread and process.
 
     Args:
       path: the file.

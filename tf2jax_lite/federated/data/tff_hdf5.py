@@ -22,9 +22,10 @@ _ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # raised by 
 
 
 class TFFHDF5FederatedData(FederatedData):
-    """Clients in a file laid out as ``examples/<client>/<feature>``: EMNIST, Shakespeare, Stack Overflow of TFF.
+    """Clients in a file of HDF5 groups ``examples/<client>/<feature>``.
 
-    Strings come as objects of type bytes. Links and datasets that lead out of the file are refused.
+    EMNIST, Shakespeare and Stack Overflow of TFF have this layout. Strings come as objects of type bytes. Links and
+    datasets that lead out of the file are refused.
 
     Args:
       path: the file.

@@ -27,9 +27,10 @@ _TABLES = {
 
 
 def tff_element_spec(path: str | os.PathLike) -> dict[str, Any] | None:
-    """Return the features of the first example of a file with TFF's tables; None for other tables.
+    """Return the features of the first example in TFF's tables, or None.
 
-    A message does not hold shapes: several values are flat, one is a scalar. Features without values are left out.
+    It is None for other tables. A message does not hold shapes: several values are flat, one is a scalar. Features
+    without values are left out.
 
     Raises:
       DataError: there is no such file, it is no SQLite database, or the first example cannot be read.
@@ -50,11 +51,11 @@ def tff_splits(path: str | os.PathLike) -> list[str]:
 
 
 class TFFSQLiteFederatedData(FederatedData):
-    """Clients in a file with TFF's tables, one serialized ``tf.train.Example`` in each row.
+    """Clients in a file with TFF's tables.
 
-    The tables are ``client_metadata(client_id, split_name, num_examples)`` and
-    ``examples(client_id, split_name, serialized_example_proto)``. TensorFlow is not needed.
-    A file without an index on ``examples.client_id`` is scanned once for each `get_client`; `clients` reads it once.
+    Each row holds one serialized ``tf.train.Example``. The tables are ``client_metadata(client_id, split_name,
+    num_examples)`` and ``examples(client_id, split_name, serialized_example_proto)``. TensorFlow is not needed. A file
+    without an index on ``examples.client_id`` is scanned once for each `get_client`; `clients` reads it once.
 
     Args:
       path: the file.

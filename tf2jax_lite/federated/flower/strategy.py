@@ -38,10 +38,10 @@ __all__ = ["BlocksStrategy"]
 
 
 class BlocksStrategy(Strategy):
-    """Federated training with `client_app` clients. A round's results equal those of `compose_learning_process`.
+    """Federated training with `client_app` clients.
 
-    Clients' updates are folded one after another, in constant memory where the aggregator allows it. A client that
-    fails, or sends NaN or infinity, counts for nothing.
+    A round's results equal those of `compose_learning_process`. Clients' updates are folded one after another, in
+    constant memory where the aggregator allows it. A client that fails, or sends NaN or infinity, counts for nothing.
 
     Args:
       model: the model.

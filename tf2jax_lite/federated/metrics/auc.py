@@ -104,10 +104,10 @@ class AUCStat(Stat):
 
 @dataclasses.dataclass(frozen=True)
 class AUC(TargetMetric):
-    """The area under the ROC or the precision-recall curve of yes-or-no targets. See tf.keras.metrics.AUC.
+    """The area under the ROC or the precision-recall curve of yes-or-no targets.
 
-    Targets and predictions have shape (...); elements have equal weights. A prediction exceeds a threshold if it is
-    strictly greater. Predictions are probabilities, or logits with ``from_logits``.
+    See tf.keras.metrics.AUC. Targets and predictions have shape (...); elements have equal weights. A prediction
+    exceeds a threshold if it is strictly greater. Predictions are probabilities, or logits with ``from_logits``.
 
     Attributes:
       num_thresholds: how many thresholds, at least 2; the area's error is about one over it.

@@ -40,7 +40,9 @@ class Metric(abc.ABC):
         """
 
     def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> Stat:
-        """Return the statistic of a batch. A metric overrides this where one example's statistic is large.
+        """Return the statistic of a batch.
+
+        A metric overrides this where one example's statistic is large.
 
         Args:
           batch: dict of arrays of shape (n, ...).
@@ -78,7 +80,9 @@ def check_metrics(who: str, name: str, metrics: Any) -> dict[str, Metric]:
 
 
 def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, mask: Any = None) -> Stat:
-    """Evaluate a metric over a batch, vectorised; examples that the mask leaves out count for nothing.
+    """Evaluate a metric over a batch, vectorized.
+
+    Masked examples do not count.
 
     Args:
       metric: the metric.

@@ -103,9 +103,9 @@ class SequenceTokenCrossEntropyLoss(_SequenceMetric):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceCrossEntropyLoss(SequenceTokenCrossEntropyLoss):
-    """Mean over sequences of the sum of their tokens' cross entropies; sequences of padding alone do not count.
+    """Mean over sequences of the sum of their tokens' cross entropies.
 
-    See fedjax.metrics.SequenceCrossEntropyLoss.
+    Sequences of padding alone do not count. See fedjax.metrics.SequenceCrossEntropyLoss.
     """
 
     def __post_init__(self) -> None:
@@ -135,7 +135,9 @@ class Perplexity(SequenceTokenCrossEntropyLoss):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTokenAccuracy(_SequenceMetric):
-    """The share of tokens that have the highest score. See fedjax.metrics.SequenceTokenAccuracy.
+    """The share of tokens that have the highest score.
+
+    See fedjax.metrics.SequenceTokenAccuracy.
 
     Attributes:
       per_position: whether each position of the sequence has its own mean; results have shape (length,).
@@ -174,7 +176,9 @@ class SequenceTokenAccuracy(_SequenceMetric):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTokenTopKAccuracy(SequenceTokenAccuracy):
-    """The share of tokens among the ``k`` with the highest scores. See fedjax.metrics.SequenceTokenTopKAccuracy.
+    """The share of tokens among the ``k`` with the highest scores.
+
+    See fedjax.metrics.SequenceTokenTopKAccuracy.
 
     Attributes:
       k: how many.
@@ -229,7 +233,9 @@ class SequenceLength(_SequenceMetric):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTokenOOVRate(SequenceLength):
-    """The share of tokens that are out of the vocabulary. See fedjax.metrics.SequenceTokenOOVRate.
+    """The share of tokens that are out of the vocabulary.
+
+    See fedjax.metrics.SequenceTokenOOVRate.
 
     Attributes:
       oov_target_values: the tokens that stand for words out of the vocabulary.
@@ -255,7 +261,9 @@ class SequenceTokenOOVRate(SequenceLength):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTruncationRate(SequenceLength):
-    """The share of sequences without an end token: those that were cut. See fedjax.metrics.SequenceTruncationRate.
+    """The share of truncated sequences, which have no end token.
+
+    See fedjax.metrics.SequenceTruncationRate.
 
     Attributes:
       eos_target_value: the end token.

@@ -72,7 +72,7 @@ class MeanStat(Stat):
 
     @classmethod
     def new(cls, accum: Any, weight: Any) -> Self:
-        """Make a statistic in which values without weight count for nothing, even if they are not finite.
+        """Make a statistic that ignores values without weight, even NaN.
 
         Args:
           accum: value times weight, shape (...).

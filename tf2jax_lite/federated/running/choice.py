@@ -17,7 +17,9 @@ __all__ = ["can_be_batched", "choose_backend"]
 
 
 def choose_backend(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:
-    """Return ``"vmap"``, ``"scan"`` or ``"loop"``; `benchmarks/federated.py` measures that it is the fastest.
+    """Return the fastest backend: ``"vmap"``, ``"scan"`` or ``"loop"``.
+
+    `benchmarks/federated.py` measures this.
 
     - On accelerators clients are batched (vmap), or run sequentially in one program (scan) if the model cannot be
       batched (an artifact's StableHLO cannot).

@@ -80,7 +80,7 @@ class Chunk(NamedTuple):
 
 
 def client_seed(batching: Batching, key: Any, round_number: int, index: int) -> list[int] | None:
-    """Return the seed by which a client's examples are shuffled in a round; None where nothing is shuffled.
+    """Return the seed of a client's shuffling in a round; None without shuffling.
 
     It comes from ``batching.seed`` if that is set, else from the training's key: a resumed run has the same order.
     """
@@ -120,7 +120,7 @@ class Cohort:
         return sum(client is None for client in self.clients)
 
     def shares(self) -> np.ndarray | None:
-        """Return for each client which part of the examples in its batches is its own number of them.
+        """Return each client's own share of the examples in its batches.
 
         A last batch that is filled from one epoch more holds examples twice; they do not make a client count for more.
         With a number of steps a client's weight is its number of examples, however many it processes. Sources:

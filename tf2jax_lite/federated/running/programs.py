@@ -35,7 +35,7 @@ _ONE_CORE = {"xla_cpu_multi_thread_eigen": False, "xla_disable_hlo_passes": "cpu
 
 
 class Programs:
-    """Compiled forms of one function, by the shapes of its arguments and the options of JAX.
+    """Compiled forms of one function, by argument shapes and JAX's options.
 
     Args:
       jitted: the result of `jax.jit`. Its last argument is static.

@@ -255,7 +255,7 @@ class _Round:
         return runner._shapes[key]
 
     def run(self, clients: Iterable[Client]) -> Iterable[tuple[list[int], Callable[[], PyTree]]]:
-        """Yield for each chunk its clients' indices and a function that waits for their outputs.
+        """Yield each chunk's client indices, and a function that awaits outputs.
 
         With vmap only clients of about the same number of steps share a chunk. A client whose short batches must not be
         padded runs alone.

@@ -81,9 +81,10 @@ def _settled(step: Callable[..., PyTree], context: Context, carry: PyTree, batch
 
 
 def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
-    """Return ``(context, total, chunk, exact) -> (total, outputs)`` that runs the chunk's clients side by side.
+    """Return ``(context, total, chunk, exact) -> (total, outputs)``, batched.
 
-    ``exact`` (static) says that every client has all steps. Otherwise steps beyond a client's own are dropped.
+    It runs the chunk's clients under `jax.vmap`. ``exact`` (static) says that every client has all steps. Otherwise
+    steps beyond a client's own are dropped.
     """
     client_step = _traced_once(work)
 
@@ -136,9 +137,10 @@ def _fold_one(
 
 
 def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
-    """Return ``(context, total, chunk, exact) -> (total, outputs)`` that runs clients one after another.
+    """Return ``(context, total, chunk, exact) -> (total, outputs)``, scanned.
 
-    Each client takes its own number of steps: padding of steps costs nothing. ``exact`` does not matter here.
+    It runs clients one after another. Each client takes its own number of steps: padding of steps costs nothing.
+    ``exact`` does not matter here.
     """
     client_step = _traced_once(work)
 
@@ -164,9 +166,10 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
 
 def make_unrolled(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
-    """Return ``(context, total, batches: list, index, client_input) -> (total, output)`` for one client.
+    """Return the unrolled program of one client.
 
-    All steps are written out in one program: for slow loops. It is compiled for each number of steps.
+    It is ``(context, total, batches: list, index, client_input) -> (total, output)``. All steps are written out in one
+    program: for slow loops. It is compiled for each number of steps.
     """
 
     def run(context: Context, total: Accumulator, batches: list[Any], index: Any, client_input: PyTree) -> Any:

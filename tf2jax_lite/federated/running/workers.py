@@ -132,9 +132,10 @@ class Workers:
 
 
 class MeshFold:
-    """Accumulators on the devices of a mesh, one each. All axes of the mesh count as one.
+    """Accumulators on the devices of a mesh, one each.
 
-    In a run of several processes (jax.distributed) each makes the same chunks and puts its own devices' part on them.
+    All axes of the mesh count as one. In a run of several processes (jax.distributed) each makes the same chunks and
+    puts its own devices' part on them.
 
     Args:
       mesh: the devices.

@@ -211,7 +211,9 @@ class OpContext:
 
 
 class Run:
-    """One evaluation of a module; ``shifts`` is set within functions that are invariant to a subtracted maximum.
+    """One evaluation of a module.
+
+    ``shifts`` is set within functions that are invariant to a subtracted maximum.
 
     Args:
       module: the module.

@@ -10,9 +10,10 @@ __all__ = ["expression", "single_op"]
 
 
 def single_op(region: Region) -> str:
-    """Return the name of the op that a region of two scalars is, "first" or "second" for an argument, or "".
+    """Return the op of a region of two scalars, or "".
 
-    Ops that mind the order of their operands count only if they take the two arguments in order.
+    It is "first" or "second" for an argument. Ops that mind the order of their operands count only if they take the two
+    arguments in order.
     """
     if len(region.returns) != 1 or len(region.args) != 2:
         return ""

@@ -121,9 +121,10 @@ atexit.register(_parser.stop)
 
 
 def check_payload(payload: bytes | str) -> None:
-    """Refuse a payload that makes MLIR crash, hang or take very much memory, and bytecode that it cannot read.
+    """Refuse a payload that MLIR cannot read safely.
 
-    So is a module without a function to call.
+    Refused are payloads that make MLIR crash, hang or take very much memory, invalid bytecode, and modules without a
+    function to call.
 
     Text that MLIR cannot read is left to the reader, whose message says at which line. Nothing is looked at if
     ``config.trusted`` names "StableHLO".

@@ -131,7 +131,9 @@ _STRUCTURE = re.compile(r"#stablehlo\.(\w+)<")
 
 
 def read(payload: bytes | str, *, own: bool = False, names: bool = True) -> Module:
-    """Read a module: the portable artifact that jax.export and XlaCallModule hold, MLIR bytecode, or text.
+    """Read a module: a portable artifact, MLIR bytecode, or text.
+
+    jax.export and XlaCallModule hold portable artifacts.
 
     Args:
       payload: the module.

@@ -14,7 +14,9 @@ __all__ = ["repeated", "restore"]
 
 
 def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], *, names: bool) -> list[Op]:
-    """Return a region's ops with peephole rewrites; `finish` drops ops that become dead.
+    """Return a region's ops with peephole rewrites.
+
+    `finish` drops ops that become dead.
 
     Args:
       ops: the region's ops.
