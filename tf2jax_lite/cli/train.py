@@ -135,7 +135,10 @@ def finetune(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune an artifact on an .npz of examples, and write a new artifact. TensorFlow is not needed."""
+    """Fine-tune an artifact on an .npz of examples, and write a new artifact.
+
+    TensorFlow is not needed.
+    """
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.datasets import read_arrays
 
@@ -259,7 +262,10 @@ def federate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train an artifact by federated learning, and write a new artifact. TensorFlow is not needed."""
+    """Train an artifact by federated learning, and write a new artifact.
+
+    TensorFlow is not needed.
+    """
     from tf2jax_lite.finetuning import federate_artifact
     from tf2jax_lite.finetuning.datasets import open_clients, read_arrays
 

@@ -60,7 +60,10 @@ class Finalizer:
 
 
 def broadcast_distributor() -> Distributor:
-    """Return a distributor that sends the weights unchanged. See tff.learning.templates.build_broadcast_process."""
+    """Return a distributor that sends the weights unchanged.
+
+    See tff.learning.templates.build_broadcast_process.
+    """
     return Distributor(lambda: (), lambda state, weights: MeasuredProcessOutput(state, weights, {}))
 
 

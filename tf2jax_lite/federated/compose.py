@@ -1,4 +1,7 @@
-"""Composes building blocks to a learning process. See tff.learning.templates.compose_learning_process."""
+"""Composes building blocks to a learning process.
+
+See tff.learning.templates.compose_learning_process.
+"""
 
 from __future__ import annotations
 

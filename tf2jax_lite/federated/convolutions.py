@@ -1,4 +1,4 @@
-"""Convolutions as matrix products, and poolings spelled as they run fast, for CPUs.
+"""Convolutions as matrix products, and poolings in forms that are fast on CPUs.
 
 XLA's CPU backend runs a convolution by a library call outside loops and by a plain loop nest inside them, which is some
 25 times slower; and the gradients of small convolutions are slow everywhere. A convolution is a matrix product of

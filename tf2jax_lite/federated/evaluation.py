@@ -1,4 +1,7 @@
-"""Federated evaluation, and evaluation of personalization. See tff.learning.algorithms.build_fed_eval."""
+"""Federated evaluation, and evaluation of personalization.
+
+See tff.learning.algorithms.build_fed_eval.
+"""
 
 from __future__ import annotations
 

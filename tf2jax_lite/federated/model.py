@@ -337,7 +337,10 @@ def model_value_and_grad(
 
 
 def model_grad(model: Model) -> Callable[[Any, Batch, Any], PyTree]:
-    """Return ``(weights, batch, rng) -> gradient`` of the mean loss. See fedjax.model_grad."""
+    """Return ``(weights, batch, rng) -> gradient`` of the mean loss.
+
+    See fedjax.model_grad.
+    """
     value_and_grad = model_value_and_grad(model)
     return lambda weights, batch, rng: value_and_grad(weights, batch, rng)[1]
 

@@ -106,7 +106,10 @@ class AggregationProcess:
     refuses_weights: str = ""
 
     def next(self, state: PyTree, updates: ClientUpdates, key: Any) -> MeasuredProcessOutput:
-        """Aggregate a whole cohort. ``key`` is a JAX key for the randomness of the aggregation."""
+        """Aggregate a whole cohort.
+
+        ``key`` is a JAX key for the randomness of the aggregation.
+        """
         zero = self.zero(state, int(updates.mask.shape[0]))
         return self.report(state, self.accumulate(state, zero, updates, key), key)
 

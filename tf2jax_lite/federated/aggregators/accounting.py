@@ -1,4 +1,7 @@
-"""The privacy cost of rounds of the Gaussian mechanism. Needs dp-accounting (extra: dp)."""
+"""The privacy cost of rounds of the Gaussian mechanism.
+
+Needs dp-accounting (extra: dp).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Clipping and zeroing of updates by their norm. See tff.aggregators.{clipping_factory, zeroing_factory}."""
+"""Clipping and zeroing of updates by their norm.
+
+See tff.aggregators.{clipping_factory, zeroing_factory}.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compression of clients' messages. See tff.learning.compression_aggregator, fedjax.aggregators."""
+"""Compression of clients' messages.
+
+See tff.learning.compression_aggregator, fedjax.aggregators.
+"""
 
 from __future__ import annotations
 

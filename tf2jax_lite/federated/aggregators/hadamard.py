@@ -1,4 +1,7 @@
-"""The randomized Hadamard transform: a random rotation in O(d log d). See fedjax.aggregators.walsh_hadamard."""
+"""The randomized Hadamard transform: a random rotation in O(d log d).
+
+See fedjax.aggregators.walsh_hadamard.
+"""
 
 from __future__ import annotations
 

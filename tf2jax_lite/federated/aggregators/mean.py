@@ -1,4 +1,7 @@
-"""Sums and means, in the memory of one update. See tff.aggregators.{SumFactory, MeanFactory, UnweightedMeanFactory}."""
+"""Sums and means, in the memory of one update.
+
+See tff.aggregators.{SumFactory, MeanFactory, UnweightedMeanFactory}.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ __all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
 @dataclasses.dataclass(frozen=True)
 class SumFactory(Factory):
-    """The sum of updates; weights count for nothing. Integer leaves are summed exactly (modulo their dtype)."""
+    """The sum of updates; weights count for nothing.
+
+    Integer leaves are summed exactly (modulo their dtype).
+    """
 
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""

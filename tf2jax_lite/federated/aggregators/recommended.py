@@ -1,4 +1,7 @@
-"""Combinations that work well out of the box. See tff.learning.{robust,dp,compression,secure}_aggregator."""
+"""Combinations that work well out of the box.
+
+See tff.learning.{robust,dp,compression,secure}_aggregator.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def _around(inner: Factory, zeroing: bool, clipping: bool) -> Factory:
 
 
 def robust_aggregator(*, zeroing: bool = True, clipping: bool = True, weighted: bool = True) -> Factory:
-    """Return a mean of updates with adaptive zeroing and clipping. See tff.learning.robust_aggregator."""
+    """Return a mean of updates with adaptive zeroing and clipping.
+
+    See tff.learning.robust_aggregator.
+    """
     return _around(_mean(weighted), zeroing, clipping)
 
 
@@ -59,5 +65,8 @@ def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing:
 
 
 def secure_aggregator(bound: float, *, weighted: bool = True, num_neighbors: int | None = None) -> Factory:
-    """Return a mean whose sum is taken by simulated secure aggregation. See `SecureSumFactory` for the arguments."""
+    """Return a mean whose sum is taken by simulated secure aggregation.
+
+    See `SecureSumFactory` for the arguments.
+    """
     return _mean(weighted, SecureSumFactory(bound, num_neighbors=num_neighbors))

@@ -16,7 +16,10 @@ __all__ = ["ScreeningFactory", "finite_clients", "screen_updates"]
 
 
 def finite_clients(update: Any) -> Any:
-    """Return for each client whether every number of its update is finite, bool (n,). Leaves have shape (n, ...)."""
+    """Return for each client whether every number of its update is finite, bool (n,).
+
+    Leaves have shape (n, ...).
+    """
     found = [
         jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
         for x in jax.tree.leaves(update)

@@ -1,4 +1,7 @@
-"""Initial clusters of HypCluster. Source: fedjax.algorithms.hyp_cluster.kmeans_init, a variant of k-means++."""
+"""Initial clusters of HypCluster.
+
+Source: fedjax.algorithms.hyp_cluster.kmeans_init, a variant of k-means++.
+"""
 
 from __future__ import annotations
 

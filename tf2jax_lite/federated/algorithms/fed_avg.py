@@ -99,7 +99,10 @@ def build_unweighted_fed_avg(
     aggregator: Any = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Build federated averaging in which every client counts the same. Arguments as for `build_weighted_fed_avg`."""
+    """Build federated averaging in which every client counts the same.
+
+    Arguments as for `build_weighted_fed_avg`.
+    """
     return build_weighted_fed_avg(
         model,
         client_optimizer,

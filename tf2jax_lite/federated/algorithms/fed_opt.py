@@ -1,4 +1,7 @@
-"""Adaptive server optimizers by name. Source: Reddi et al. 2020, "Adaptive Federated Optimization"."""
+"""Adaptive server optimizers by name.
+
+Source: Reddi et al. 2020, "Adaptive Federated Optimization".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Federated averaging of a plain JAX loss. Source: TFF, build_jax_federated_averaging_process."""
+"""Federated averaging of a plain JAX loss.
+
+Source: TFF, build_jax_federated_averaging_process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Federated k-means. Source: tff.learning.algorithms.build_fed_kmeans; mini-batch k-means of Sculley 2010."""
+"""Federated k-means.
+
+Source: tff.learning.algorithms.build_fed_kmeans; mini-batch k-means of Sculley 2010.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""SCAFFOLD: control variates take the clients' drift out of their steps. Source: Karimireddy et al. 2019."""
+"""SCAFFOLD: control variates take the clients' drift out of their steps.
+
+Source: Karimireddy et al. 2019.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""JAX functions as computations of the federated language. Source: tff.jax_computation."""
+"""JAX functions as computations of the federated language.
+
+Source: tff.jax_computation.
+"""
 
 from __future__ import annotations
 

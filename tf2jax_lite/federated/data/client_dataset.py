@@ -1,4 +1,7 @@
-"""One client's examples, and batches of them. Source: fedjax.core.client_datasets.ClientDataset."""
+"""One client's examples, and batches of them.
+
+Source: fedjax.core.client_datasets.ClientDataset.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +160,10 @@ class ClientDataset:
 
 
 def last_batch_size(total: int, batch_size: int, num_buckets: int) -> int:
-    """Return the padded size of the last batch of ``total`` examples. See `ClientDataset.padded_batch`."""
+    """Return the padded size of the last batch of ``total`` examples.
+
+    See `ClientDataset.padded_batch`.
+    """
     remainder = total % batch_size
     size = batch_size
     for _ in range(num_buckets - 1):

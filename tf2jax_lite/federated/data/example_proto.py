@@ -1,4 +1,7 @@
-"""The message ``tf.train.Example``, without TensorFlow. Source: tensorflow/core/example/{example,feature}.proto."""
+"""The message ``tf.train.Example``, without TensorFlow.
+
+Source: tensorflow/core/example/{example,feature}.proto.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Many clients' datasets behind one interface. Source: fedjax.core.federated_data.FederatedData."""
+"""Many clients' datasets behind one interface.
+
+Source: fedjax.core.federated_data.FederatedData.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,10 @@ class FederatedData(abc.ABC):
         return self._dataset(client_id, self._read(client_id))
 
     def get_clients(self, client_ids: Iterable[ClientId]) -> Iterator[tuple[ClientId, ClientDataset]]:
-        """Yield (id, dataset) of the clients asked for, in that order. Raises as `get_client` does."""
+        """Yield (id, dataset) of the clients asked for, in that order.
+
+        Raises as `get_client` does.
+        """
         for client_id in client_ids:
             yield client_id, self.get_client(client_id)
 

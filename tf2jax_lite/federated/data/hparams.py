@@ -1,4 +1,7 @@
-"""Options of a client's batches. Source: the HParams dataclasses of fedjax.core.client_datasets."""
+"""Options of a client's batches.
+
+Source: the HParams dataclasses of fedjax.core.client_datasets.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,10 @@ def padded_batch_client_datasets(
 def padded_batch_federated_data(
     federated_data: FederatedData, hparams: PaddedBatchHParams | None = None, **changes: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yield all clients' examples in padded batches. See `padded_batch_client_datasets`."""
+    """Yield all clients' examples in padded batches.
+
+    See `padded_batch_client_datasets`.
+    """
     return padded_batch_client_datasets((dataset for _, dataset in federated_data.clients()), hparams, **changes)
 
 

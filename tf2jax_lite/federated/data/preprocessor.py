@@ -1,4 +1,7 @@
-"""Functions applied to examples when they are read. Source: BatchPreprocessor, ClientPreprocessor of fedjax.core."""
+"""Functions applied to examples when they are read.
+
+Source: BatchPreprocessor, ClientPreprocessor of fedjax.core.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Clients in one SQLite file, read one at a time. Source: fedjax.SQLiteFederatedData, without its pickles."""
+"""Clients in one SQLite file, read one at a time.
+
+Source: fedjax.SQLiteFederatedData, without its pickles.
+"""
 
 from __future__ import annotations
 

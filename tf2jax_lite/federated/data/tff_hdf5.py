@@ -1,4 +1,7 @@
-"""The HDF5 files of TensorFlow Federated. Source: tff.simulation.datasets (HDF5ClientData); needs h5py."""
+"""The HDF5 files of TensorFlow Federated.
+
+Source: tff.simulation.datasets (HDF5ClientData); needs h5py.
+"""
 
 from __future__ import annotations
 

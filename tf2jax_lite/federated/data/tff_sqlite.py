@@ -1,4 +1,7 @@
-"""The SQLite files of TensorFlow Federated. Source: SqlClientData of tff.simulation.datasets."""
+"""The SQLite files of TensorFlow Federated.
+
+Source: SqlClientData of tff.simulation.datasets.
+"""
 
 from __future__ import annotations
 

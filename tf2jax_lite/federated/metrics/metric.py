@@ -1,4 +1,7 @@
-"""The interface of metrics, and the evaluation of a batch. See fedjax.metrics.{Metric, evaluate_batch}."""
+"""The interface of metrics, and the evaluation of a batch.
+
+See fedjax.metrics.{Metric, evaluate_batch}.
+"""
 
 from __future__ import annotations
 

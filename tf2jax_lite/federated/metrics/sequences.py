@@ -219,7 +219,10 @@ class SequenceCount(SequenceTokenCount):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceLength(_SequenceMetric):
-    """Mean number of tokens of a sequence that is not padding alone. See fedjax.metrics.SequenceLength."""
+    """Mean number of tokens of a sequence that is not padding alone.
+
+    See fedjax.metrics.SequenceLength.
+    """
 
     def zero(self) -> MeanStat:
         """See `Metric.zero`."""

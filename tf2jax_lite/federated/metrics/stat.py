@@ -42,11 +42,17 @@ def _sum(value: Any, axis: int) -> jax.Array:
 
 
 class Stat(abc.ABC):
-    """An intermediate value of a metric: a pytree of arrays. Statistics of parts merge into that of the whole."""
+    """An intermediate value of a metric: a pytree of arrays.
+
+    Statistics of parts merge into that of the whole.
+    """
 
     @abc.abstractmethod
     def merge(self, other: Self) -> Self:
-        """Return the statistic of both sets of examples together. Associative and commutative up to rounding."""
+        """Return the statistic of both sets of examples together.
+
+        Associative and commutative up to rounding.
+        """
 
     @abc.abstractmethod
     def reduce(self, axis: int = 0) -> Self:

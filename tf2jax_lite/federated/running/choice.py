@@ -55,7 +55,10 @@ def _parts(work: ClientWork) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def can_be_batched(work: ClientWork, context: Context, batch: Any, client_input: Any) -> bool:
-    """Return whether clients can be batched: all primitives have batching rules. Arguments: `choose_backend`."""
+    """Return whether clients can be batched: all primitives have batching rules.
+
+    Arguments: `choose_backend`.
+    """
     start, step = _parts(work)
     carry = jax.eval_shape(start, context, client_input)
 
