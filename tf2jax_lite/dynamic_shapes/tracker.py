@@ -195,7 +195,7 @@ class DynamicShapes:
         return self.symbolic_bounds.get(f"{name} - 1", self._capacities[name])
 
     def upper_bound_where(self, dim: Any, size: Any, bound: int) -> int | None:
-        """Return the upper bound of a dimension if ``size`` is at most ``bound``; None if there is none."""
+        """Return the upper bound of a dimension if ``size`` is at most ``bound``; else None."""
         if isinstance(dim, int):
             return dim
         tree, known = parsed(str(dim)), VARIABLE_BOUNDS.get(self._scope, {})
@@ -356,7 +356,7 @@ def _is_nonnegative(value: Any) -> bool:
 
 
 def inferred_bound(count: Any) -> Any:
-    """Return the upper bound of a traced number by interval analysis; None if there is none, or a huge one."""
+    """Return the upper bound of a traced number by interval analysis; None without a useful bound."""
     bound = interval_of(count).upper
     if bound is not None and not isinstance(bound, float) and is_data_dependent(bound):
         bound = dim_upper_bound(bound)

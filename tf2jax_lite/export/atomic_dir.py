@@ -78,7 +78,7 @@ def _check_parent(path: Path) -> None:
     """Check the closest existing parent of a path.
 
     Raises:
-      ExportError: it is no directory, or not writable.
+      ExportError: it is not a directory, or not writable.
     """
     folder = next(f for f in Path(os.path.abspath(path)).parents if f.exists() or f.is_symlink())
     if not folder.is_dir():

@@ -83,7 +83,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         with safetensors.safe_open(str(path), "np") as file:
-            kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+            kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  (it is not a mapping)
         if kinds.isdisjoint(_FLOAT8):
             return safetensors.numpy.load_file(str(path))
         return {name: _array(found) for name, found in safetensors.deserialize(path.read_bytes())}

@@ -34,7 +34,7 @@ def write_trained(
 ) -> ExportReport:
     """Write a copy of an artifact with other params.
 
-    Functions, StableHLO and source stay as they are.
+    Functions, StableHLO and source are unchanged.
 
     Args:
       source: the artifact's directory. It may be ``path``, with ``overwrite``.

@@ -75,7 +75,7 @@ def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
       name: its name in messages, with an article.
 
     Raises:
-      InputError: it is no optax transformation; a function of the round's number, say, which clients' may be.
+      InputError: it is not an optax transformation; a function of the round's number, say, which clients' may be.
     """
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise InputError(

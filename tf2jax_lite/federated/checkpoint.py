@@ -54,7 +54,7 @@ class CheckpointStore(abc.ABC):
 
     @abc.abstractmethod
     def latest(self) -> int | None:
-        """Return the newest checkpoint's number, or None if there is none."""
+        """Return the newest checkpoint's number, or None."""
 
     @abc.abstractmethod
     def _write(self, number: int, arrays: Arrays) -> None: ...
@@ -148,7 +148,7 @@ class Checkpoints(CheckpointStore):
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     def latest(self) -> int | None:
-        """Return the newest checkpoint's number, or None if there is none."""
+        """Return the newest checkpoint's number, or None."""
         return self._manager.latest_step()
 
     def _name(self) -> str:
@@ -191,8 +191,8 @@ class CheckpointFile(CheckpointStore):
         """Return the checkpoint's number (0 if not yet readable), or None.
 
         Raises:
-          CheckpointError: it is no plain file, or there is none, and the directory cannot be made either: better said
-            before training.
+          CheckpointError: it is not a regular file, or is missing and the directory cannot be made; known before
+            training starts.
         """
         try:
             if regular(self._path, CheckpointError).exists():

@@ -349,7 +349,7 @@ def split_client_ids(who: str, client_data: Sequence[Any]) -> tuple[list[Hashabl
     """Return the ids and the data of clients that keep a state.
 
     Raises:
-      InputError: an entry is no pair of an id and data, or a client is there twice.
+      InputError: an entry is not a pair of an id and data, or a client is there twice.
     """
     pairs = list(client_data)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):

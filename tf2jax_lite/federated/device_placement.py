@@ -19,7 +19,7 @@ def commit_to_device(state: Any) -> Any:
 
     Args:
       state: a pytree. If some of its arrays are committed to one device, the others are moved there; if none is, all
-        are committed to the device of the first. Arrays on several devices and tracers stay as they are.
+        are committed to the device of the first. Arrays on several devices and tracers are unchanged.
 
     Returns:
       The state; arrays that are already on the device are not copied.

@@ -86,7 +86,7 @@ def build_fed_eval(
 
     Args:
       model: the model; its ``eval_metrics`` and its mean ``loss`` are evaluated.
-      client_batching: how ClientDatasets are cut into batches; each example once, as a rule (``BatchHParams``).
+      client_batching: how ClientDatasets are cut into batches; usually each example once (``BatchHParams``).
       client_execution: see `CohortRunner`.
       clients_per_chunk: see `CohortRunner`.
 

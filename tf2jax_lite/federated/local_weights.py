@@ -46,7 +46,7 @@ def with_local_weights(
 ) -> tuple[ClientWork, ByClient]:
     """Return client work with local weights, and the clients' first ones.
 
-    Local weights stay with each client. The server's local weights stay as they are. Pass both results to
+    Local weights stay with each client. The server's local weights are unchanged. Pass both results to
     `compose_learning_process`, the second as ``client_states``.
 
     Args:
@@ -57,7 +57,7 @@ def with_local_weights(
       key: a JAX key for the first weights; key 0 by default.
 
     Raises:
-      InputError: no weight is local, or it is no model.
+      InputError: no weight is local, or it is not a model.
     """
     shapes = check_model(model).shapes
     if not any(is_local(name) for part in shapes for name in _names(part)):

@@ -197,7 +197,7 @@ def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
     """Return which leaves of the non-trainable weights training may change.
 
     Raises:
-      InputError: ``model.changes`` is no prefix of the non-trainable weights.
+      InputError: ``model.changes`` is not a prefix of the non-trainable weights.
     """
     try:
         spread = jax.tree.map(
@@ -274,7 +274,7 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
     They are float32 or wider, and 0 for padding. See fedjax.model_per_example_loss.
 
     Raises:
-      InputError: it is no model.
+      InputError: it is not a model.
     """
     check_model(model)
 
@@ -294,13 +294,13 @@ def model_value_and_grad(
 
     Args:
       model: the model.
-      example_weight: ``(batch) -> (n,)``, weights of the examples in the mean, 0 or more; all the same by default.
+      example_weight: ``(batch) -> (n,)``, weights of the examples in the mean, 0 or more; equal by default.
       total_weight: scalar, the divisor of the gradient's sum of weighted losses, in place of the weight of the
         batch's own examples: those of all batches, where a batch is a part of one sum. The loss that is returned is the
         batch's mean all the same.
 
     Raises:
-      InputError: it is no model.
+      InputError: it is not a model.
     """
     check_model(model)
 

@@ -44,7 +44,7 @@ def freeze(model: Model, trains: Filter) -> Model:
       ``{"frozen": dict, "state": the model's own}``.
 
     Raises:
-      InputError: nothing trains, or it is no model.
+      InputError: nothing trains, or it is not a model.
     """
     _check_filter("freeze", "trains", trains)
     names, treedef = _named(check_model(model).shapes.trainable)
@@ -93,7 +93,7 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
       the model starts unchanged. `merge_lora` gives plain weights back.
 
     Raises:
-      InputError: no parameter gets an adapter, the rank is below 1, or it is no model.
+      InputError: no parameter gets an adapter, the rank is below 1, or it is not a model.
     """
     check_number("with_lora", "rank", rank, least=1, whole=True)
     if alpha is not None:

@@ -121,7 +121,7 @@ def run_rounds(
       evaluate: ``(ModelWeights) -> metrics``, recorded under ``eval/``.
       evaluate_every: every how many rounds, and after the last.
       evaluate_first: evaluate before the first round, too, as round 0.
-      checkpoint_dir: where the state is saved (Orbax; extra: checkpoint), or a `CheckpointStore`; training goes on from
+      checkpoint_dir: where the state is saved (Orbax; extra: checkpoint), or a `CheckpointStore`; training resumes from
         the newest.
       checkpoint_every: every how many rounds, and after the last.
       metrics_file: a JSONL file: a line a round with the metrics' scalars.

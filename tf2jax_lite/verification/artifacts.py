@@ -29,7 +29,7 @@ class Artifact:
       backends: which to compare; ``source`` runs the artifact's own Python code.
 
     Raises:
-      ExportError: it is no artifact, or damaged.
+      ExportError: it is not an artifact, or damaged.
     """
 
     def __init__(self, path: Path, backends: Sequence[str]):

@@ -366,7 +366,7 @@ def _errors(expected: Sequence[Any], actual: Sequence[Any], used: Sequence[bool]
 
 
 def _is_symbol(value: Any) -> bool:
-    """Return whether a value is no array in JAX, as the flow of a TensorArray, which is one in TensorFlow."""
+    """Return whether a value is not an array in JAX, as the flow of a TensorArray, which is one in TensorFlow."""
     return not isinstance(value, (jax.Array, np.ndarray, np.generic))
 
 
@@ -375,7 +375,7 @@ def _error(tensor: Any, value: Any) -> float | None:
         return None
     try:
         return relative_error(tensor.numpy(), np.asarray(static.as_array(value)))
-    except (TypeError, ValueError):  # a value of JAX that is no array
+    except (TypeError, ValueError):  # a value of JAX that is not an array
         return None
 
 

@@ -46,7 +46,7 @@ class Float64Values:
     """Values of TensorFlow's ops in float64.
 
     Attributes:
-      results: flat results, None for those that are no array; or one gradient per source.
+      results: flat results, None for those that are not arrays; or one gradient per source.
       variables: values of the variables after the call, by name.
       error: largest relative difference of JAX's values, in float64 and compiled.
     """

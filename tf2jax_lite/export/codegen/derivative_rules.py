@@ -1,7 +1,7 @@
 """Functions with derivative rules, which are written at module level.
 
 They get all they use as arguments: values, large constants (`constants.py`), and those sizes that the shapes of their
-arguments do not tell, which are no arrays (``nondiff_argnums``).
+arguments do not tell, which are not arrays (``nondiff_argnums``).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class GeometricMedianFactory(BufferedFactory):
       num_iterations: at most this many steps.
       smoothing: clients nearer than this count as being at the point; above 0.
       tolerance: steps end once one goes less than this share of the harmonic mean of the distances, in which those that
-        are far away count for nothing.
+        are far away do not matter.
       weighted: whether distances count in proportion to the clients' weights.
     """
 

@@ -20,7 +20,7 @@ __all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
 @dataclasses.dataclass(frozen=True)
 class SumFactory(Factory):
-    """The sum of updates; weights count for nothing.
+    """The sum of updates; weights are ignored.
 
     Integer leaves are summed exactly (modulo their dtype).
     """
@@ -91,6 +91,6 @@ class MeanFactory(Factory):
 
 @dataclasses.dataclass(frozen=True)
 class UnweightedMeanFactory(MeanFactory):
-    """The mean of updates; weights count for nothing. Without any client it is zero."""
+    """The mean of updates; weights are ignored. Without any client it is zero."""
 
     weighted = False

@@ -33,7 +33,7 @@ class SecureSumFactory(Factory):
 
     Usable as a `MeanFactory`'s value_sum_factory. Each number is clipped to [-bound, bound] and rounded to a multiple
     of a step. The step is such that the sum of the cohort fits: about ``bound * num_clients / 2**(modulus_bits - 1)``.
-    Weights count for nothing. Measures secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and
+    Weights are ignored. Measures secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and
     secure_sum_failed.
 
     Attributes:

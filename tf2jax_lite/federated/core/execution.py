@@ -32,7 +32,7 @@ class ExecutionContext(fl.framework.SyncContext):
       default_num_clients: how many clients there are in a call none of whose arguments is placed at clients.
 
     Raises:
-      FederatedTypeError: ``default_num_clients`` is no int >= 0.
+      FederatedTypeError: ``default_num_clients`` is not an int >= 0.
     """
 
     def __init__(self, default_num_clients: int = 0):
@@ -67,7 +67,7 @@ def set_default_context(default_num_clients: int = 0) -> None:
       default_num_clients: see `ExecutionContext`.
 
     Raises:
-      FederatedTypeError: ``default_num_clients`` is no int >= 0.
+      FederatedTypeError: ``default_num_clients`` is not an int >= 0.
     """
     fl.framework.set_default_context(ExecutionContext(default_num_clients))
 

@@ -43,7 +43,7 @@ def numpy_rng(seed: Seed, *more: int) -> np.random.Generator:
       *more: ints >= 0 that set independent streams apart (the number of a round, say).
 
     Raises:
-      DataError: ``seed`` is no seed.
+      DataError: ``seed`` is not a seed.
     """
     if seed is None:
         return np.random.default_rng()

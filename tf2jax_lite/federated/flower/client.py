@@ -61,7 +61,7 @@ def client_app(
       The app, for ``[tool.flwr.app.components]``.
 
     Raises:
-      InputError: ``data_fn`` is no function. While running, a message that is not for this model.
+      InputError: ``data_fn`` is not a function. While running, a message that is not for this model.
     """
     if not callable(data_fn):
         raise InputError("data_fn is a function of Flower's context that returns this client's data")

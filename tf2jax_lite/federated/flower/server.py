@@ -47,7 +47,7 @@ def server_app(
       The app, for ``[tool.flwr.app.components]``.
 
     Raises:
-      InputError: ``strategy`` is no strategy of Flower's message API, or ``num_rounds`` is negative.
+      InputError: ``strategy`` is not a strategy of Flower's message API, or ``num_rounds`` is negative.
     """
     if not isinstance(strategy, Strategy):
         raise InputError(

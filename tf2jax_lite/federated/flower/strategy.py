@@ -41,7 +41,7 @@ class BlocksStrategy(Strategy):
     """Federated training with `client_app` clients.
 
     A round's results equal those of `compose_learning_process`. Clients' updates are folded one after another, in
-    constant memory where the aggregator allows it. A client that fails, or sends NaN or infinity, counts for nothing.
+    constant memory where the aggregator allows it. A client that fails, or sends NaN or infinity, is ignored.
 
     Args:
       model: the model.

@@ -240,7 +240,7 @@ class TopKAccuracy(_HitRate):
 class ConfusionMatrix(TargetMetric):
     """The confusion matrix: rows are targets, columns predictions.
 
-    Integer counts, shape (classes, classes). Targets that are no class count for nothing. See
+    Integer counts, shape (classes, classes). Targets outside the classes are ignored. See
     fedjax.metrics.ConfusionMatrix, tf.math.confusion_matrix.
 
     Attributes:

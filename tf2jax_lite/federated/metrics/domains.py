@@ -50,7 +50,7 @@ class PerDomainMetric(Metric):
     Attributes:
       base: the metric.
       num_domains: how many domains.
-      domain_id_key: the key of the domain's number in the example; numbers outside [0, num_domains) count for nothing.
+      domain_id_key: the key of the domain's number in the example; numbers outside [0, num_domains) are ignored.
     """
 
     base: Metric

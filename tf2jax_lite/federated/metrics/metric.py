@@ -72,7 +72,7 @@ def check_metrics(who: str, name: str, metrics: Any) -> dict[str, Metric]:
       metrics: the value of the option.
 
     Raises:
-      InputError: it is no dict, or an entry is no metric.
+      InputError: it is not a dict, or an entry is not a metric.
     """
     if metrics is not None and not isinstance(metrics, Mapping):
         raise InputError(f"{who}: {name} is a dict from name to metric, not {type(metrics).__name__}")

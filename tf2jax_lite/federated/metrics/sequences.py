@@ -39,7 +39,7 @@ class _SequenceMetric(TargetMetric):
     """A metric over the tokens that are not padding.
 
     Attributes:
-      masked_target_values: tokens that count for nothing.
+      masked_target_values: tokens that are ignored.
     """
 
     masked_target_values: tuple[int, ...] = (0,)
@@ -55,7 +55,7 @@ class _SequenceMetric(TargetMetric):
 
 
 def check_tokens(metric: Metric, name: str) -> None:
-    """Raise InputError where an option of a metric is no tuple of tokens (which a list, being mutable, is not)."""
+    """Raise InputError where an option of a metric is not a tuple of tokens (which a list, being mutable, is not)."""
     values = getattr(metric, name)
     if not isinstance(values, tuple):
         raise InputError(f"{type(metric).__name__}: {name} is a tuple of integers, as in (0,); not {values!r}.")

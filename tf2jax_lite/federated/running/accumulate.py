@@ -43,7 +43,7 @@ def _is_stat(value: Any) -> bool:
 
 
 def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
-    """Return rows of ``new`` where ``mask`` is True, else of ``old``; NaN in the other counts for nothing."""
+    """Return rows of ``new`` where ``mask`` is True, else of ``old``; NaN in the other is ignored."""
 
     def one(n: Any, o: Any) -> Any:
         return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(n) - mask.ndim)), n, o)

@@ -146,7 +146,7 @@ class Cohort:
         """Yield the clients that have data, in order.
 
         Raises:
-          DataError: a client's data is no dict of numeric arrays, or does not go with the other clients' data.
+          DataError: a client's data is not a dict of numeric arrays, or does not go with the other clients' data.
           Tf2JaxError: raised by ``check``.
         """
         form: _Form | None = None

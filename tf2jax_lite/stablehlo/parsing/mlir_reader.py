@@ -333,7 +333,7 @@ class _Reader:
 
 
 def _name(location: Any) -> str:
-    # jax 0.9 crashes when a location that is no name is asked for one; later on only names have the attribute.
+    # jax 0.9 crashes when a location that is not a name is asked for one; later on only names have the attribute.
     if not getattr(location, "is_a_name", lambda: True)():
         return ""
     return str(getattr(location, "name_str", "") or "")

@@ -146,7 +146,7 @@ def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
             needed = {v for i, op in enumerate(ops) if i not in inside for v in _reads(op)} | set(returns)
             results = [v for v in made if v in needed]
             last = ops[part[-1]]
-            # Fewer ops than this are no polynomial.
+            # Fewer ops than this are not a polynomial.
             if len(part) < 12 or len(results) != 1 or len(read) != 1 or results[0] != last.results[0]:
                 continue
             types = {v: t for i in part for v, t in zip(ops[i].operands, ops[i].operand_types, strict=True)}
