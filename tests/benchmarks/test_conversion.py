@@ -1,4 +1,4 @@
-"""What the page says of conversion: shares of a profile add up, and what failed or is not there shows as such."""
+"""The page's conversion section: shares of a profile add up; failed and missing measurements are marked."""
 
 import cProfile
 

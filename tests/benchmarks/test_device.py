@@ -1,4 +1,4 @@
-"""Programs are written, compiled and timed elsewhere, and what they launch is counted from their text."""
+"""Programs are written, then compiled and timed elsewhere; launches are counted from their text."""
 
 import json
 import textwrap
@@ -71,7 +71,7 @@ TEXT = textwrap.dedent(
 
 
 def test_launches():
-    """Loops count as often as they run, of branches the longest, and of what is sliced the slices."""
+    """Loops count by trip count, branches by the longest, sliced operands by their slices."""
     found = hlo.launches(TEXT)
     # Each iteration: the counter (4 bytes twice), a row read and written with its index, the condition; then two
     # copies (2000 bytes twice each) and the product.

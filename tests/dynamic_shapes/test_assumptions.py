@@ -1,4 +1,4 @@
-"""Sizes that TensorFlow only finds equal when it runs are taken to be equal, and what they are not for is NaN."""
+"""Sizes that TensorFlow compares at run time are assumed equal; results for which they are not are NaN."""
 
 import jax
 import numpy as np

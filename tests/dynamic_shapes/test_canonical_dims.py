@@ -101,7 +101,7 @@ HALVES = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", HALVES)
 def test_images_of_any_size_meet_again(name):
-    """Twice, and added to what a convolution gives: values, the graph's gradient and JAX's."""
+    """Applied twice, and added to a convolution: values, the graph's gradient and JAX's."""
     in_graph = name != "patches"  # TensorFlow's gradient computes with sizes in floating point
     way = HALVES[name]
 

@@ -82,7 +82,7 @@ def one_at_most(x):
     return tf.reduce_sum(tf.image.non_max_suppression(tf.stack([x, x, x + 2, x + 2], 1), x, 3, 0.1))
 
 
-# What each gives is of a size that is known.
+# The results have static sizes.
 CASES = {
     "sum": lambda x: tf.reduce_sum(kept(x)),
     "mean": lambda x: tf.reduce_mean(kept(x)),
@@ -188,7 +188,7 @@ def filled_rows(x):
 
 
 def in_rows(x):
-    """Lays what two groups have out in rows, as long as the longer one: a multiple of a size is the shape's first."""
+    """Pads two groups to rows of the longer one's length: the first dimension is a multiple of a size."""
     group = tf.cast(x > 0, tf.int32)
     counts = tf.math.unsorted_segment_sum(tf.ones_like(group), group, 2)
     number = tf.where(x > 0, tf.cumsum(group), tf.cumsum(1 - group)) - 1

@@ -86,7 +86,7 @@ def doubled(x):
 
 
 def of_found(x):
-    """What is added is as long as data says, and so is what it starts with."""
+    """The appended and the initial values have data-dependent lengths."""
     (y,) = tf.while_loop(
         lambda y: tf.reduce_sum(y) < 30.0,
         lambda y: (tf.concat([y, tf.boolean_mask(x, x > 0.3)], 0),),

@@ -42,7 +42,7 @@ def until(x):
 
 
 def until_small(x):
-    """Of what is carried the size is found; nothing says how often it runs."""
+    """The carry has a data-dependent size; the loop has no static trip count."""
     found = tf.while_loop(
         lambda v: tf.reduce_sum(v * v) > 0.2, lambda v: [v * 0.7 - 0.01 * tf.sin(v * x[0])], [kept(x) * 4.0]
     )
@@ -57,7 +57,7 @@ def numbered(x):
 
 
 def infinite_afterwards(x):
-    """What the iteration after the last would divide by is 0."""
+    """The iteration after the last would divide by 0."""
     found = kept(x)
     n = tf.size(found)
 

@@ -182,7 +182,7 @@ def test_values_and_gradients(kind, name):
 
 
 def test_a_number_of_rows_that_meets_labels():
-    """Nothing tells how many rows there are but what stands beside them; where they are others, the loss is NaN."""
+    """The number of rows is known only by the other operand; if they differ, the loss is NaN."""
 
     @tf.function(input_signature=[tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
     def loss(x, labels):

@@ -236,7 +236,7 @@ def test_shapes_and_dtype(tmp_path):
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("shapes", [None, ["b,4*h,4 * w,2"]])
 def test_sizes_that_are_multiples(tmp_path, shapes, backend):
-    """What halves an image twice and doubles it again takes multiples of 4, and they are found."""
+    """A model that halves an image twice and doubles it again needs multiples of 4, which are inferred."""
 
     def hourglass(x):
         half = tf.nn.max_pool2d(x, 2, 2, "VALID")
@@ -304,7 +304,7 @@ def test_sizes_with_names_stay_apart(tmp_path):
     ids=["largest", "means", "largest half", "dilated"],
 )
 def test_source_for_images_of_any_size(tmp_path, function):
-    """Sizes in what pads, cuts and selects are expressions of the arguments'."""
+    """Sizes of pads, slices and selections are expressions of the arguments' sizes."""
     function = tf.function(function)
     pair = tf2jax.convert(function, tf.TensorSpec([None, None, None, 2], tf.float32))
     tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"])
@@ -505,7 +505,7 @@ def test_damaged_artefacts_are_refused(digits, tmp_path, how):
 
 
 def test_garbage_behind_right_hashes(digits, tmp_path):
-    """Hashes only guard against accidents: what they cover may still be garbage."""
+    """Hashes only guard against accidents: the hashed files may still be garbage."""
     for file in ("model.stablehlo", "params.safetensors"):
         path = tmp_path / file
         shutil.copytree(digits[2], path)
@@ -578,7 +578,7 @@ def test_killing_never_leaves_a_broken_directory(tmp_path):
             found = {p.name for p in out.iterdir()}
             kind = (out / "metadata.json").read_text()
             assert (kind == "old" and found == {"metadata.json"}) or (kind == "new" and len(found) == 41)
-    # What the killed ones left is cleared away by the next.
+    # Leftovers of killed runs are removed by the next.
     with atomic_dir.new_directory(out, overwrite=True) as folder:
         (folder / "metadata.json").write_text("{}")
     assert os.listdir(tmp_path) == ["out"]

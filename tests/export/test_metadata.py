@@ -1,4 +1,4 @@
-"""What metadata.json may say: each entry of another kind is refused by its place, before anything is made of it."""
+"""Checks of metadata.json: entries of the wrong type are refused with their path, before use."""
 
 import copy
 import json
@@ -59,7 +59,7 @@ def test_entries_of_another_kind(where, value, text, tmp_path):
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("index", [1, -1, 2**70])
 def test_numbers_of_arrays_that_are_not_there(tmp_path, backend, index):
-    """In the interface, and in what the source's function is called with."""
+    """In the interface, and in the arguments of the source's function."""
     text = (STORED / "metadata.json").read_text()
     for name, key in (("interface", "index"), ("function", "result")):
         metadata = json.loads(text)

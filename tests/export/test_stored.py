@@ -1,4 +1,4 @@
-"""What earlier versions made and took is loaded by this one, and gives what TensorFlow gave then."""
+"""Artifacts and inputs of earlier versions load, and give TensorFlow's recorded results."""
 
 from importlib import metadata
 from pathlib import Path

@@ -14,7 +14,7 @@ TABLE = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 
 
 def lookup(ids, rows, is_empty):
-    """What is behind the host part of a model with an embedding column: sparse ids and which rows are empty."""
+    """The core of a model with an embedding column, after its host part: sparse ids and the empty rows."""
     found = tf.math.segment_sum(tf.gather(TABLE, ids), rows)
     return tf.where(is_empty[:, None], tf.zeros_like(found), found)
 
@@ -94,7 +94,7 @@ NOWHERE = {
 
 @pytest.mark.parametrize("name", NOWHERE)
 def test_sizes_that_nothing_makes_fit(name):
-    """What is said is what was wrong at first; no size is taken for the batch's to have something that runs."""
+    """The error is the first one; no size is assumed to be the batch's to make it run."""
     function, shapes = NOWHERE[name]
     fn, params = tf2jax.convert(tf.function(function, autograph=False), *map(tf.TensorSpec, shapes))
     with pytest.raises(LoweringError, match=r"concat|a size must be known"):
@@ -102,7 +102,7 @@ def test_sizes_that_nothing_makes_fit(name):
 
 
 def shifted_loss(logits, ids):
-    """Of a language model: each token but the first is predicted from what is before it."""
+    """A language model's loss: each token but the first is predicted from those before it."""
     logits, labels = tf.reshape(logits[:, :-1], [-1, 5]), tf.reshape(ids[:, 1:], [-1])
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 

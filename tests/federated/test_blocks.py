@@ -136,7 +136,7 @@ def test_personalization():
 
 @pytest.mark.full
 def test_personalization_moves_statistics_too():
-    """What a model keeps beside its parameters, such as a mean of what it saw, becomes the client's own as well."""
+    """Non-trainable weights, such as running means, become local to the client as well."""
 
     def apply_for_train(weights, batch, rng):
         return TrainOutput(apply_for_eval(weights, batch), {"mean": jnp.mean(batch["x"])})

@@ -19,7 +19,7 @@ LOSS = named_loss("sparse_categorical_crossentropy", from_logits=True)
 
 
 def exported_model():
-    """A model that calls what jax.export wrote, as an artifact does."""
+    """A model that calls an export of jax.export, as an artifact does."""
     spec = jax.ShapeDtypeStruct((2, 3), jnp.float32), jax.ShapeDtypeStruct((4, 2), jnp.float32)
     exported = jax.export.export(jax.jit(lambda w, x: x @ w))(*spec)
     predict = jax.export.deserialize(exported.serialize(vjp_order=1)).call

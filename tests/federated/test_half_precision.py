@@ -1,4 +1,4 @@
-"""Weights of bfloat16 and float16: what is summed is summed in float32, and a state keeps its dtypes."""
+"""Weights of bfloat16 and float16: sums are in float32, and a state keeps its dtypes."""
 
 import jax
 import jax.numpy as jnp

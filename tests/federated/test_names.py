@@ -1,4 +1,4 @@
-"""What users write: ``from tf2jax_lite import federated``."""
+"""Public names: ``from tf2jax_lite import federated``."""
 
 import ast
 import contextlib

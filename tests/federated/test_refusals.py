@@ -1,4 +1,4 @@
-"""What builders of trainings do not take: numbers that are none, states and types of something else."""
+"""Values refused by builders of trainings: invalid numbers, states and types."""
 
 import dataclasses
 import math

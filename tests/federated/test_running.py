@@ -1,4 +1,4 @@
-"""How rounds are run: the choice of the backend, memory that is used again, and what a CPU is given to run."""
+"""Execution of rounds: the choice of the backend, reused memory, and convolutions on CPU."""
 
 import threading
 
@@ -69,7 +69,7 @@ def test_metrics_by_position(backend):
     datasets, options = [ClientDataset(c) for c in clients], {"client_batching": BatchHParams(3)}
     evaluation = build_fed_eval(model, client_execution=backend, **options)
     found = evaluation.next(evaluation.initialize(), datasets).metrics["client_work"]["eval"]
-    # A learning rate of zero: what training measures is the first weights'.
+    # A learning rate of zero: training measures the first weights.
     training = build_weighted_fed_avg(model, optax.sgd(0.0), train_metrics=metrics, client_execution=backend, **options)
     measured = training.next(training.initialize(), datasets).metrics["client_work"]["train"]
     for name in metrics:
@@ -173,7 +173,7 @@ def test_rounds_in_threads_do_not_disturb_each_other(backend):
     for thread in threads:
         thread.join()
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-    # What a round has returned does not change when its memory is used again.
+    # A round's results do not change when its memory is reused.
     jax.tree.map(np.testing.assert_array_equal, before, expected)
 
 
@@ -209,7 +209,7 @@ ON_A_MESH = {
 @pytest.mark.default_cases("agnostic")
 @pytest.mark.parametrize("name", ON_A_MESH)
 def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
-    """What clients get and send one by one goes through the devices, too. test_mesh.py has more devices."""
+    """Inputs and outputs per client work on a mesh, too. test_mesh.py has more devices."""
     build, data = ON_A_MESH[name]
     found = []
     for options in ({}, {"mesh": jax.make_mesh((1,), ("clients",))}):

@@ -31,7 +31,7 @@ def chosen(number):
 
 
 class Killed(Exception):
-    """What stands for a killed process."""
+    """Simulates a killed process."""
 
 
 def killer(at):

@@ -1,4 +1,4 @@
-"""Workers: chunks that are computed at once, whatever options of JAX hold where they were made, and whatever fails."""
+"""Workers: parallel chunks, under thread-local options of JAX, and with errors."""
 
 import functools
 import threading

@@ -230,7 +230,7 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
         ({"rounds": -1}, InputError, "rounds is 0 or more"),
         ({"label": "target"}, InputError, "no targets 'target'"),
         ({"clients": InMemoryFederatedData({})}, DataError, "no client has any examples"),
-        # What the first round makes of the weights is finite still.
+        # After the first round the weights are still finite.
         ({"client_learning_rate": 1e30}, TrainingError, "round 2: no client's update was finite .3 were not."),
     ],
 )
@@ -243,7 +243,7 @@ def test_what_is_refused(artifact, tmp_path, change, error, says):
 
 @pytest.mark.full
 def test_scaffold_and_krum_from_the_shell(files, artifact, tmp_path):
-    """What SCAFFOLD keeps by client goes on from a checkpoint; options of an aggregator reach it."""
+    """SCAFFOLD's state by client resumes from a checkpoint; an aggregator's options are applied."""
     common = ["--data", files / "clients.sqlite", "--clients-per-round", "4", "--batch-size", "8", "--json"]
 
     def run(out, rounds, *more):

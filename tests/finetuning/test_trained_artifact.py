@@ -1,4 +1,4 @@
-"""What data an artifact takes for training: what is converted, and what is refused before anything is trained."""
+"""Training data of an artifact: conversions, and refusals before training starts."""
 
 import os
 import re

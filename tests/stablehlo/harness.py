@@ -54,7 +54,7 @@ def _count(jaxpr):
     total = 0
     for eqn in jaxpr.eqns:
         total += eqn.primitive.name not in ("loop_start", "data_ended")  # which compile to nothing
-        # What JAX since 0.12 takes for one equation is written out in modules.
+        # Single equations of JAX since 0.12 are expanded in modules.
         inside = [expanded(eqn).jaxpr] if eqn.primitive.name == COMPOSITE else _jaxprs(eqn.params)
         total += sum(map(_count, inside))
     return total

@@ -1,4 +1,4 @@
-"""Modules with symbolic dimensions, there and back, for several sizes; and what comes back can be exported so again."""
+"""Round trips of modules with symbolic dimensions, for several sizes; the results can be exported again."""
 
 import jax
 import jax.numpy as jnp

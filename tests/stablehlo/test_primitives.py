@@ -1,4 +1,4 @@
-"""The sweep over jax's primitives, there and back; and what idioms are worth."""
+"""Round trips of jax's primitives, and the effect of raised idioms."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from . import primitives
 from .harness import case, check, equations, imported, same
 
 FAMILIES = {name: cases for name, cases in vars(primitives).items() if name.isupper() and name != "CASES"}
-# What jax.export will not serialize, or this platform not lower: there is no module to read.
+# Not serialized by jax.export, or not lowered on this platform: there is no module to read.
 NOT_EXPORTED = {"qr_pivoting", "svd_qr", "eigh_subset"}
 # Its module holds two iterations in a loop of half as many: which of their ops are an iteration, nothing there says.
 LARGER = {"scan_unrolled"}

@@ -113,7 +113,7 @@ def test_long_loops_are_one_node():
 
 @pytest.mark.full
 def test_a_fault_that_comes_late_is_told_from_what_it_is_fed():
-    """Two faults: both are named, and what lies between or behind them is not."""
+    """Two faults: both are reported, and no op between or after them is."""
 
     def function(x):
         return tf.exp(tf.cos(tf.sin(tf.abs(x))))

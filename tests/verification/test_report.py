@@ -1,4 +1,4 @@
-"""The page is well-formed, needs nothing from elsewhere, and holds what it should."""
+"""The page is well-formed and self-contained, and has the expected content."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""Generated source computes what the converted function computes, and is what a formatter and a linter accept."""
+"""Generated source computes the converted function's results, and passes a formatter and a linter."""
 
 import importlib.util
 import subprocess
@@ -253,7 +253,7 @@ def _clipped(x):
 
 @tf.custom_gradient
 def _offset(x):
-    """Its gradient is not 0 where what it gets is."""
+    """Its gradient is not 0 where the incoming gradient is."""
     return x * x, lambda dy: dy * 2.0 + x
 
 
@@ -264,7 +264,7 @@ def _constant(x):
 
 @tf.custom_gradient
 def _looped(x):
-    """Its gradient is multiplied with 1.5 until what stands beside it is large."""
+    """Its gradient is multiplied by 1.5 until the other operand is large."""
 
     def gradient(dy):
         ends = lambda y, _: tf.reduce_sum(y * y) < 30.0  # noqa: E731
@@ -279,7 +279,7 @@ def _looped(x):
     [(_doubled, "jvp"), (tf.nn.silu, "jvp"), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],
 )
 def test_custom_gradients_in_both_directions(fn, rule, tmp_path):
-    """Forwards where they are linear, and JAX can transpose what that takes once more."""
+    """Forward mode for linear gradients, which JAX can transpose once more."""
     own, params = tf2jax.convert(tf.function(lambda x: fn(tf.sin(x))), tf.TensorSpec([3]))
     text, constants = written(own, params)
     assert f"@jax.custom_{rule}" in text
@@ -300,7 +300,7 @@ def test_custom_gradients_in_both_directions(fn, rule, tmp_path):
 
 @pytest.mark.full
 def test_derivatives_that_are_refused(tmp_path):
-    """The values are written all the same; what differentiates them is told why not, as before."""
+    """The values are written nevertheless; differentiation raises the reason, as before."""
     fn, params, (x,) = refused()
     text, constants = written(fn, params)
     model = imported(text, tmp_path / "model.py").model

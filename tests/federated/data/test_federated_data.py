@@ -1,4 +1,4 @@
-"""Every kind of storage gives the same clients, and refuses what is damaged."""
+"""Every kind of storage gives the same clients, and refuses damaged data."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Flower's round computes what the simulation's does. Messages go from app to app here, without a network."""
+"""Flower's round equals the simulation's. Messages go from app to app here, without a network."""
 
 import functools
 
@@ -138,7 +138,7 @@ def test_other_aggregators(factory):
 
 @pytest.mark.parametrize("fill", [False, True])
 def test_flowers_own_fedavg(fill):
-    """FedAvg averages weights by numbers of examples, which is what the simulation does to their changes.
+    """FedAvg averages weights by numbers of examples, as the simulation does for their changes.
 
     What fills up a last batch does not count in either.
     """

@@ -185,7 +185,7 @@ def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
         found.append(total)
         if expected is not None:
             np.testing.assert_allclose(total.result(), expected, rtol=2e-6, atol=1e-7)
-    # Integer leaves are the same to the last unit, whatever the batches were.
+    # Integer leaves are exactly equal for all batchings.
     for other in found[1:]:
         for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(other), strict=True):
             if np.issubdtype(a.dtype, np.integer):
@@ -198,7 +198,7 @@ def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
     [c[1:4] for c in CASES if type(c[1]).evaluate_examples is not m.Metric.evaluate_examples],
 )
 def test_a_batch_is_its_examples(metric, y, predictions):
-    """A metric's own way through a batch gives what its examples give one by one."""
+    """A metric's own evaluation of a batch equals that of its examples one by one."""
     batch, mask = {"y": y, "domain_id": DOMAINS}, np.arange(N) % 3 > 0
     ours = metric.evaluate_examples(batch, predictions, mask)
     plain = m.Metric.evaluate_examples(metric, batch, predictions, mask)

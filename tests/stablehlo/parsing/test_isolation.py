@@ -96,7 +96,7 @@ def test_regions_nest_only_so_deep():
 
 
 def test_without_another_process_there_is_a_way(monkeypatch):
-    # Where no process can be started, what is trusted is still read, and what is not is refused with the way out.
+    # If no process can be started, trusted payloads are still read, and others are refused with the workaround.
     monkeypatch.setattr(isolation.sys, "executable", "")
     monkeypatch.setattr(isolation, "_parser", isolation._Parser())
     with pytest.raises(InvalidModelError, match=r'"trusted", "StableHLO"'):
