@@ -232,8 +232,9 @@ class DynamicShapes:
         if entry.is_known:
             return entry.offset
         found = self._variables.get((name_of(entry.base), 0))
-        is_dim = found is not None and _is_nonnegative(value_of(Entry(entry.base, 0)))
-        return found[1] + entry.offset if is_dim else None
+        if found is None or not _is_nonnegative(value_of(Entry(entry.base, 0))):
+            return None
+        return found[1] + entry.offset
 
     def _size(self, entry: Entry, expected_bound: Any = None) -> Any:
         offset, base = entry.offset, value_of(Entry(entry.base, 0))
