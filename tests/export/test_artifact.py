@@ -121,7 +121,7 @@ def test_numbers_that_a_module_cannot_take_are_not_cut_off(tmp_path):
     tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
     loaded, weights = tf2jax.load(tmp_path / "out")
     np.testing.assert_array_equal(loaded(weights, np.int64([1, 2]))[0], [2, 4])
-    with pytest.raises(DtypeMismatchError, match="float32 is given for int32"):
+    with pytest.raises(DtypeMismatchError, match="got an array of float32 for int32"):
         loaded(weights, np.float32([1.5, 2]))
 
 
